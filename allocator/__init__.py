@@ -1,0 +1,1 @@
+"""Longshare: long-term fair sharing for Apache Mesos."""

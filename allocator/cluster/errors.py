@@ -1,0 +1,9 @@
+"""What the engine raises."""
+
+
+class InvalidEvent(ValueError):  # noqa: N818 - it names the event, which is what is wrong
+    """An event is malformed or contradicts what the engine knows.
+
+    The event has changed nothing; those before it in the same message stand. The master's
+    side heals the difference by sending a snapshot.
+    """

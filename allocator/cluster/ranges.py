@@ -1,0 +1,63 @@
+"""Sets of integers as sorted, disjoint, inclusive intervals: Mesos's RANGES."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import TypeAlias
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+
+
+def coalesced(intervals: Iterable[tuple[int, int]]) -> Ranges:
+    """Sort intervals that do not overlap and join those that touch (1-2, 3-4 → 1-4).
+
+    Raises:
+        ValueError: an interval ends before it begins, or two overlap.
+    """
+    ordered = sorted(intervals)
+    for begin, end in ordered:
+        if begin > end:
+            raise ValueError(f"range {begin}-{end} ends before it begins")
+    for (begin, end), (next_begin, next_end) in pairwise(ordered):
+        if next_begin <= end:
+            raise ValueError(f"ranges {begin}-{end} and {next_begin}-{next_end} overlap")
+    return _joined(ordered)
+
+
+def union(a: Ranges, b: Ranges) -> Ranges:
+    """Return all integers of either; O(n log n) in the number of intervals."""
+    return _joined(sorted(a + b))
+
+
+def difference(a: Ranges, b: Ranges) -> Ranges:
+    """Return the integers of `a` that are not in `b`; O(len(a) + len(b))."""
+    left: list[tuple[int, int]] = []
+    holes = iter(b)
+    hole = next(holes, None)
+    for begin, end in a:
+        start = begin
+        while hole is not None and hole[0] <= end:
+            if hole[1] >= start:
+                if hole[0] > start:
+                    left.append((start, hole[0] - 1))
+                start = hole[1] + 1
+            if hole[1] > end:
+                break  # it may reach into the next interval, too
+            hole = next(holes, None)
+        if start <= end:
+            left.append((start, end))
+    return tuple(left)
+
+
+def size(a: Ranges) -> int:
+    """Return how many integers there are."""
+    return sum(end - begin + 1 for begin, end in a)
+
+
+def _joined(ordered: Iterable[tuple[int, int]]) -> Ranges:
+    joined: list[tuple[int, int]] = []
+    for begin, end in ordered:
+        if joined and begin <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((begin, end))
+    return tuple(joined)

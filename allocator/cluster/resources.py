@@ -1,0 +1,430 @@
+"""Mesos resource objects: identity, arithmetic, reservation, sharing.
+
+A Mesos `Resource` message is split into its *kind* (everything but the amount and the role it
+is allocated to) and its *amount*; `Resources` maps kinds to amounts. Fields that this module
+does not know stay in the kind's template and leave as they came.
+
+Rules: `mesos-allocator.md` §2, after `src/common/resources.cpp` of Mesos 1.8.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeAlias, cast
+
+from google.protobuf.message import DecodeError
+
+from allocator.cluster import ranges
+from allocator.cluster.errors import InvalidEvent
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.quantities import Quantities, to_milli
+
+Amount: TypeAlias = int | ranges.Ranges | frozenset[str]
+"""Thousandths of a scalar, copies of something indivisible, intervals, or items."""
+
+_INDIVISIBLE_SOURCES = (mesos.Resource.DiskInfo.Source.MOUNT, mesos.Resource.DiskInfo.Source.BLOCK)
+
+
+class InvalidResource(InvalidEvent):
+    """A Resource that Mesos itself would refuse; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """What a resource is, apart from how much of it there is.
+
+    Two kinds are equal when Mesos would add their amounts up (§2.2). What an identity leaves
+    out (the path a volume is mounted at) still travels in the template.
+    """
+
+    identity: bytes
+    name: str
+    type: int
+    """A `Value.Type`."""
+    whole: int | None
+    """Thousandths of one copy where the resource can only be had whole, or is shared: then the
+    amount counts copies. None where amounts add up."""
+    reservation: str | None
+    """Role of the last reservation; None when unreserved."""
+    refined: bool
+    revocable: bool
+    shared: bool
+    template: bytes
+    """The message without its amount and without `allocation_info`."""
+    _hash: int
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Kind) and self.identity == other.identity)
+
+    def offerable_to(self, role: str) -> bool:
+        """Whether the resource is unreserved, or reserved to the role or an ancestor of it."""
+        reserved = self.reservation
+        return reserved is None or reserved == role or role.startswith(reserved + "/")
+
+
+class Resources(Mapping[Kind, Amount]):
+    """An immutable bag of resources: kind → amount, without zero amounts.
+
+    Operations cost O(kinds) of their operands.
+    """
+
+    __slots__ = ("__dict__", "_amounts")
+
+    def __init__(self, amounts: Mapping[Kind, Amount] | None = None) -> None:
+        self._amounts = dict(amounts) if amounts else {}
+
+    def __getitem__(self, kind: Kind) -> Amount:
+        return self._amounts[kind]
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._amounts)
+
+    def __len__(self) -> int:
+        return len(self._amounts)
+
+    def __add__(self, other: "Resources") -> "Resources":
+        amounts = dict(self._amounts)
+        for kind, amount in other._amounts.items():
+            present = amounts.get(kind)
+            amounts[kind] = amount if present is None else _plus(present, amount)
+        return Resources(amounts)
+
+    def __sub__(self, other: "Resources") -> "Resources":
+        """What is left, clipped at nothing; kinds that are not there are passed over."""
+        amounts = dict(self._amounts)
+        for kind, amount in other._amounts.items():
+            present = amounts.get(kind)
+            if present is None:
+                continue
+            rest = _minus(present, amount)
+            if rest:
+                amounts[kind] = rest
+            else:
+                del amounts[kind]
+        return Resources(amounts)
+
+    def __contains__(self, other: object) -> bool:
+        """Whether all of `other` (a bag, or a kind) is in here."""
+        if isinstance(other, Resources):
+            return all(
+                (present := self._amounts.get(kind)) is not None and _covers(present, amount)
+                for kind, amount in other._amounts.items()
+            )
+        return other in self._amounts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Resources) and self._amounts == other._amounts
+
+    __hash__ = None  # type: ignore[assignment]  # compared by value, but never a key
+
+    def __repr__(self) -> str:
+        return f"Resources({'; '.join(map(_text, self._amounts.items()))})"
+
+    def where(self, keep: Callable[[Kind], bool]) -> "Resources":
+        """Return the entries whose kind passes."""
+        kept = {kind: amount for kind, amount in self._amounts.items() if keep(kind)}
+        return self if len(kept) == len(self._amounts) else Resources(kept)
+
+    def available_after(self, allocated: "Resources") -> "Resources":
+        """Return what of this total is free; a shared volume always is (§2.3)."""
+        free = self - allocated
+        shared = {k: a for k, a in self._amounts.items() if k.shared}
+        return Resources(free._amounts | shared) if shared else free  # noqa: SLF001 - own class
+
+    @cached_property
+    def ordinary(self) -> bool:
+        """Whether any framework of any role may have all of it."""
+        return not any(
+            kind.reservation is not None or kind.revocable or kind.shared for kind in self._amounts
+        )
+
+    @cached_property
+    def scalars(self) -> Quantities:
+        """Quantities of scalars by name; of a shared volume, one copy (§2.3)."""
+        return self._quantities(lambda _amount: 0)
+
+    @cached_property
+    def quantities(self) -> Quantities:
+        """Quantities by name, a port or an item of a set counting as one (§3.6)."""
+        return self._quantities(
+            lambda amount: 1000
+            * (ranges.size(amount) if isinstance(amount, tuple) else len(amount))
+        )
+
+    def _quantities(self, of_others: "Callable[[ranges.Ranges | frozenset[str]], int]") -> Quantities:
+        total: dict[str, int] = {}
+        for kind, amount in self._amounts.items():
+            if not isinstance(amount, int):
+                thousandths = of_others(amount)
+            elif kind.whole is None:
+                thousandths = amount
+            else:
+                thousandths = kind.whole * (1 if kind.shared else amount)
+            if thousandths:
+                total[kind.name] = total.get(kind.name, 0) + thousandths
+        return Quantities(total)
+
+    def messages(self, role: str) -> list[bytes]:
+        """Return serialised Resource messages, allocated to the role."""
+        return [
+            _encoded(kind.template, amount if kind.whole is None else kind.whole, role)
+            for kind, amount in self._amounts.items()
+            for _copy in range(1 if kind.whole is None else cast("int", amount))
+        ]
+
+
+NOTHING = Resources()
+
+
+def parse_total(messages: Iterable[bytes]) -> Resources:
+    """Read an agent's total.
+
+    Raises:
+        InvalidResource: a message is malformed or carries an allocation.
+    """
+    return _sum(messages, None)
+
+
+def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:
+    """Read resources that are all allocated to one role, and return that role.
+
+    An empty list belongs to no role: ("", NOTHING).
+
+    Raises:
+        InvalidResource: a message is malformed, unallocated, or of another role than the first.
+    """
+    entries = list(messages)
+    if not entries:
+        return "", NOTHING
+    role = _decoded(entries[0])[2]
+    if role is None:
+        raise InvalidResource(
+            f"resource {_decoded(entries[0])[0].name!r} has no allocation_info.role; "
+            "what is offered, used or recovered must carry one"
+        )
+    return role, _sum(entries, role)
+
+
+def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
+    """Read resources allocated to any number of roles: role → resources.
+
+    Raises:
+        InvalidResource: a message is malformed or unallocated.
+    """
+    by_role: dict[str, list[bytes]] = {}
+    for data in messages:
+        role = _decoded(data)[2]
+        if role is None:
+            raise InvalidResource(
+                f"used resource {_decoded(data)[0].name!r} has no allocation_info.role"
+            )
+        by_role.setdefault(role, []).append(data)
+    return {role: _sum(entries, role) for role, entries in by_role.items()}
+
+
+def _sum(messages: Iterable[bytes], role: str | None) -> Resources:
+    amounts: dict[Kind, Amount] = {}
+    for data in messages:
+        kind, amount, allocated_to = _decoded(data)
+        if allocated_to != role:
+            raise InvalidResource(
+                f"resource {kind.name!r} is allocated to role {allocated_to!r}, "
+                f"but {'none' if role is None else repr(role)} was expected here"
+            )
+        if amount:
+            present = amounts.get(kind)
+            amounts[kind] = amount if present is None else _plus(present, amount)
+    return Resources(amounts)
+
+
+def _plus(a: Amount, b: Amount) -> Amount:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return ranges.union(a, b)
+    if isinstance(a, frozenset) and isinstance(b, frozenset):
+        return a | b
+    raise TypeError(f"amounts of one kind differ in type: {a!r}, {b!r}")
+
+
+def _minus(a: Amount, b: Amount) -> Amount:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a - b, 0)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return ranges.difference(a, b)
+    if isinstance(a, frozenset) and isinstance(b, frozenset):
+        return a - b
+    raise TypeError(f"amounts of one kind differ in type: {a!r}, {b!r}")
+
+
+def _covers(a: Amount, b: Amount) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return a >= b
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return not ranges.difference(b, a)
+    return isinstance(a, frozenset) and isinstance(b, frozenset) and a >= b
+
+
+def _text(entry: tuple[Kind, Amount]) -> str:
+    kind, amount = entry
+    marks = [f"({kind.reservation})"] if kind.reservation is not None else []
+    marks += ["{REV}"] if kind.revocable else []
+    marks += ["<SHARED>"] if kind.shared else []
+    if isinstance(amount, tuple):
+        value = f"[{','.join(f'{begin}-{end}' for begin, end in amount)}]"
+    elif isinstance(amount, frozenset):
+        value = f"{{{','.join(sorted(amount))}}}"
+    elif kind.whole is None:
+        value = f"{amount / 1000:g}"
+    else:
+        value = f"{amount}×{kind.whole / 1000:g}"
+    return f"{kind.name}{''.join(marks)}:{value}"
+
+
+@lru_cache(maxsize=1 << 16)
+def _decoded(data: bytes) -> tuple[Kind, Amount, str | None]:
+    """Split a serialised Resource into kind, amount and the role it is allocated to."""
+    try:
+        message = mesos.Resource.FromString(data)
+    except DecodeError as error:
+        raise InvalidResource(f"not a serialised mesos.Resource: {error}") from error
+    _validate(message)
+    amount = _amount(message)
+    role = message.allocation_info.role if message.HasField("allocation_info") else None
+    for field in ("scalar", "ranges", "set", "allocation_info"):
+        message.ClearField(field)  # type: ignore[arg-type]  # all four are fields of Resource
+    template = message.SerializeToString(deterministic=True)
+    kind = _kind(template, amount if _is_whole(message) else None)
+    return kind, (1 if amount else 0) if kind.whole is not None else amount, role
+
+
+@lru_cache(maxsize=1 << 14)
+def _kind(template: bytes, whole: Amount | None) -> Kind:
+    message = mesos.Resource.FromString(template)
+    # Neither where a volume is mounted nor who made it belongs to its identity (§2.2).
+    if message.HasField("disk"):
+        message.disk.ClearField("volume")
+        if message.disk.HasField("persistence"):
+            message.disk.persistence.ClearField("principal")
+    for reservation in message.reservations:
+        pairs = sorted(label.SerializeToString() for label in reservation.labels.labels)
+        del reservation.labels.labels[:]
+        for pair in pairs:
+            reservation.labels.labels.add().MergeFromString(pair)
+    identity = message.SerializeToString(deterministic=True)
+    if whole is not None:
+        identity += b"\0%d" % cast("int", whole)
+    reservations = message.reservations
+    return Kind(
+        identity=identity,
+        name=message.name,
+        type=message.type,
+        whole=cast("int | None", whole),
+        reservation=reservations[-1].role if reservations else None,
+        refined=len(reservations) > 1,
+        revocable=message.HasField("revocable"),
+        shared=message.HasField("shared"),
+        template=template,
+        _hash=hash(identity),
+    )
+
+
+def _is_whole(message: mesos.Resource) -> bool:
+    """Whether the resource can only be had whole: volumes, and MOUNT, BLOCK and RAW disks."""
+    if not message.HasField("disk"):
+        return False
+    disk = message.disk
+    if disk.HasField("persistence"):
+        return True
+    source = disk.source
+    return disk.HasField("source") and (
+        source.type in _INDIVISIBLE_SOURCES
+        or (source.type == mesos.Resource.DiskInfo.Source.RAW and source.HasField("id"))
+    )
+
+
+@lru_cache(maxsize=1 << 16)
+def _encoded(template: bytes, amount: Amount, role: str) -> bytes:
+    message = mesos.Resource.FromString(template)
+    if isinstance(amount, tuple):
+        for begin, end in amount:
+            message.ranges.range.add(begin=begin, end=end)
+    elif isinstance(amount, frozenset):
+        message.set.item.extend(sorted(amount))
+    else:
+        message.scalar.value = amount / 1000
+    message.allocation_info.role = role
+    return message.SerializeToString(deterministic=True)
+
+
+def _amount(message: mesos.Resource) -> Amount:
+    if message.type == mesos.Value.SCALAR:
+        try:
+            amount = to_milli(message.scalar.value)
+        except ValueError as error:
+            raise InvalidResource(f"resource {message.name!r}: {error}") from error
+        if amount < 0:
+            raise InvalidResource(f"resource {message.name!r} is negative: {message.scalar.value}")
+        return amount
+    if message.type == mesos.Value.RANGES:
+        try:
+            return ranges.coalesced((entry.begin, entry.end) for entry in message.ranges.range)
+        except ValueError as error:
+            raise InvalidResource(f"resource {message.name!r}: {error}") from error
+    items = frozenset(message.set.item)
+    if len(items) != len(message.set.item):
+        raise InvalidResource(f"resource {message.name!r} names an item of its set twice")
+    return items
+
+
+def _validate(message: mesos.Resource) -> None:
+    """Refuse what Mesos's C++ Resources would silently drop or abort on (§2.2, M6, M7)."""
+    name = message.name
+    if not name:
+        raise InvalidResource("a resource without a name")
+    fields = {
+        mesos.Value.SCALAR: "scalar",
+        mesos.Value.RANGES: "ranges",
+        mesos.Value.SET: "set",
+    }
+    wanted = fields.get(message.type)
+    if wanted is None:
+        raise InvalidResource(f"resource {name!r} is of type TEXT, which Mesos does not allow")
+    for field in fields.values():
+        if message.HasField(field) != (field == wanted):  # type: ignore[arg-type]
+            raise InvalidResource(f"resource {name!r} must carry {wanted!r} and no other value")
+    if message.HasField("role") or message.HasField("reservation"):
+        raise InvalidResource(
+            f"resource {name!r} sets the deprecated field 'role' or 'reservation'; "
+            "reservations go into 'reservations'"
+        )
+    if message.HasField("disk"):
+        if name != "disk":
+            raise InvalidResource(f"resource {name!r} carries DiskInfo, which only 'disk' may")
+        if message.disk.source.type == mesos.Resource.DiskInfo.Source.UNKNOWN and (
+            message.disk.HasField("source")
+        ):
+            raise InvalidResource("resource 'disk' has a source of unknown type")
+    if message.HasField("shared") and not message.disk.HasField("persistence"):
+        raise InvalidResource(f"resource {name!r} is shared, but only a persistent volume can be")
+    _validate_reservations(message)
+
+
+def _validate_reservations(message: mesos.Resource) -> None:
+    outer: str | None = None
+    for reservation in message.reservations:
+        role = reservation.role
+        if not role or role == "*":
+            raise InvalidResource(f"resource {message.name!r} is reserved to the role {role!r}")
+        if outer is not None and not role.startswith(outer + "/"):
+            raise InvalidResource(
+                f"resource {message.name!r}: reservation to {role!r} does not refine {outer!r}"
+            )
+        if outer is not None and reservation.type == mesos.Resource.ReservationInfo.STATIC:
+            raise InvalidResource(
+                f"resource {message.name!r}: only the first reservation may be static"
+            )
+        outer = role

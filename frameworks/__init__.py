@@ -1,0 +1,1 @@
+"""Test frameworks, their experiments, and an embedded Mesos to run them on."""
