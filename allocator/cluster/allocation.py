@@ -59,10 +59,8 @@ class AllocationRun:
             give = self._give(agent, client, framework)
             if give is None:
                 continue
-            if give != agent.available:
-                order = iter(list(order))  # the order of the agent's turn outlives the booking
-            else:
-                order = iter(())
+            # The order of the agent's turn outlives the booking, which changes the ranking.
+            order = iter(list(order)) if give != agent.available else iter(())
             self._ledger.allocate(agent, client, give)
             offers = made.setdefault(
                 client.framework, contract.Offers(framework_id=client.framework)
@@ -84,6 +82,4 @@ class AllocationRun:
 
 
 def _reaches(give: Resources, alternatives: Alternatives) -> bool:
-    return not alternatives or any(
-        give.quantities.contains(minimum) for minimum in alternatives
-    )
+    return not alternatives or any(give.quantities.contains(minimum) for minimum in alternatives)

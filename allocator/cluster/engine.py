@@ -4,15 +4,14 @@ It reads no clock, does no I/O and draws no unseeded number: the same messages a
 same decisions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation import AllocationRun
-from allocator.cluster.clients import Client, Clients
+from allocator.cluster.clients import Clients
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.filters import OfferFilters, refusal_ns
 from allocator.cluster.frameworks import Alternatives, Framework, parse_framework_info
@@ -91,9 +90,7 @@ class Engine:
         """Number of offer filters in force."""
         return len(self._filters)
 
-    def restore(
-        self, options: contract.Options, snapshot: contract.Snapshot
-    ) -> contract.Decisions:
+    def restore(self, options: contract.Options, snapshot: contract.Snapshot) -> contract.Decisions:
         """Replace all that is known of the cluster; what users owe is kept.
 
         Filters are lost, as in a failover of a stock master.
@@ -157,10 +154,9 @@ class Engine:
             )
         before_ns = self._now_ns
         self._now_ns = max(event.time_ns, before_ns)
-        handle: Callable[[Message], None] = getattr(self, f"_{call}")
         try:
             self._ledger.clients.advance(self.now)
-            handle(getattr(event, call))
+            getattr(self, f"_{call}")(getattr(event, call))
         except InvalidEvent as error:
             raise InvalidEvent(f"event {event.sequence} ({call}): {error}") from error
         self._sequence = event.sequence
@@ -278,9 +274,15 @@ class Engine:
             try:
                 refusal = refusal_ns(mesos.Filters.FromString(call.filters).refuse_seconds)
             except DecodeError as error:
-                raise InvalidEvent(f"filters are not a serialised mesos.Filters: {error}") from error
+                raise InvalidEvent(
+                    f"filters are not a serialised mesos.Filters: {error}"
+                ) from error
         agent = self._release(call.framework_id, call.agent_id, role, resources)
-        if agent is not None and refusal is not None and call.framework_id in self._ledger.frameworks:
+        if (
+            agent is not None
+            and refusal is not None
+            and call.framework_id in self._ledger.frameworks
+        ):
             self._refuse(call.framework_id, role, agent, resources, refusal)
 
     def _reject_offer(self, call: contract.RejectOffer) -> None:

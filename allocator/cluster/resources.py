@@ -111,7 +111,7 @@ class Resources(Mapping[Kind, Amount]):
         if isinstance(other, Resources):
             return all(
                 (present := self._amounts.get(kind)) is not None and _covers(present, amount)
-                for kind, amount in other._amounts.items()
+                for kind, amount in other.items()
             )
         return other in self._amounts
 
@@ -150,11 +150,14 @@ class Resources(Mapping[Kind, Amount]):
     def quantities(self) -> Quantities:
         """Quantities by name, a port or an item of a set counting as one (§3.6)."""
         return self._quantities(
-            lambda amount: 1000
-            * (ranges.size(amount) if isinstance(amount, tuple) else len(amount))
+            lambda amount: (
+                1000 * (ranges.size(amount) if isinstance(amount, tuple) else len(amount))
+            )
         )
 
-    def _quantities(self, of_others: "Callable[[ranges.Ranges | frozenset[str]], int]") -> Quantities:
+    def _quantities(
+        self, of_others: "Callable[[ranges.Ranges | frozenset[str]], int]"
+    ) -> Quantities:
         total: dict[str, int] = {}
         for kind, amount in self._amounts.items():
             if not isinstance(amount, int):

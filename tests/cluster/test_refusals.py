@@ -1,0 +1,172 @@
+"""Filters, suppression, revival and activity (§1.4, §3.7)."""
+
+import pytest
+
+from allocator.contract import allocator_pb2 as contract
+from tests.cluster.master_side import MasterSide, Offered, framework_info
+
+
+def one_offer() -> tuple[MasterSide, Offered]:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+    return master, offer
+
+
+def test_a_declined_offer_is_not_repeated_before_its_filter_expires() -> None:
+    master, offer = one_offer()
+    assert master.recover(offer, refuse_seconds=3) == []
+    assert master.engine.filters == 1
+    assert [len(master.tick()) for _ in range(4)] == [0, 0, 0, 1]
+    assert master.engine.filters == 0
+
+
+def test_a_filter_shorter_than_the_interval_still_holds_for_the_next_batch() -> None:
+    master, offer = one_offer()
+    assert master.recover(offer, refuse_seconds=0.1) == []
+    assert [len(master.tick()) for _ in range(2)] == [0, 1]
+
+
+def test_a_refusal_without_a_filter_holds_until_the_next_batch_and_no_longer() -> None:
+    master, offer = one_offer()
+    assert master.recover(offer, refuse_seconds=0) == []
+    assert len(master.tick()) == 1
+
+
+@pytest.mark.parametrize("refuse_seconds", [-1.0, float("nan")])
+def test_a_refusal_that_makes_no_sense_is_one_of_five_seconds(refuse_seconds: float) -> None:
+    master, offer = one_offer()
+    assert master.recover(offer, refuse_seconds=refuse_seconds) == []
+    assert [len(master.tick()) for _ in range(6)] == [0, 0, 0, 0, 0, 1]
+
+
+def test_filters_that_name_no_time_are_of_five_seconds() -> None:
+    master, offer = one_offer()
+    assert master.recover(offer, default_filter=True) == []
+    assert [len(master.tick()) for _ in range(6)] == [0, 0, 0, 0, 0, 1]
+
+
+def test_a_refusal_ends_after_a_year_at_the_latest() -> None:
+    master, offer = one_offer()
+    assert master.recover(offer, refuse_seconds=1e300) == []
+    assert master.tick(365 * 86400) == []
+    assert len(master.tick()) == 1
+
+
+def test_more_than_was_refused_is_offered() -> None:
+    master, offer = one_offer()
+    master.recover(offer, "mem:512", refuse_seconds=1000)
+    assert master.tick() == []
+    [bigger] = master.recover(offer, "cpus:1")
+    assert bigger.resources == "cpus:1;mem:512"
+
+
+def test_less_than_was_refused_is_not_offered() -> None:
+    master, offer = one_offer()
+    master.recover(offer, refuse_seconds=1000)
+    master.remove_agent("s1")
+    assert len(master.add_agent("s1", "cpus:1;mem:512")) == 1, "filters go with their agent"
+
+
+def test_a_filter_binds_only_the_framework_role_and_agent_that_it_names() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a", "b")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+    [other_role] = master.recover(offer, refuse_seconds=1000)
+    assert (other_role.framework, other_role.role) == ("f1", "b")
+    assert master.recover(other_role, refuse_seconds=1000) == []
+    [other_framework] = master.add_framework("f2", "a")
+    assert other_framework.framework == "f2"
+
+
+def test_revive_drops_the_filters_of_the_named_roles_and_offers_at_once() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a", "b")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+    [offer] = master.recover(offer, refuse_seconds=1000)
+    assert master.recover(offer, refuse_seconds=1000) == []
+    [revived] = master.send(contract.ReviveOffers(framework_id="f1", roles=["b"]))
+    assert revived.role == "b"
+    assert master.recover(revived, refuse_seconds=1000) == []
+    assert len(master.send(contract.ReviveOffers(framework_id="f1"))) == 1
+
+
+def test_a_suppressed_role_gets_nothing_until_it_is_revived_and_repeating_is_harmless() -> None:
+    master, offer = one_offer()
+    for _ in range(2):
+        master.send(contract.SuppressOffers(framework_id="f1"))
+    assert master.recover(offer) == []
+    assert master.tick() == []
+    assert len(master.send(contract.ReviveOffers(framework_id="f1"))) == 1
+    assert master.send(contract.ReviveOffers(framework_id="f1")) == []
+
+
+def test_suppressing_one_role_leaves_the_other() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a", "b")
+    master.send(contract.SuppressOffers(framework_id="f1", roles=["a"]))
+    assert [o.role for o in master.add_agent("s1", "cpus:2;mem:1024")] == ["b"]
+
+
+def test_an_inactive_framework_gets_nothing_and_loses_its_filters() -> None:
+    master, offer = one_offer()
+    master.recover(offer, refuse_seconds=1000)
+    master.send(contract.DeactivateFramework(framework_id="f1"))
+    assert master.engine.filters == 0
+    assert master.tick() == []
+    assert len(master.send(contract.ActivateFramework(framework_id="f1"))) == 1
+
+
+def test_deactivation_keeps_what_is_suppressed() -> None:
+    master, offer = one_offer()
+    master.send(contract.SuppressOffers(framework_id="f1"))
+    master.recover(offer)
+    master.send(contract.DeactivateFramework(framework_id="f1"))
+    assert master.send(contract.ActivateFramework(framework_id="f1")) == []
+
+
+def test_an_inactive_agent_is_not_offered_but_counts() -> None:
+    master, offer = one_offer()
+    master.send(contract.DeactivateAgent(agent_id="s1"))
+    assert master.recover(offer) == []
+    assert master.tick() == []
+    assert master.engine.pool.capacity["cpus"] == 2000
+    assert master.send(contract.ActivateAgent(agent_id="s1")) == []
+    assert len(master.tick()) == 1, "activation itself triggers nothing"
+
+
+def test_leaving_a_role_ends_its_offers_and_filters_and_keeps_its_tasks_accounted() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a", "b")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+    assert offer.role == "a"
+    master.recover(offer, "cpus:1;mem:512", refuse_seconds=1000)
+    master.send(contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "b")))
+    assert master.engine.filters == 0
+    assert master.engine.pool.standing("a").allocation["cpus"] == 1000
+    offers = master.recover(offer, "cpus:1;mem:512")
+    assert {o.role for o in offers} == {"b"}
+    assert all(s.allocation["cpus"] == 0 or s.user == "b" for s in master.engine.pool.standings())
+
+
+def test_resubscribing_sets_exactly_the_suppressed_roles_it_names() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a", "b", suppressed=["a"])
+    master.send(
+        contract.UpdateFramework(
+            framework_id="f1", info=framework_info("f1", "a", "b"), suppressed_roles=["b"]
+        )
+    )
+    assert [o.role for o in master.add_agent("s1", "cpus:2;mem:1024")] == ["a"]
+
+
+def test_a_framework_that_changes_its_name_takes_its_allocation_to_the_other_user() -> None:
+    master = MasterSide(user_key="framework_name")
+    master.add_framework("f1", "a", name="before")
+    master.add_agent("s1", "cpus:2;mem:1024")
+    assert master.engine.pool.standing("before").allocation["cpus"] == 2000
+    master.send(
+        contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "a", name="after"))
+    )
+    assert master.engine.pool.standing("after").allocation["cpus"] == 2000
+    assert master.engine.pool.standing("before").allocation["cpus"] == 0

@@ -1,0 +1,199 @@
+"""What a Mesos resource is, and how resources add up (§2)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cluster import ranges
+from allocator.cluster.resources import (
+    NOTHING,
+    InvalidResource,
+    Resources,
+    parse_allocated,
+    parse_total,
+    parse_used,
+)
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.master_side import resource, resources, text_of
+
+integers = st.sets(st.integers(0, 40))
+
+
+def intervals(members: set[int]) -> ranges.Ranges:
+    return ranges.coalesced((n, n) for n in members)
+
+
+def members(value: ranges.Ranges) -> set[int]:
+    return {n for begin, end in value for n in range(begin, end + 1)}
+
+
+@given(integers, integers)
+def test_ranges_behave_like_the_sets_they_stand_for(a: set[int], b: set[int]) -> None:
+    assert members(intervals(a)) == a
+    assert members(ranges.union(intervals(a), intervals(b))) == a | b
+    assert members(ranges.difference(intervals(a), intervals(b))) == a - b
+    assert ranges.difference(intervals(a), intervals(b)) == intervals(a - b)
+    assert ranges.size(intervals(a)) == len(a)
+
+
+@pytest.mark.parametrize("bad", ["[5-1]", "[1-5,5-9]"])
+def test_ranges_that_end_early_or_overlap_are_refused(bad: str) -> None:
+    with pytest.raises(InvalidResource, match=r"ends before|overlap"):
+        parse_total(resources(f"ports:{bad}"))
+
+
+bags = st.builds(
+    lambda cpus, mem, ports, reserved: parse_total(
+        resources(
+            f"cpus:{cpus / 1000};mem:{mem}"
+            + (f";ports:[{','.join(f'{p}-{p}' for p in sorted(ports))}]" if ports else "")
+            + (f";cpus(eng):{reserved}" if reserved else "")
+        )
+    ),
+    st.integers(0, 9000),
+    st.integers(0, 4096),
+    st.sets(st.integers(1, 30)),
+    st.integers(0, 4),
+)
+
+
+@given(bags, bags)
+def test_addition_and_subtraction_are_inverse(a: Resources, b: Resources) -> None:
+    without_ports = b.where(lambda kind: kind.name != "ports")
+    total = a + without_ports
+    assert total - without_ports == a
+    assert a in total
+    assert without_ports in total
+    assert a + NOTHING == a
+    assert a - a == NOTHING
+
+
+@given(bags, bags)
+def test_containment_is_what_subtraction_leaves_nothing_of(a: Resources, b: Resources) -> None:
+    assert (b in a) == (not b - a)
+
+
+@given(bags)
+def test_quantities_count_scalars_ports_and_items(bag: Resources) -> None:
+    assert bag.quantities["ports"] == 1000 * len(
+        members(next((v for k, v in bag.items() if k.name == "ports"), ()))  # type: ignore[arg-type]
+    )
+    assert bag.scalars["ports"] == 0
+    assert bag.scalars["cpus"] == bag.quantities["cpus"]
+
+
+@given(bags)
+def test_what_is_read_and_written_again_is_the_same(bag: Resources) -> None:
+    role, again = parse_allocated(bag.messages("some/role"))
+    assert again == bag
+    assert role == ("some/role" if bag else "")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(1.5011, 1.501), (1.5015, 1.502), (1.0005, 1.001), (0.0004, None)]
+)
+def test_scalars_have_thousandths_rounded_half_away_from_zero(
+    value: float, expected: float | None
+) -> None:
+    bag = parse_total([resource("cpus", str(value)).SerializeToString()])
+    written = [mesos.Resource.FromString(m).scalar.value for m in bag.messages("a")]
+    assert written == ([] if expected is None else [expected])
+
+
+def test_reservations_are_part_of_what_a_resource_is() -> None:
+    bag = parse_total(resources("cpus:1;cpus(eng):2;cpus(eng,eng/web):4"))
+    assert len(bag) == 3
+    assert bag.scalars["cpus"] == 7000
+    offerable = {
+        role: bag.where(lambda kind, r=role: kind.offerable_to(r))
+        for role in ("eng/web", "eng", "other")
+    }
+    assert {role: b.scalars["cpus"] for role, b in offerable.items()} == {
+        "eng/web": 7000,
+        "eng": 3000,
+        "other": 1000,
+    }
+
+
+def test_the_order_of_labels_does_not_matter_but_labels_do() -> None:
+    def labelled(*keys: str) -> bytes:
+        message = resource("cpus", "1", reserved=["eng"])
+        for key in keys:
+            message.reservations[0].labels.labels.add(key=key)
+        return message.SerializeToString()
+
+    assert len(parse_total([labelled("x", "y"), labelled("y", "x")])) == 1
+    assert len(parse_total([labelled("x"), labelled("y")])) == 2
+
+
+def disk(
+    megabytes: float,
+    *,
+    volume: str | None = None,
+    mount: str | None = None,
+    shared: bool = False,
+) -> mesos.Resource:
+    message = resource("disk", str(megabytes), reserved=["eng"])
+    if volume:
+        message.disk.persistence.id = volume
+    if mount:
+        message.disk.source.type = mesos.Resource.DiskInfo.Source.MOUNT
+        message.disk.source.mount.root = mount
+    if shared:
+        message.shared.SetInParent()
+    return message
+
+
+def test_two_equal_mount_disks_stay_two() -> None:
+    one = disk(100, mount="/mnt").SerializeToString()
+    bag = parse_total([one, one])
+    assert bag.scalars["disk"] == 200_000
+    assert len(bag.messages("eng")) == 2
+    assert text_of((bag - parse_total([one])).messages("eng")) == "disk(eng):100"
+
+
+def test_a_mount_disk_cannot_be_had_in_part() -> None:
+    whole = parse_total([disk(100, mount="/mnt").SerializeToString()])
+    part = parse_total([disk(50, mount="/mnt").SerializeToString()])
+    assert part not in whole
+    assert whole - part == whole
+
+
+def test_a_shared_volume_counts_once_however_often_it_is_held_and_stays_available() -> None:
+    volume = disk(64, volume="v", shared=True)
+    total = parse_total([volume.SerializeToString(), *resources("cpus:2")])
+    volume.allocation_info.role = "eng"
+    held = parse_used([volume.SerializeToString()] * 3)["eng"]
+    assert held.scalars["disk"] == 64_000
+    assert len(held.messages("eng")) == 3
+    assert total.available_after(held) == total
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda r: setattr(r, "name", ""), "without a name"),
+        (lambda r: r.ClearField("scalar"), "must carry 'scalar'"),
+        (lambda r: r.ranges.range.add(begin=1, end=2), "and no other value"),
+        (lambda r: setattr(r, "role", "*"), "deprecated"),
+        (lambda r: r.reservation.SetInParent(), "deprecated"),
+        (lambda r: r.shared.SetInParent(), "only a persistent volume"),
+        (lambda r: r.disk.SetInParent(), "only 'disk' may"),
+        (lambda r: setattr(r, "type", mesos.Value.TEXT), "TEXT"),
+        (lambda r: setattr(r.scalar, "value", -1), "negative"),
+        (lambda r: setattr(r.scalar, "value", float("nan")), "cpus"),
+        (lambda r: setattr(r.scalar, "value", float("inf")), "cpus"),
+        (lambda r: r.reservations.add(role="*", type=1), "reserved to the role '\\*'"),
+        (lambda r: r.reservations.add(type=1), "reserved to the role ''"),
+    ],
+)
+def test_what_mesos_would_drop_or_abort_on_is_refused(spoil: object, complaint: str) -> None:
+    message = resource("cpus", "1")
+    spoil(message)  # type: ignore[operator]
+    with pytest.raises(InvalidResource, match=complaint):
+        parse_total([message.SerializePartialToString()])
+
+
+def test_a_refinement_must_refine() -> None:
+    with pytest.raises(InvalidResource, match="does not refine"):
+        parse_total(resources("cpus(eng,ops):1"))
