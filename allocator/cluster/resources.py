@@ -298,7 +298,7 @@ def _decoded(data: bytes) -> tuple[Kind, Amount, str | None]:
     amount = _amount(message)
     role = message.allocation_info.role if message.HasField("allocation_info") else None
     for field in ("scalar", "ranges", "set", "allocation_info"):
-        message.ClearField(field)  # type: ignore[arg-type]  # all four are fields of Resource
+        message.ClearField(field)  # all four are fields of Resource
     template = message.SerializeToString(deterministic=True)
     kind = _kind(template, amount if _is_whole(message) else None)
     return kind, (1 if amount else 0) if kind.whole is not None else amount, role

@@ -157,12 +157,13 @@ class MasterSide:
         *roles: str,
         active: bool = True,
         suppressed: Iterable[str] = (),
-        **info: object,
+        capabilities: Iterable[int] = (),
+        **info: str,
     ) -> list[Offered]:
         return self.send(
             contract.AddFramework(
                 framework_id=framework,
-                info=framework_info(framework, *roles, **info),
+                info=framework_info(framework, *roles, capabilities=capabilities, **info),
                 active=active,
                 suppressed_roles=suppressed,
             )
@@ -239,7 +240,7 @@ def agent_call(
 
 
 def framework_info(
-    framework: str, *roles: str, capabilities: Iterable[int] = (), **fields: object
+    framework: str, *roles: str, capabilities: Iterable[int] = (), **fields: str
 ) -> bytes:
     info = mesos.FrameworkInfo(
         user="nobody", name=f"{framework} of the tests", id=mesos.FrameworkID(value=framework)
@@ -247,7 +248,7 @@ def framework_info(
     info.roles.extend(roles)
     kinds = {mesos.FrameworkInfo.Capability.MULTI_ROLE, *capabilities}
     for kind in sorted(kinds):
-        info.capabilities.add(type=kind)  # type: ignore[arg-type]
+        info.capabilities.add(type=kind)
     for name, value in fields.items():
         setattr(info, name, value)
     return info.SerializeToString()

@@ -1,0 +1,48 @@
+"""Commitments: what users owe for having used more than their share (paper §3.4, §5.1)."""
+
+import math
+
+
+def time_constant(delta: float) -> float:
+    """Return τ in seconds for a discount factor δ per second: τ = −1/ln δ (Eq. 12).
+
+    Raises:
+        ValueError: δ is not strictly between 0 and 1.
+    """
+    if not 0.0 < delta < 1.0:
+        raise ValueError(
+            f"delta = {delta} would switch long-term fairness off: at 0 commitments last no "
+            "time, at 1 they never build up; give a number in between, such as 0.999"
+        )
+    return -1.0 / math.log(delta)
+
+
+def time_constant_of_half_life(seconds: float) -> float:
+    """Return τ in seconds for commitments that halve in so many seconds.
+
+    Raises:
+        ValueError: the half-life is not a positive, finite number.
+    """
+    if not 0.0 < seconds < math.inf:
+        raise ValueError(
+            f"half_life = {seconds} s would switch long-term fairness off; "
+            "give a positive time, such as 3600 or '1h'"
+        )
+    return seconds / math.log(2.0)
+
+
+def overuse(share: float, entitlement: float) -> float:
+    """Return how far a share is beyond what its user is entitled to: ō (Eq. 7)."""
+    return max(share - entitlement, 0.0)
+
+
+def decayed(commitment: float, towards: float, elapsed: float, tau: float) -> float:
+    """Return the commitment after a time of constant over-use: c = (1 − δ)·ō + δ·c₀ (Eq. 12).
+
+    Args:
+        commitment: c₀, as a share of the resource's capacity.
+        towards: ō, the constant over-use.
+        elapsed: Seconds, not negative.
+        tau: Time constant in seconds.
+    """
+    return commitment + (towards - commitment) * -math.expm1(-elapsed / tau)

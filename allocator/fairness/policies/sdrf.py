@@ -1,0 +1,89 @@
+"""Stateful DRF: who used more than its share in the past comes later now."""
+
+import math
+import re
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, model_validator
+from typing_extensions import override
+
+from allocator.fairness.account import Account
+from allocator.fairness.commitment import time_constant, time_constant_of_half_life
+from allocator.fairness.policies.policy import Policy
+from allocator.fairness.priorities import Envelope, Envelopes, envelope
+from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _seconds(value: object) -> object:
+    """Read a duration such as 600 or '10m'."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*([0-9.]+)\s*([smhd])\s*", value)
+        if match is None:
+            raise ValueError(
+                f"{value!r} is not a duration; write seconds, or such as '90s', '10m', '1h', '2d'"
+            )
+        return float(match[1]) * _UNITS[match[2]]
+    return value
+
+
+class Sdrf(Policy):
+    """SDRF (Sadok, Campista and Costa; journal paper Algorithm 1, line 5).
+
+    The priority is (max_r oᵣ + max_r cᵣ) / w in the journal's form, max_r (oᵣ + cᵣ) / w in
+    the thesis's; of equals the one that grows slower is first, then the one that was
+    allocated something less often.
+    """
+
+    name: ClassVar[str] = "sdrf"
+
+    delta: float | None = None
+    """Discount factor of commitments per second, in (0, 1)."""
+    half_life: Annotated[float | None, BeforeValidator(_seconds)] = None
+    """Instead of `delta`: seconds in which a commitment halves."""
+    form: Literal["journal", "thesis"] = "journal"
+    ranking: Literal["live-tree", "scan"] = "live-tree"
+
+    @model_validator(mode="after")
+    def _one_time_constant(self) -> Self:
+        if (self.delta is None) == (self.half_life is None):
+            raise ValueError("give either 'delta' (per second) or 'half_life'")
+        _ = self.tau  # refuses values that switch fairness off
+        return self
+
+    @property
+    @override
+    def tau(self) -> float:
+        if self.delta is not None:
+            return time_constant(self.delta)
+        assert self.half_life is not None
+        return time_constant_of_half_life(self.half_life)
+
+    @override
+    def new_ranking(self, phase: float) -> Ranking[Any, Envelope]:
+        if self.ranking == "scan":
+            return ScanRanking(Envelopes(), phase)
+        return LiveRanking(Envelopes(), phase)
+
+    @override
+    def attribute(self, account: Account, base: float, phase: float) -> Envelope:
+        """Return the priority as lines in s = e^(−(t − base)/τ) (Eq. 13)."""
+        stretch = math.exp((account.settled_at - base) / self.tau) / account.weight
+        lines = []
+        for name, c in account.commitments.items():
+            rate = account.overuse.get(name, 0.0)
+            held = account.share if self.form == "journal" else account.shares.get(name, 0.0)
+            lines.append(((held + rate) / account.weight, (c - rate) * stretch))
+        return envelope(lines or [(0.0, 0.0)], -phase, account.count)
+
+    @override
+    def priority(self, account: Account, commitments: dict[str, float]) -> float:
+        if self.form == "journal":
+            value = account.share + max(commitments.values(), default=0.0)
+        else:
+            names = account.shares.keys() | commitments.keys()
+            value = max(
+                (account.shares.get(n, 0.0) + commitments.get(n, 0.0) for n in names), default=0.0
+            )
+        return value / account.weight

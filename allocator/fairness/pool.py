@@ -1,0 +1,351 @@
+"""The users who share one pool of resources: what each holds, what it owes, who is next."""
+
+import math
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from allocator.fairness.account import Account
+from allocator.fairness.live_tree import Crossing
+from allocator.fairness.policies.policy import Policy
+from allocator.fairness.quantities import Quantities
+
+User = TypeVar("User", bound=Hashable)
+
+_REBASE = 300.0
+"""Time constants after which phases begin anew; e^±300 is far from what a double can hold."""
+
+
+@dataclass(frozen=True)
+class Standing(Generic[User]):
+    """How a user stands at an instant. Shares and commitments are fractions of capacity."""
+
+    user: User
+    weight: float
+    entitlement: float
+    """wᵢ / Σw"""
+    active: bool
+    allocation: Quantities
+    shares: dict[str, float]
+    share: float
+    """Dominant share"""
+    commitments: dict[str, float]
+    commitment: float
+    """Dominant commitment (Eq. 9)"""
+    priority: float
+    """Lowest first"""
+
+
+class Pool(Generic[User]):
+    """Users ranked by a policy, at a time of the pool's own that only moves forward.
+
+    All known users count in n (Eq. 7); only active ones are ranked (Algorithm 1's set A).
+    `allocate` and `release` cost O(m + log n) in m resources and n users. A change of n, of
+    a weight or of the capacity concerns everybody: O(n·m + n log n), once for all changes at
+    one instant, when somebody looks next.
+
+    Args:
+        policy: Ranks the users.
+        now: Seconds; any origin.
+        capacity: What is shared.
+        excluded: Resources that do not count in shares.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        now: float = 0.0,
+        capacity: Quantities | None = None,
+        excluded: Collection[str] = (),
+    ) -> None:
+        self.policy = policy
+        self._now = now
+        self._base = now
+        self._capacity = capacity if capacity is not None else Quantities()
+        self._excluded = frozenset(excluded)
+        self._accounts: dict[User, Account] = {}
+        self._ranking = policy.new_ranking(self._phase(now))
+        self._active = 0
+        self._weights = 0.0
+        self._stale = False
+        """All accounts are settled at `now`, but not rated or ranked."""
+
+    @property
+    def now(self) -> float:
+        """The pool's time in seconds."""
+        return self._now
+
+    @property
+    def capacity(self) -> Quantities:
+        """What is shared."""
+        return self._capacity
+
+    @property
+    def active(self) -> int:
+        """How many users are active."""
+        return self._active
+
+    def advance(self, now: float) -> None:
+        """Move to a later instant; an earlier one is read as the latest seen."""
+        if now <= self._now:
+            return
+        self._refresh()
+        self._now = now
+        if self.policy.tau is not None and now - self._base > _REBASE * self.policy.tau:
+            self._unsettle()
+            self._base = now
+
+    def set_capacity(self, capacity: Quantities) -> None:
+        """Change what is shared."""
+        if capacity != self._capacity:
+            self._unsettle()
+            self._capacity = capacity
+
+    def add(
+        self, user: User, *, weight: float = 1.0, commitment: float | Mapping[str, float] = 0.0
+    ) -> None:
+        """Make a user known; it is not active yet.
+
+        Args:
+            user: A new id.
+            weight: What it is entitled to, in proportion to the others.
+            commitment: What it owes from before: of every resource, or by name.
+
+        Raises:
+            ValueError: the user is known, or a number is out of range.
+        """
+        if user in self._accounts:
+            raise ValueError(f"user {user!r} is known already")
+        account = Account(weight=_positive(user, weight), settled_at=self._now)
+        _set_commitment(user, account, commitment)
+        self._unsettle()
+        self._accounts[user] = account
+        self._weights += weight
+
+    def remove(self, user: User) -> None:
+        """Forget a user and what it owes.
+
+        Raises:
+            KeyError: the user is not known.
+            ValueError: it still holds something.
+        """
+        account = self._account(user)
+        if account.allocation:
+            raise ValueError(f"user {user!r} still holds {account.allocation}")
+        self.set_active(user, False)
+        self._unsettle()
+        del self._accounts[user]
+        self._weights = math.fsum(other.weight for other in self._accounts.values())
+
+    def set_weight(self, user: User, weight: float) -> None:
+        """Change a user's weight.
+
+        Raises:
+            KeyError: the user is not known.
+            ValueError: the weight is not a positive number.
+        """
+        account = self._account(user)
+        _positive(user, weight)
+        self._unsettle()
+        account.weight = weight
+        self._weights = math.fsum(other.weight for other in self._accounts.values())
+
+    def set_commitment(self, user: User, commitment: float | Mapping[str, float]) -> None:
+        """Change what a user owes: of every resource, or by name.
+
+        Raises:
+            KeyError: the user is not known.
+            ValueError: a commitment is not between 0 and 1.
+        """
+        account = self._account(user)
+        self._unsettle()
+        _set_commitment(user, account, commitment)
+
+    def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
+        """Say whether a user is to be ranked.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        account = self._account(user)
+        if account.active == active:
+            return
+        account.active = active
+        self._active += 1 if active else -1
+        if self._stale:
+            return
+        self._ranking.advance(self._phase(self._now))
+        if active:
+            self._ranking.insert(user, self._attribute(account))
+        else:
+            self._ranking.delete(user)
+
+    def allocate(self, user: User, quantities: Quantities, *, counted: bool = True) -> None:
+        """Give a user more.
+
+        Args:
+            user: A known user.
+            quantities: What it gets.
+            counted: Whether this puts it behind equals that got something less often.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        account = self._account(user)
+        self._hold(user, account, account.allocation + quantities, account.count + counted)
+
+    def release(self, user: User, quantities: Quantities) -> None:
+        """Take back from a user.
+
+        Raises:
+            KeyError: the user is not known.
+            ValueError: it does not hold that much; nothing has changed.
+        """
+        account = self._account(user)
+        try:
+            rest = account.allocation - quantities
+        except ValueError as error:
+            raise ValueError(f"user {user!r}: {error}") from None
+        self._hold(user, account, rest, account.count)
+
+    def minimum(self) -> User:
+        """Return the active user that is next.
+
+        Raises:
+            KeyError: nobody is active.
+        """
+        for user in self:
+            return user
+        raise KeyError("no user is active")
+
+    def standing(self, user: User) -> Standing[User]:
+        """Return how a user stands now.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._refresh()
+        return self._standing(user, self._account(user), self._now)
+
+    def standings(self) -> list[Standing[User]]:
+        """Return how all known users stand now, in order of priority."""
+        return self.standings_at(self._now)
+
+    def standings_at(self, when: float) -> list[Standing[User]]:
+        """Return how all known users will stand if nothing changes, in order of priority."""
+        self._refresh()
+        when = max(when, self._now)
+        standings = [self._standing(u, account, when) for u, account in self._accounts.items()]
+        return sorted(standings, key=lambda standing: (standing.priority, str(standing.user)))
+
+    def crossings(self) -> Iterator[Crossing[float, User]]:
+        """Go through upcoming changes of the order, soonest first: at `when`, right passes left.
+
+        Only a policy with drifting priorities has any; some may turn out to be none.
+        """
+        self._refresh()
+        self._ranking.advance(self._phase(self._now))
+        for phase, left, right in self._ranking.crossings():
+            yield Crossing(self._instant(phase), left, right)
+
+    def __contains__(self, user: object) -> bool:
+        return user in self._accounts
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def __iter__(self) -> Iterator[User]:
+        """Go through active users, the next one first; the pool must not change meanwhile."""
+        self._refresh()
+        self._ranking.advance(self._phase(self._now))
+        return iter(self._ranking)
+
+    def _account(self, user: User) -> Account:
+        try:
+            return self._accounts[user]
+        except KeyError:
+            raise KeyError(f"user {user!r} is not known") from None
+
+    def _hold(self, user: User, account: Account, allocation: Quantities, count: int) -> None:
+        if not self._stale:
+            account.settle(self._now, self.policy.tau)
+        account.allocation = allocation
+        account.count = count
+        if self._stale:
+            return
+        self._rate(account)
+        if account.active:
+            self._ranking.advance(self._phase(self._now))
+            self._ranking.replace(user, self._attribute(account))
+
+    def _unsettle(self) -> None:
+        """Settle everybody under the values that held until now, which are about to change."""
+        if not self._stale:
+            for account in self._accounts.values():
+                account.settle(self._now, self.policy.tau)
+            self._stale = True
+
+    def _refresh(self) -> None:
+        """Rate and rank everybody anew if the values for all have changed."""
+        if not self._stale:
+            return
+        phase = self._phase(self._now)
+        self._ranking = self.policy.new_ranking(phase)
+        for user, account in self._accounts.items():
+            self._rate(account)
+            if account.active:
+                self._ranking.insert(user, self._attribute(account))
+        self._stale = False
+
+    def _rate(self, account: Account) -> None:
+        account.rate(
+            self._capacity,
+            account.weight / self._weights,
+            self._excluded,
+            owes=self.policy.tau is not None,
+        )
+
+    def _attribute(self, account: Account) -> object:
+        return self.policy.attribute(account, self._base, self._phase(self._now))
+
+    def _standing(self, user: User, account: Account, when: float) -> Standing[User]:
+        commitments = account.commitments_at(when, self.policy.tau)
+        return Standing(
+            user=user,
+            weight=account.weight,
+            entitlement=account.weight / self._weights,
+            active=account.active,
+            allocation=account.allocation,
+            shares=dict(account.shares),
+            share=account.share,
+            commitments=commitments,
+            commitment=max(commitments.values(), default=0.0),
+            priority=self.policy.priority(account, commitments),
+        )
+
+    def _phase(self, when: float) -> float:
+        """Return −e^(−(t − base)/τ), which grows with time and makes priorities linear."""
+        tau = self.policy.tau
+        return when if tau is None else -math.exp(-(when - self._base) / tau)
+
+    def _instant(self, phase: float) -> float:
+        tau = self.policy.tau
+        return phase if tau is None else max(self._base - tau * math.log(-phase), self._now)
+
+
+def _positive(user: object, weight: float) -> float:
+    if not 0.0 < weight < math.inf:
+        raise ValueError(f"user {user!r}: weight {weight} is not a positive, finite number")
+    return weight
+
+
+def _set_commitment(
+    user: object, account: Account, commitment: float | Mapping[str, float]
+) -> None:
+    amounts = commitment if isinstance(commitment, Mapping) else {"every resource": commitment}
+    for name, amount in amounts.items():
+        if not 0.0 <= amount <= 1.0:
+            raise ValueError(f"user {user!r}: commitment {amount} of {name} is not in 0 … 1")
+    account.commitments = dict(commitment) if isinstance(commitment, Mapping) else {}
+    account.inherited = 0.0 if isinstance(commitment, Mapping) else commitment

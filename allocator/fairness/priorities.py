@@ -1,0 +1,163 @@
+"""Priority functions of time, compared exactly, and when two of them next cross.
+
+Coefficients and times are floats, that is, exact rationals. Two priorities are told apart in
+floating point where the difference is beyond any rounding, and in rational arithmetic where
+it is not. So the order of the Live Tree and that of a plain scan are the same to the last tie.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+_ULP = 2.0**-53
+_EARLY = 1.0 + 8 * _ULP
+"""A crossing is two rounded differences and a rounded quotient away from its operands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A priority that changes at a constant rate: value + slope × t."""
+
+    value: int | Fraction
+    slope: int | Fraction
+
+
+class StraightLines:
+    """Priorities that are straight lines in time, in exact arithmetic."""
+
+    def compare(self, a: Line, b: Line, now: int | Fraction) -> int:
+        """Order by value at `now`, then by slope."""
+        ahead = (a.value - b.value) + (a.slope - b.slope) * now or a.slope - b.slope
+        return (ahead > 0) - (ahead < 0)
+
+    def crossing(self, a: Line, b: Line, now: int | Fraction) -> Fraction | None:
+        """Return when the lines meet after `now`; None: never."""
+        if a.slope == b.slope:
+            return None
+        when = Fraction(b.value - a.value) / Fraction(a.slope - b.slope)
+        return when if when > now else None
+
+
+Segment: TypeAlias = tuple[float, float]
+"""(A, M): the line A + M·s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A priority under SDRF: the maximum of straight lines in s = e^(−t/τ).
+
+    Between two changes of allocation each commitment moves exponentially towards its over-use
+    (Eq. 12), so o + c = A + M·s with A = o + ō and M = c − ō, and the maximum over resources
+    is an upper envelope (Eq. 13).
+    """
+
+    lines: tuple[Segment, ...]
+    """At least one; those that can never be the maximum for s > 0 are left out."""
+    count: int = 0
+    """Breaks ties: fewer allocations first."""
+
+    def at(self, s: float) -> float:
+        """Return the priority, rounded."""
+        return max(a + m * s for a, m in self.lines)
+
+
+def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
+    """Build an envelope for (0, s]: drop lines that another is above of at both ends."""
+    kept: list[Segment] = []
+    for line in sorted(set(lines), reverse=True):
+        top = line[0] + line[1] * s
+        if not any(a >= line[0] and m >= line[1] for a, m in kept) and not any(
+            a >= line[0] and _above(a, m, s, top) for a, m in kept
+        ):
+            kept.append(line)
+    return Envelope(tuple(kept), count)
+
+
+def _above(a: float, m: float, s: float, top: float) -> bool:
+    """Whether A + M·s is above `top`, beyond any rounding."""
+    value = a + m * s
+    return value - top > 8 * _ULP * (abs(a) + abs(m * s) + abs(top))
+
+
+class Envelopes:
+    """The family of SDRF's priorities; its time is −s, which grows from −1 towards 0."""
+
+    def compare(self, a: Envelope, b: Envelope, now: float) -> int:
+        """Order by value, then by who grows slower just after, then by count.
+
+        As s falls, A + M·s grows by −M; of several lines that meet at a maximum the one with
+        the least M takes over.
+        """
+        s = -now
+        ahead = self._difference(a, b, s)
+        if ahead == 0:
+            slopes = _slope_after(b, s) - _slope_after(a, s)
+            ahead = slopes or a.count - b.count
+        return (ahead > 0) - (ahead < 0)
+
+    def crossing(self, a: Envelope, b: Envelope, now: float) -> float | None:
+        """Return the first meeting of the two envelopes after `now` (Eq. 14, 15).
+
+        Rounded towards `now`. Meetings of lines that are below either envelope are left out;
+        one where the envelopes only touch may be returned.
+        """
+        s_now = -now
+        first: float | None = None
+        for a_value, a_slope in a.lines:
+            for b_value, b_slope in b.lines:
+                if a_slope == b_slope:
+                    continue
+                s = (b_value - a_value) / (a_slope - b_slope)
+                early = s * _EARLY
+                if s <= 0 or (first is not None and early <= first):
+                    continue
+                if early >= s_now:
+                    exact = _exact_meeting((a_value, a_slope), (b_value, b_slope))
+                    if exact >= s_now:
+                        continue
+                    early = s_now
+                if not (_hidden(a_value, a_slope, s, a) or _hidden(b_value, b_slope, s, b)):
+                    first = early
+        return None if first is None else -first
+
+    def _difference(self, a: Envelope, b: Envelope, s: float) -> float | Fraction:
+        """Return a − b at s with the right sign: rounded where that is safe, else exact."""
+        high_a = high_b = -float("inf")
+        size = 0.0
+        for value, slope in a.lines:
+            moved = slope * s
+            high_a = max(high_a, value + moved)
+            size = max(size, abs(value) + abs(moved))
+        for value, slope in b.lines:
+            moved = slope * s
+            high_b = max(high_b, value + moved)
+            size = max(size, abs(value) + abs(moved))
+        ahead = high_a - high_b
+        if abs(ahead) > 8 * _ULP * size:
+            return ahead
+        return _exact(a, s) - _exact(b, s)
+
+
+def _exact(envelope: Envelope, s: float) -> Fraction:
+    at = Fraction(s)
+    return max(Fraction(a) + Fraction(m) * at for a, m in envelope.lines)
+
+
+def _slope_after(envelope: Envelope, s: float) -> float:
+    """Return M of the line that is the maximum just after s, towards smaller s."""
+    if len(envelope.lines) == 1:
+        return envelope.lines[0][1]
+    at = Fraction(s)
+    values = [(Fraction(a) + Fraction(m) * at, m) for a, m in envelope.lines]
+    highest = max(value for value, _ in values)
+    return min(m for value, m in values if value == highest)
+
+
+def _exact_meeting(a: Segment, b: Segment) -> Fraction:
+    return (Fraction(b[0]) - Fraction(a[0])) / (Fraction(a[1]) - Fraction(b[1]))
+
+
+def _hidden(value: float, slope: float, s: float, inside: Envelope) -> bool:
+    """Whether the line is below the envelope at s, beyond any rounding."""
+    top = value + slope * s
+    return any(_above(a, m, s, top) for a, m in inside.lines)

@@ -1,0 +1,142 @@
+"""Fixed-point resource vectors: name → thousandths, as Mesos counts scalars."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+
+_EMPTY: dict[str, int] = {}
+
+
+def to_milli(value: float) -> int:
+    """Round to thousandths, half away from zero, in double arithmetic (C's `llround`).
+
+    Raises:
+        ValueError: the value is not a finite number.
+    """
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not a finite number")
+    scaled = abs(value) * 1000.0
+    whole = math.floor(scaled)
+    whole += scaled - whole >= 0.5
+    return whole if value >= 0 else -whole
+
+
+class Quantities(Mapping[str, int]):
+    """Amounts of resources by name, in integer thousandths; what is absent is 0.
+
+    Immutable. Operations cost O(names). Arithmetic is exact.
+
+    >>> Quantities.parse("cpus:1.5;mem:1024")
+    Quantities('cpus:1.5;mem:1024')
+    >>> Quantities.parse("cpus:1.5")["mem"]
+    0
+    """
+
+    __slots__ = ("_milli",)
+
+    def __init__(self, milli: Mapping[str, int] = _EMPTY) -> None:
+        self._milli = {name: amount for name, amount in milli.items() if amount}
+
+    @classmethod
+    def from_doubles(cls, amounts: Mapping[str, float]) -> "Quantities":
+        """Convert from units.
+
+        Raises:
+            ValueError: an amount is negative or not a finite number.
+        """
+        milli = {}
+        for name, amount in amounts.items():
+            try:
+                milli[name] = to_milli(amount)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            if milli[name] < 0:
+                raise ValueError(f"{name}: {amount} is negative")
+        return cls(milli)
+
+    @classmethod
+    def parse(cls, text: str) -> "Quantities":
+        """Read Mesos's flag syntax for scalars: `cpus:4;mem:6144`.
+
+        Raises:
+            ValueError: the text does not have that form; the message shows where.
+        """
+        amounts: dict[str, float] = {}
+        for entry in filter(None, map(str.strip, text.split(";"))):
+            name, colon, value = entry.partition(":")
+            name = name.strip()
+            try:
+                amount = float(value)
+            except ValueError:
+                amount = math.nan
+            if not name or not colon or math.isnan(amount):
+                raise ValueError(f"{entry!r} is not of the form NAME:NUMBER, such as cpus:4")
+            if name in amounts:
+                raise ValueError(f"{name!r} is named twice in {text!r}")
+            amounts[name] = amount
+        return cls.from_doubles(amounts)
+
+    def to_doubles(self) -> dict[str, float]:
+        """Return amounts in units."""
+        return {name: amount / 1000 for name, amount in self._milli.items()}
+
+    def __getitem__(self, name: str) -> int:
+        return self._milli.get(name, 0)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._milli)
+
+    def __len__(self) -> int:
+        return len(self._milli)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._milli
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quantities) and self._milli == other._milli
+
+    __hash__ = None  # type: ignore[assignment]  # compared by value, but never a key
+
+    def __add__(self, other: "Quantities") -> "Quantities":
+        milli = dict(self._milli)
+        for name, amount in other._milli.items():
+            milli[name] = milli.get(name, 0) + amount
+        return Quantities(milli)
+
+    def __sub__(self, other: "Quantities") -> "Quantities":
+        """Take away.
+
+        Raises:
+            ValueError: there is less than that of a resource.
+        """
+        milli = dict(self._milli)
+        for name, amount in other._milli.items():
+            rest = milli.get(name, 0) - amount
+            if rest < 0:
+                raise ValueError(
+                    f"cannot take {amount / 1000:g} of {name!r} from {self[name] / 1000:g}"
+                )
+            milli[name] = rest
+        return Quantities(milli)
+
+    def contains(self, other: "Quantities") -> bool:
+        """Whether there is at least as much of everything."""
+        milli = self._milli
+        return all(milli.get(name, 0) >= amount for name, amount in other.items())
+
+    def shares(self, capacity: "Quantities", excluded: Collection[str] = ()) -> dict[str, float]:
+        """Return what fraction of the capacity this is, by name of the capacity's resources.
+
+        Integers are divided, so equal fractions are equal numbers.
+        """
+        milli = self._milli
+        return {
+            name: milli.get(name, 0) / total
+            for name, total in capacity.items()
+            if name not in excluded
+        }
+
+    def __repr__(self) -> str:
+        return f"Quantities({str(self)!r})"
+
+    def __str__(self) -> str:
+        return ";".join(f"{name}:{amount / 1000:g}" for name, amount in self._milli.items())

@@ -1,0 +1,143 @@
+"""Three ways to keep elements in order of priority, behind one interface."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator
+from functools import cmp_to_key
+from typing import Any, Generic, TypeVar
+
+from sortedcontainers import SortedDict
+from typing_extensions import override
+
+from allocator.fairness.live_tree import Crossing, LiveTree, Priorities
+
+Id = TypeVar("Id", bound=Hashable)
+K = TypeVar("K")
+
+
+class Ranking(ABC, Generic[Id, K]):
+    """Elements with an attribute each, in order of what a policy makes of it.
+
+    Ids are unique, hashable and orderable.
+    """
+
+    @abstractmethod
+    def insert(self, element: Id, attribute: K) -> None:
+        """Add an element that is not there."""
+
+    @abstractmethod
+    def delete(self, element: Id) -> None:
+        """Remove an element that is there."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Id]:
+        """Go through the elements, lowest priority value first."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of elements."""
+
+    def replace(self, element: Id, attribute: K) -> None:
+        """Change an element's attribute."""
+        self.delete(element)
+        self.insert(element, attribute)
+
+    def advance(self, now: float) -> None:
+        """Move to a later instant of the policy's time; a static order does not care."""
+
+    def crossings(self) -> Iterator[Crossing[float, Id]]:
+        """Go through the upcoming position changes that are known, soonest first."""
+        return iter(())
+
+
+class KeyRanking(Ranking[Id, K]):
+    """Order by a key that time does not change. Changes O(log n), least O(1)."""
+
+    def __init__(self) -> None:
+        self._order: SortedDict[Any, Id] = SortedDict()
+        self._keys: dict[Id, Any] = {}
+
+    @override
+    def insert(self, element: Id, attribute: K) -> None:
+        key = (attribute, element)
+        self._order[key] = element
+        self._keys[element] = key
+
+    @override
+    def delete(self, element: Id) -> None:
+        del self._order[self._keys.pop(element)]
+
+    @override
+    def __iter__(self) -> Iterator[Id]:
+        return iter(self._order.values())
+
+    @override
+    def __len__(self) -> int:
+        return len(self._order)
+
+
+class LiveRanking(Ranking[Id, K]):
+    """Order by priorities that drift, kept by a Live Tree."""
+
+    def __init__(self, priorities: Priorities[K, float], now: float) -> None:
+        self.tree: LiveTree[Id, K, float] = LiveTree(priorities, now)
+
+    @override
+    def insert(self, element: Id, attribute: K) -> None:
+        self.tree.insert(element, attribute)
+
+    @override
+    def delete(self, element: Id) -> None:
+        self.tree.delete(element)
+
+    @override
+    def advance(self, now: float) -> None:
+        self.tree.update(now)
+
+    @override
+    def crossings(self) -> Iterator[Crossing[float, Id]]:
+        return self.tree.crossings()
+
+    @override
+    def __iter__(self) -> Iterator[Id]:
+        return iter(self.tree)
+
+    @override
+    def __len__(self) -> int:
+        return len(self.tree)
+
+
+class ScanRanking(Ranking[Id, K]):
+    """Order by priorities that drift, worked out anew at each look; the plain reference.
+
+    Changes O(1), looking O(n log n).
+    """
+
+    def __init__(self, priorities: Priorities[K, float], now: float) -> None:
+        self._priorities = priorities
+        self._now = now
+        self._attributes: dict[Id, K] = {}
+
+    @override
+    def insert(self, element: Id, attribute: K) -> None:
+        self._attributes[element] = attribute
+
+    @override
+    def delete(self, element: Id) -> None:
+        del self._attributes[element]
+
+    @override
+    def advance(self, now: float) -> None:
+        self._now = max(self._now, now)
+
+    @override
+    def __iter__(self) -> Iterator[Id]:
+        def order(a: tuple[Id, K], b: tuple[Id, K]) -> int:
+            ahead = self._priorities.compare(a[1], b[1], self._now)
+            return ahead or (-1 if a[0] < b[0] else 1)  # type: ignore[operator]
+
+        ranked = sorted(self._attributes.items(), key=cmp_to_key(order))
+        return iter([element for element, _ in ranked])
+
+    @override
+    def __len__(self) -> int:
+        return len(self._attributes)
