@@ -244,7 +244,7 @@ class LiveTree(Generic[Id, K, T]):
     def _check(self) -> None:
         """Assert every invariant; on failure show the insides."""
         try:
-            self._events._check()  # the library's own self-test
+            self._events._check()  # noqa: SLF001 - the library's own self-test
             nodes = list(self._elements)
             assert {node.id: node for node in nodes} == self._nodes, "look-up and order differ"
             assert len(nodes) == len(self._nodes)
