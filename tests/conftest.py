@@ -1,0 +1,10 @@
+"""What holds for every test."""
+
+import os
+
+from hypothesis import settings
+
+# No deadline: how long an example takes depends on who else uses the machine.
+# Where CI decides, the same commit tries the same examples; everywhere else, new ones each time.
+settings.register_profile("longshare", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("longshare")

@@ -1,0 +1,30 @@
+"""Slow, exact references for priorities and their order, written from the equations alone."""
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import cmp_to_key
+from typing import Any
+
+from allocator.fairness.priorities import Envelope, Line
+
+
+def line_order(lines: Mapping[int, Line], now: int | Fraction) -> list[int]:
+    """Order straight lines just after an instant: by value, then slope, then id."""
+    return sorted(lines, key=lambda i: (lines[i].value + lines[i].slope * now, lines[i].slope, i))
+
+
+def envelope_order(envelopes: Mapping[Any, Envelope], s: float) -> list[Any]:
+    """Order SDRF priorities just after s (towards smaller s), in rational arithmetic."""
+    at = Fraction(s)
+    exact: dict[Any, tuple[Fraction, Fraction, int]] = {}
+    for i, envelope in envelopes.items():
+        values = [(Fraction(a) + Fraction(m) * at, Fraction(m)) for a, m in envelope.lines]
+        top = max(value for value, _ in values)
+        growth = max(-m for value, m in values if value == top)
+        exact[i] = (top, growth, envelope.count)
+    return sorted(exact, key=lambda i: (*exact[i], i))
+
+
+def scan(elements: Iterable[Any], compare: Any) -> list[Any]:  # noqa: ANN401 - any family
+    """Sort by pairwise comparison."""
+    return sorted(elements, key=cmp_to_key(compare))

@@ -1,0 +1,237 @@
+"""The Live Tree is in order at every instant, whatever happens to it in between."""
+
+import doctest
+import random
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.fairness import live_tree
+from allocator.fairness.live_tree import LiveTree
+from allocator.fairness.priorities import Envelope, Envelopes, Line, StraightLines, envelope
+from tests.fairness.reference import envelope_order, line_order
+
+Tree = LiveTree[int, Line, int | Fraction]
+
+
+def lines(*pairs: tuple[int, int]) -> Tree:
+    tree: Tree = LiveTree(StraightLines(), now=0)
+    for i, (value, slope) in enumerate(pairs):
+        tree.insert(i, Line(value, slope))
+    tree._check()
+    return tree
+
+
+def test_the_examples_in_the_documentation_are_true() -> None:
+    assert doctest.testmod(live_tree).failed == 0
+
+
+def test_an_empty_tree_has_no_ends_and_moves_through_time() -> None:
+    tree = lines()
+    tree.update(10)
+    assert (list(tree), len(tree), tree.now) == ([], 0, 10)
+    for end in (tree.minimum, tree.maximum):
+        with pytest.raises(KeyError, match="empty"):
+            end()
+
+
+def test_an_id_can_be_there_only_once() -> None:
+    tree = lines((1, 0))
+    with pytest.raises(KeyError, match="0 is in the tree already"):
+        tree.insert(0, Line(5, 5))
+    assert tree[0] == Line(1, 0)
+
+
+@pytest.mark.parametrize("method", ["delete", "__getitem__"])
+def test_what_is_not_there_is_named(method: str) -> None:
+    with pytest.raises(KeyError, match="7 is not in the tree"):
+        getattr(lines((1, 0)), method)(7)
+
+
+def test_elements_change_places_when_they_cross_and_not_before() -> None:
+    tree = lines((0, 3), (4, 1))
+    tree.update(Fraction(199, 100))
+    assert list(tree) == [0, 1]
+    tree.update(2)
+    assert list(tree) == [1, 0], "at the crossing the slower one is first"
+    assert tree.counters.events == 1
+
+
+def test_time_does_not_run_backwards() -> None:
+    tree = lines((0, 3), (4, 1))
+    tree.update(5)
+    tree.update(1)
+    assert tree.now == 5
+    assert list(tree) == [1, 0]
+
+
+def test_ties_are_in_order_of_ids() -> None:
+    tree = lines((1, 1), (1, 1), (1, 1))
+    tree.update(100)
+    assert list(tree) == [0, 1, 2]
+    tree.delete(1)
+    assert list(tree) == [0, 2]
+    tree._check()
+
+
+def test_elements_that_start_equal_part_at_once() -> None:
+    assert list(lines((0, 5), (0, -5), (0, 1))) == [1, 2, 0]
+
+
+def test_an_insertion_at_the_instant_of_a_crossing_finds_its_place() -> None:
+    tree = lines((0, 2), (4, 0))
+    tree.update(2)
+    tree.insert(2, Line(4, 0))
+    assert list(tree) == [1, 2, 0]
+    tree._check()
+
+
+def test_all_may_cross_in_one_point() -> None:
+    tree = lines(*[(-10 * slope, slope) for slope in range(20)])
+    assert list(tree) == list(reversed(range(20)))
+    tree.update(10)
+    assert list(tree) == list(range(20))
+    tree._check()
+
+
+def test_many_crossings_between_two_updates_cost_events_only_once_each_pair() -> None:
+    tree = lines(*[(-i * i, i) for i in range(50)])
+    before = list(tree)
+    tree.update(10**6)
+    assert list(tree) == list(range(50)) != before
+    tree._check()
+    assert len(list(tree.crossings())) == 0
+
+
+def test_envelopes_that_touch_without_crossing_keep_their_places() -> None:
+    # The bend of 1 + |s − 1/2| touches the flat line at 1.
+    bent = envelope([(1.5, -1.0), (0.5, 1.0)], 1.0)
+    tree: LiveTree[str, Envelope, float] = LiveTree(Envelopes(), now=-1.0)
+    tree.insert("bent", bent)
+    tree.insert("flat", Envelope(((1.0, 0.0),)))
+    for s in (0.75, 0.5, 0.25):
+        tree.update(-s)
+        assert list(tree) == ["flat", "bent"]
+        tree._check()
+
+
+def test_upcoming_crossings_say_who_passes_whom_and_when() -> None:
+    tree = lines((0, 3), (4, 1), (100, 1))
+    assert list(tree.crossings()) == [(2, 0, 1)]
+    tree.update(2)
+    assert list(tree.crossings()) == [(50, 0, 2)]
+
+
+def test_replacing_an_attribute_moves_the_element() -> None:
+    tree = lines((0, 0), (1, 0), (2, 0))
+    tree.replace(0, Line(1, 1))
+    assert list(tree) == [1, 0, 2]
+    assert list(reversed(tree)) == [2, 0, 1]
+    assert (tree.minimum(), tree.maximum()) == (1, 2)
+    tree._check()
+
+
+small = st.integers(-5, 5)
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), st.integers(0, 12), small, small),
+        st.tuples(st.just("delete"), st.integers(0, 12), small, small),
+        st.tuples(st.just("update"), st.integers(0, 12), st.integers(1, 4), small),
+    ),
+    max_size=60,
+)
+
+
+@given(actions)
+@settings(max_examples=200, deadline=None)
+def test_straight_lines_are_in_order_after_every_action(
+    plan: list[tuple[str, int, int, int]],
+) -> None:
+    tree: Tree = LiveTree(StraightLines(), now=0)
+    model: dict[int, Line] = {}
+    now = Fraction(0)
+    for action, i, a, b in plan:
+        if action == "update":
+            now += Fraction(i, a)
+            tree.update(now)
+        elif action == "insert":
+            # Small integers make for ties and for crossings that coincide.
+            (tree.replace if i in model else tree.insert)(i, Line(a - b * now.numerator, b))
+            model[i] = Line(a - b * now.numerator, b)
+        elif i in model:
+            tree.delete(i)
+            del model[i]
+        assert list(tree) == line_order(model, now)
+        tree._check()
+
+
+coefficients = st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 2 / 3, 0.75, -0.1, -0.25, -1 / 3])
+envelopes = st.builds(
+    lambda pairs, count: (pairs, count),
+    st.lists(st.tuples(coefficients, coefficients), min_size=1, max_size=4),
+    st.integers(0, 1),
+)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.integers(0, 9), envelopes),
+            st.floats(0.01, 1.0, exclude_max=True),
+            st.sampled_from([0.5, 0.75, 0.9, 2 / 3]),
+        ),
+        max_size=50,
+    )
+)
+@settings(max_examples=300, deadline=None)
+def test_sdrf_priorities_are_in_exact_order_after_every_action(
+    plan: list[float | tuple[int, tuple[list[tuple[float, float]], int]]],
+) -> None:
+    tree: LiveTree[int, Envelope, float] = LiveTree(Envelopes(), now=-1.0)
+    model: dict[int, Envelope] = {}
+    full: dict[int, Envelope] = {}
+    s = 1.0
+    for step in plan:
+        if isinstance(step, float):
+            s *= step
+            tree.update(-s)
+        else:
+            i, (pairs, count) = step
+            pruned = envelope(pairs, s, count)
+            (tree.replace if i in model else tree.insert)(i, pruned)
+            model[i] = pruned
+            full[i] = Envelope(tuple(pairs), count)
+        assert list(tree) == envelope_order(full, s), "also lines left out never matter"
+        tree._check()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_hundred_thousand_operations_on_hundreds_of_lines_agree_with_a_scan(seed: int) -> None:
+    rng = random.Random(seed)
+    tree: Tree = LiveTree(StraightLines(), now=0)
+    model: dict[int, Line] = {}
+    now = 0
+    for step in range(100_000):
+        i = rng.randrange(300)
+        if i not in model:
+            model[i] = Line(rng.randrange(-1000, 1000) - now, rng.randrange(-4, 5))
+            tree.insert(i, model[i])
+        elif rng.random() < 0.4:
+            model[i] = Line(rng.randrange(-1000, 1000) - now, rng.randrange(-4, 5))
+            tree.replace(i, model[i])
+        elif rng.random() < 0.1:
+            del model[i]
+            tree.delete(i)
+        else:
+            now += rng.random() < 0.2
+            tree.update(now)
+        if model:
+            first = min(
+                model, key=lambda i: (model[i].value + model[i].slope * now, model[i].slope, i)
+            )
+            assert tree.minimum() == first
+        if step % 500 == 0:
+            assert list(tree) == line_order(model, now)
+            tree._check()

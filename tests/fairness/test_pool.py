@@ -1,0 +1,376 @@
+"""A pool ranks its users by policy and settles what they owe exactly (paper §3.4, §5.1)."""
+
+import math
+import random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from allocator.fairness import policies
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+CLUSTER = Quantities.parse("cpus:160;mem:245760")
+TASK = Quantities.parse("cpus:1;mem:1024")
+
+
+def pool(policy: str = "sdrf", users: str = "ABCD", **parameters: object) -> Pool[str]:
+    made: Pool[str] = Pool(policies.create(policy, parameters), capacity=CLUSTER)
+    for user in users:
+        made.add(user)
+        made.set_active(user, True)
+    return made
+
+
+def hold(made: Pool[str], user: str, tasks: int) -> None:
+    made.allocate(user, Quantities({name: tasks * amount for name, amount in TASK.items()}))
+
+
+def test_the_user_with_the_least_dominant_share_is_next() -> None:
+    made = pool("drf")
+    hold(made, "A", 2)
+    made.allocate("B", Quantities.parse("mem:2000"))
+    assert list(made) == ["C", "D", "B", "A"]
+
+
+def test_weights_divide_priorities() -> None:
+    made = pool("drf", "AB")
+    made.set_weight("A", 3.0)
+    hold(made, "A", 5)
+    hold(made, "B", 2)
+    assert made.minimum() == "A"
+    assert made.standing("A").entitlement == 0.75
+
+
+def test_of_equals_the_one_that_got_something_less_often_is_next() -> None:
+    made = pool("drf", "AB")
+    hold(made, "A", 1)
+    made.release("A", TASK)
+    assert list(made) == ["B", "A"]
+    made.allocate("B", Quantities(), counted=False)
+    assert list(made) == ["B", "A"]
+
+
+def test_only_active_users_are_ranked_but_all_count() -> None:
+    made = pool("drf")
+    made.set_active("B", False)
+    assert list(made) == ["A", "C", "D"]
+    assert (len(made), made.active) == (4, 3)
+    assert made.standing("A").entitlement == 0.25
+
+
+def test_a_user_alone_among_four_declared_owes_58_percent_after_150_seconds() -> None:
+    made = pool(delta=0.99)
+    hold(made, "A", 160)
+    made.advance(150.0)
+    assert made.standing("A").commitment == pytest.approx(0.75 * (1 - 0.99**150))
+
+
+def test_among_those_who_showed_up_alone_it_would_owe_nothing() -> None:
+    made = pool(users="A", delta=0.99)
+    hold(made, "A", 160)
+    made.advance(150.0)
+    assert made.standing("A").commitment == 0.0
+
+
+def test_light_users_come_first_until_what_the_heavy_one_owes_has_faded() -> None:
+    made = pool(users="AB", delta=0.99)
+    hold(made, "A", 160)
+    made.advance(100.0)
+    made.release("A", Quantities({name: 160 * amount for name, amount in TASK.items()}))
+    hold(made, "B", 16)
+    owed = made.standing("A").commitment
+    assert made.minimum() == "B", "B's 10 % are less than what A owes"
+    [crossing] = made.crossings()
+    assert (crossing.left, crossing.right) == ("B", "A")
+    assert crossing.when == pytest.approx(100.0 + math.log(owed / 0.1) / -math.log(0.99))
+    made.advance(crossing.when - 1e-3)
+    assert made.minimum() == "B"
+    made.advance(crossing.when + 1e-3)
+    assert made.minimum() == "A"
+
+
+@pytest.mark.parametrize("change", ["capacity", "weight", "user"])
+def test_what_is_owed_is_settled_under_the_old_values_when_values_change(change: str) -> None:
+    made = pool(delta=0.99)
+    hold(made, "A", 160)
+    made.advance(50.0)
+    if change == "capacity":
+        made.set_capacity(CLUSTER + CLUSTER)
+        over = 0.25
+    elif change == "weight":
+        made.set_weight("A", 5.0)
+        over = 1 - 5 / 8
+    else:
+        for extra in "EFGH":
+            made.add(extra)
+        over = 1 - 1 / 8
+    owed = 0.75 * (1 - 0.99**50)
+    assert made.standing("A").commitment == pytest.approx(owed)
+    made.advance(80.0)
+    assert made.standing("A").commitment == pytest.approx(over * (1 - 0.99**30) + owed * 0.99**30)
+
+
+def test_a_look_in_between_changes_nothing() -> None:
+    looked, left_alone = pool(delta=0.9), pool(delta=0.9)
+    for made in (looked, left_alone):
+        hold(made, "A", 100)
+    for instant in range(1, 40):
+        looked.advance(instant / 10)
+        assert list(looked)
+        assert looked.standings()
+    for made in (looked, left_alone):
+        made.advance(4.0)
+    assert looked.standings() == left_alone.standings(), "to the last bit"
+
+
+def test_standings_of_a_later_instant_can_be_read_without_going_there() -> None:
+    made = pool(delta=0.9)
+    hold(made, "A", 100)
+    ahead = made.standings_at(7.0)
+    assert made.now == 0.0
+    made.advance(7.0)
+    assert made.standings() == ahead
+
+
+def test_initial_commitments_are_of_every_resource_or_by_name() -> None:
+    made: Pool[str] = Pool(policies.create("sdrf", {"delta": 1 - 1e-7}))
+    made.add("A", commitment=0.5)
+    made.add("B", commitment={"cpus": 0.4})
+    made.set_capacity(CLUSTER)
+    assert made.standing("A").commitments == {"cpus": 0.5, "mem": 0.5}
+    assert made.standing("B").commitments == {"cpus": 0.4, "mem": 0.0}
+    made.set_commitment("B", 0.1)
+    assert made.standing("B").commitment == 0.1
+
+
+def test_the_thesis_adds_share_and_commitment_of_the_same_resource() -> None:
+    for form, priority in {"journal": 0.5 + 0.4, "thesis": 0.5}.items():
+        made = pool(users="AB", delta=0.9, form=form)
+        made.set_commitment("A", {"cpus": 0.0, "mem": 0.4})
+        made.allocate("A", Quantities.parse("cpus:80"))
+        assert made.standing("A").priority == pytest.approx(priority)
+
+
+@pytest.mark.parametrize("form", ["journal", "thesis"])
+def test_times_that_would_overflow_the_exponential_are_survived(form: str) -> None:
+    made = pool(users="AB", delta=0.5, form=form)
+    scan = pool(users="AB", delta=0.5, form=form, ranking="scan")
+    rng = random.Random(1)
+    for _ in range(300):
+        for both in (made, scan):
+            state = rng.getstate()
+            hold(both, rng.choice("AB"), 1)
+            both.advance(both.now + rng.choice([0.1, 5.0, 1e3, 1e9]))
+            if both is made:
+                rng.setstate(state)
+        assert list(made) == list(scan)
+        assert all(math.isfinite(standing.priority) for standing in made.standings())
+
+
+def test_excluded_resources_count_for_nothing() -> None:
+    made: Pool[str] = Pool(
+        policies.create("sdrf", {"delta": 0.9}), capacity=CLUSTER, excluded=["mem"]
+    )
+    made.add("A")
+    made.allocate("A", Quantities.parse("cpus:16;mem:245760"))
+    made.advance(100.0)
+    assert made.standing("A").share == 0.1
+    assert made.standing("A").commitment == 0.0
+
+
+@pytest.mark.parametrize(
+    ("action", "complaint"),
+    [
+        (lambda p: p.add("A"), "user 'A' is known already"),
+        (lambda p: p.add("E", weight=0.0), "user 'E': weight 0.0"),
+        (lambda p: p.add("E", commitment=1.5), "commitment 1.5"),
+        (lambda p: p.set_weight("A", math.nan), "weight nan"),
+        (lambda p: p.set_commitment("A", {"cpus": -0.1}), "commitment -0.1 of cpus"),
+        (lambda p: p.remove("A"), "user 'A' still holds cpus:1;mem:1024"),
+        (lambda p: p.release("A", CLUSTER), "user 'A': cannot take 160 of 'cpus' from 1"),
+        (lambda p: p.remove("Z"), "user 'Z' is not known"),
+        (lambda p: p.allocate("Z", TASK), "user 'Z' is not known"),
+        (lambda p: p.standing("Z"), "user 'Z' is not known"),
+    ],
+)
+def test_a_bad_call_names_the_user_and_changes_nothing(action: object, complaint: str) -> None:
+    made = pool(delta=0.9)
+    hold(made, "A", 1)
+    before = made.standings()
+    with pytest.raises((ValueError, KeyError), match=complaint):
+        action(made)  # type: ignore[operator]
+    assert made.standings() == before
+
+
+def test_nobody_is_next_in_an_empty_pool() -> None:
+    with pytest.raises(KeyError, match="no user is active"):
+        pool(users="", delta=0.9).minimum()
+
+
+POLICIES = [
+    {"delta": 0.99},
+    {"delta": 0.9, "form": "thesis"},
+    {"half_life": 3, "ranking": "scan"},
+]
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Any calls in any order, against commitments integrated piece by piece in plain sight."""
+
+    @initialize(parameters=st.sampled_from(POLICIES))
+    def start(self, parameters: dict[str, object]) -> None:
+        policy = policies.create("sdrf", parameters)
+        assert policy.tau is not None
+        self.tau = policy.tau
+        self.thesis = parameters.get("form") == "thesis"
+        self.pool: Pool[int] = Pool(policy, capacity=CLUSTER)
+        self.capacity = CLUSTER
+        self.held: dict[int, Quantities] = {}
+        self.weights: dict[int, float] = {}
+        self.owed: dict[int, dict[str, float]] = {}
+        self.ready = True
+        for user in range(3):
+            self.user_comes(user, 1.0, 0.0)
+            self.user_gets_tasks(user, 30 * user)
+
+    def share(self, user: int, name: str) -> float:
+        return self.held[user][name] / self.capacity[name]
+
+    @rule(user=st.integers(0, 6), weight=st.sampled_from([1.0, 2.0, 0.5]), owed=st.floats(0, 1))
+    def user_comes(self, user: int, weight: float, owed: float) -> None:
+        if user in self.held:
+            return
+        self.pool.add(user, weight=weight, commitment=owed)
+        self.pool.set_active(user, True)
+        self.held[user] = Quantities()
+        self.weights[user] = weight
+        self.owed[user] = dict.fromkeys(self.capacity, owed)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def user_goes(self, data: st.DataObject) -> None:
+        user = data.draw(st.sampled_from(sorted(self.held)))
+        if self.held[user]:
+            return
+        self.pool.remove(user)
+        del self.held[user], self.weights[user], self.owed[user]
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), tasks=st.integers(1, 20))
+    def user_gets(self, data: st.DataObject, tasks: int) -> None:
+        self.user_gets_tasks(data.draw(st.sampled_from(sorted(self.held))), tasks)
+
+    def user_gets_tasks(self, user: int, tasks: int) -> None:
+        more = Quantities({"cpus": tasks * 1000, "mem": tasks * 512_000})
+        self.pool.allocate(user, more)
+        self.held[user] = self.held[user] + more
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def user_gives_back(self, data: st.DataObject) -> None:
+        user = data.draw(st.sampled_from(sorted(self.held)))
+        half = Quantities({name: amount // 2 for name, amount in self.held[user].items()})
+        self.pool.release(user, half)
+        self.held[user] = self.held[user] - half
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), weight=st.sampled_from([1.0, 3.0]))
+    def weight_changes(self, data: st.DataObject, weight: float) -> None:
+        user = data.draw(st.sampled_from(sorted(self.held)))
+        self.pool.set_weight(user, weight)
+        self.weights[user] = weight
+
+    @rule(cpus=st.sampled_from([160, 80, 200]))
+    def capacity_changes(self, cpus: int) -> None:
+        self.capacity = Quantities({"cpus": cpus * 1000, "mem": 245_760_000})
+        self.pool.set_capacity(self.capacity)
+
+    @rule(seconds=st.sampled_from([0.0, 0.25, 1.0, 10.0, 2000.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.pool.advance(self.pool.now + seconds)
+        total = sum(self.weights.values())
+        fade = math.exp(-seconds / self.tau)
+        for user in self.held:
+            for name in self.capacity:
+                over = max(self.share(user, name) - self.weights[user] / total, 0.0)
+                self.owed[user][name] = (1 - fade) * over + fade * self.owed[user][name]
+
+    def priority(self, user: int) -> float:
+        shares = {name: self.share(user, name) for name in self.capacity}
+        owed = self.owed[user]
+        value = (
+            max(shares[name] + owed[name] for name in shares)
+            if self.thesis
+            else max(shares.values()) + max(owed.values())
+        )
+        return value / self.weights[user]
+
+    @invariant()
+    def everybody_stands_where_the_equations_say(self) -> None:
+        if not hasattr(self, "ready"):
+            return
+        for user in self.held:
+            standing = self.pool.standing(user)
+            assert standing.allocation == self.held[user]
+            for name, owed in standing.commitments.items():
+                assert owed == pytest.approx(self.owed[user][name], abs=1e-9)
+            assert standing.priority == pytest.approx(self.priority(user), abs=1e-9)
+
+    @invariant()
+    def the_order_is_that_of_priorities(self) -> None:
+        if not hasattr(self, "ready"):
+            return
+        order = list(self.pool)
+        assert sorted(order) == sorted(self.held)
+        values = [self.priority(user) for user in order]
+        assert all(a <= b + 1e-9 for a, b in zip(values, values[1:], strict=False))
+
+
+TestPoolMachine = PoolMachine.TestCase
+TestPoolMachine.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"delta": 0.99}, {"delta": 0.9, "form": "thesis"}], ids=["journal", "thesis"]
+)
+def test_a_hundred_thousand_operations_of_hundreds_of_users_agree_with_a_scan(
+    parameters: dict[str, object],
+) -> None:
+    rng = random.Random(7)
+    capacity = Quantities({"cpus": 1_000_000, "mem": 4_000_000, "gpus": 64_000})
+    live: Pool[int] = Pool(policies.create("sdrf", parameters), capacity=capacity)
+    scan: Pool[int] = Pool(
+        policies.create("sdrf", {**parameters, "ranking": "scan"}), capacity=capacity
+    )
+    held: dict[int, list[Quantities]] = {user: [] for user in range(300)}
+    for user in held:
+        weight, owed = rng.choice([1.0, 1.0, 3.0]), rng.choice([0.0, 0.0, 0.25, 0.5])
+        for both in (live, scan):
+            both.add(user, weight=weight, commitment=owed)
+            both.set_active(user, True)
+    now = 0.0
+    for step in range(50_000):
+        now += rng.choice([0.0, 0.0, 0.01, 0.5, 3.0, rng.random()])
+        user = rng.randrange(300)
+        grow = rng.random() < 0.5 or not held[user]
+        amount = (
+            Quantities(
+                {"cpus": rng.choice([1000, 2000]), "mem": 1000, "gpus": rng.choice([0, 500])}
+            )
+            if grow
+            else held[user].pop()
+        )
+        for both in (live, scan):
+            both.advance(now)
+            (both.allocate if grow else both.release)(user, amount)
+        if grow:
+            held[user].append(amount)
+        first = live.minimum()
+        if step % 200 == 0:
+            assert list(live) == list(scan)
+        elif step % 50 == 0:
+            least = min(scan.standing(user).priority for user in held)
+            assert live.standing(first).priority <= least + 1e-12

@@ -1,0 +1,97 @@
+"""Fixed-point quantities behave as Mesos's scalars do (`mesos-allocator.md` §2.1)."""
+
+import doctest
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.fairness import quantities
+from allocator.fairness.quantities import Quantities, to_milli
+
+bags = st.dictionaries(
+    st.sampled_from(["cpus", "mem", "disk", "gpus"]), st.integers(0, 10**9), max_size=4
+).map(Quantities)
+
+
+def test_the_examples_in_the_documentation_are_true() -> None:
+    assert doctest.testmod(quantities).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "milli"),
+    [(1.5011, 1501), (1.5015, 1502), (1.0005, 1001), (0.0005, 1), (0.0004, 0), (-1.0005, -1001)],
+)
+def test_doubles_are_rounded_half_away_from_zero(value: float, milli: int) -> None:
+    assert to_milli(value) == milli
+
+
+def test_rounding_does_not_stumble_over_the_largest_double_below_a_half() -> None:
+    below_half = math.nextafter(0.5, 0.0) / 1000
+    assert to_milli(below_half) == (1 if below_half * 1000.0 >= 0.5 else 0) == 0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_a_finite_number_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        to_milli(value)
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_thousandths_survive_the_way_through_a_double(milli: int) -> None:
+    assert to_milli(milli / 1000) == milli
+
+
+@given(bags, bags)
+def test_addition_and_subtraction_are_inverse_and_exact(a: Quantities, b: Quantities) -> None:
+    assert (a + b) - b == a
+    assert a + b == b + a
+    assert (a + b).contains(a)
+    assert a.contains(b) == all(a[name] >= b[name] for name in b)
+
+
+@given(bags, bags)
+def test_taking_more_than_there_is_is_refused_by_name(a: Quantities, b: Quantities) -> None:
+    if a.contains(b):
+        assert (a - b) + b == a
+    else:
+        short = next(name for name in b if a[name] < b[name])
+        with pytest.raises(ValueError, match=short):
+            a - b
+
+
+@given(bags)
+def test_text_and_doubles_are_read_back(a: Quantities) -> None:
+    assert Quantities.from_doubles(a.to_doubles()) == a
+    exact = Quantities.parse(";".join(f"{n}:{v!r}" for n, v in a.to_doubles().items()))
+    assert exact == a
+
+
+def test_zero_is_the_same_as_absent() -> None:
+    assert Quantities({"cpus": 0}) == Quantities()
+    assert not Quantities({"cpus": 0})
+    assert "cpus" not in Quantities({"cpus": 0})
+
+
+def test_equal_fractions_are_equal_shares() -> None:
+    capacity = Quantities({"cpus": 6000, "mem": 9_000_000, "gpus": 7000})
+    shares = Quantities({"cpus": 2000, "mem": 3_000_000}).shares(capacity, {"gpus"})
+    assert shares == {"cpus": 1 / 3, "mem": 1 / 3}
+    assert shares["cpus"] == shares["mem"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("cpus", "'cpus' is not of the form NAME:NUMBER"),
+        ("cpus:many", "'cpus:many' is not of the form"),
+        (":4", "is not of the form"),
+        ("cpus:1;cpus:2", "named twice"),
+        ("cpus:-1", "cpus: -1.0 is negative"),
+        ("cpus:inf", "cpus: inf is not a finite number"),
+    ],
+)
+def test_malformed_text_is_refused_with_what_is_wrong(text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Quantities.parse(text)

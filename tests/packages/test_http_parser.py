@@ -1,0 +1,155 @@
+"""The stand-in for http-parser reads whatever a server may send, in whatever pieces it comes."""
+
+import io
+import socket
+from http.client import HTTPResponse
+from typing import cast
+
+from http_parser.http import HttpParser
+from hypothesis import given
+from hypothesis import strategies as st
+
+STATUSES = st.sampled_from([200, 202, 307, 400, 403, 404, 406, 500, 503])
+NAMES = st.from_regex(r"X-[A-Za-z0-9]{1,12}", fullmatch=True)
+VALUES = st.from_regex(r"([!-~]([ -~]{0,20}[!-~])?)?", fullmatch=True)
+
+
+@st.composite
+def pieces(draw: st.DrawFn, data: bytes) -> list[bytes]:
+    """Cut `data` anywhere, up to 20 times."""
+    cuts = sorted(draw(st.sets(st.integers(0, len(data)), max_size=20)))
+    return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True) if a < b]
+
+
+def chunked(body: list[bytes]) -> bytes:
+    """Frame each part of `body` as a chunk, and end it."""
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in [*body, b""])
+
+
+@st.composite
+def responses(draw: st.DrawFn) -> bytes:
+    """Make a valid response with a body of declared length, or in chunks."""
+    fields = draw(st.lists(st.tuples(NAMES, VALUES), max_size=5))
+    body = draw(st.binary(max_size=200))
+    if draw(st.booleans()):
+        fields.append(("Transfer-Encoding", draw(st.sampled_from(["chunked", "Chunked"]))))
+        payload = chunked(draw(pieces(body)))
+    else:
+        fields.append(("Content-Length", str(len(body))))
+        payload = body
+    head = "".join(
+        f"{name}:{draw(st.sampled_from(['', ' ', '  ']))}{value}\r\n" for name, value in fields
+    )
+    return f"HTTP/1.1 {draw(STATUSES)} Whatever\r\n{head}\r\n".encode() + payload
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """Make a response in which one byte has been replaced, or anything may follow."""
+    response = bytearray(draw(responses()))
+    at = draw(st.integers(0, len(response)))
+    response[at : at + 1] = draw(st.binary(min_size=1, max_size=3))
+    return bytes(response)
+
+
+def answers(parts: list[bytes]) -> tuple[object, ...]:
+    """Feed `parts` and return all that can be asked at the end."""
+    parser = HttpParser()
+    accepted = [parser.execute(part, len(part)) == len(part) for part in parts]
+    assert accepted == sorted(accepted, reverse=True)
+    assert all(accepted) == (parser.get_errno() == 0)
+    return (
+        parser.get_errno(),
+        parser.is_headers_complete(),
+        parser.is_headers_complete() and parser.get_status_code(),
+        list(parser.get_headers().items()),
+        parser.is_chunked(),
+        parser.is_partial_body(),
+        parser.recv_body(),
+        parser.is_message_complete(),
+    )
+
+
+class _Recorded:
+    """A socket from which a response is read that has been received already."""
+
+    def __init__(self, response: bytes) -> None:
+        self._response = response
+
+    def makefile(self, _mode: str) -> io.BytesIO:
+        return io.BytesIO(self._response)
+
+
+@given(st.data())
+def test_it_reads_what_the_standard_library_reads(data: st.DataObject) -> None:
+    sent = data.draw(responses())
+    reference = HTTPResponse(cast("socket.socket", _Recorded(sent)))
+    reference.begin()
+
+    parser = HttpParser()
+    body = b""
+    for part in data.draw(pieces(sent)):
+        assert parser.execute(part, len(part)) == len(part)
+        assert not parser.is_partial_body() or parser.is_headers_complete()
+        body += parser.recv_body()
+        assert not parser.is_partial_body()
+
+    assert parser.is_headers_complete()
+    assert parser.is_message_complete()
+    assert parser.get_errno() == 0
+    assert parser.get_status_code() == reference.status
+    assert parser.is_chunked() == bool(reference.chunked)
+    assert body == reference.read()
+    headers = parser.get_headers()
+    for name in headers:
+        assert ", ".join(headers.getall(name.swapcase())) == reference.getheader(name)
+
+
+@given(st.data())
+def test_what_it_answers_does_not_depend_on_where_the_bytes_were_cut(data: st.DataObject) -> None:
+    sent = data.draw(responses() | damaged())
+    assert answers(data.draw(pieces(sent))) == answers([sent])
+
+
+@given(st.data())
+def test_a_response_cut_short_is_neither_an_error_nor_complete(data: st.DataObject) -> None:
+    sent = data.draw(responses())
+    received = sent[: data.draw(st.integers(0, len(sent) - 1))]
+    parser = HttpParser()
+    assert parser.execute(received, len(received)) == len(received)
+    assert not parser.is_message_complete()
+
+
+@given(
+    st.binary(min_size=1).filter(lambda data: not b"HTTP/RTSP/ICE/\r\n".count(data[:1])),
+    responses(),
+)
+def test_bytes_that_are_no_http_are_refused_for_good(junk: bytes, later: bytes) -> None:
+    parser = HttpParser()
+    assert parser.execute(junk, len(junk)) == 0
+    assert parser.execute(later, len(later)) == 0
+    assert parser.get_errno() != 0
+    assert not parser.is_headers_complete()
+
+
+@given(responses(), responses())
+def test_a_second_response_is_refused_and_leaves_the_first_as_it_is(
+    first: bytes, second: bytes
+) -> None:
+    both = first + second
+    parser = HttpParser()
+    parser.execute(both, len(both))
+    alone = HttpParser()
+    alone.execute(first, len(first))
+    assert parser.get_errno() != 0
+    assert parser.get_headers() == alone.get_headers()
+    assert parser.get_status_code() == alone.get_status_code()
+    assert parser.recv_body() == alone.recv_body()
+
+
+def test_only_as_many_bytes_are_read_as_the_caller_says() -> None:
+    parser = HttpParser()
+    buffer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokrubbish"
+    length = buffer.index(b"rubbish")
+    assert parser.execute(buffer, length) == length
+    assert parser.is_message_complete()

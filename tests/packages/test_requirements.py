@@ -1,0 +1,74 @@
+"""What is installed is pinned by hash, fits what the packages declare, and comes from anywhere."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(ROOT.glob("requirements/*.txt"))
+PYTHONS = ["3.11", "3.12", "3.13"]
+
+
+def _project(folder: str) -> dict[str, Any]:
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())
+
+
+def _entries(file: Path) -> list[str]:
+    """Return the requirements of `file`, each with its options, on one line each."""
+    text = re.sub(r"^#.*\n", "", file.read_text(), flags=re.MULTILINE)
+    return text.replace("\\\n", " ").splitlines()
+
+
+def _pins(python: str) -> Iterator[Requirement]:
+    environment = default_environment() | {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+    }
+    for file in FILES:
+        for entry in _entries(file):
+            pin = Requirement(entry.split(" --hash=")[0])
+            if pin.marker is None or pin.marker.evaluate(environment):
+                yield pin
+
+
+def _declared() -> list[str]:
+    ours, parser = _project("."), _project("packages/http-parser")
+    groups = ours["dependency-groups"].values()
+    everything = ours["project"]["dependencies"] + parser["project"]["dependencies"]
+    return everything + [requirement for group in groups for requirement in group]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_requirement_is_one_version_with_its_hashes_and_nothing_else(file: Path) -> None:
+    entry = re.compile(r"[a-z0-9-]+==[a-z0-9.]+(?: ; [^@/\\-]+)?(?: +--hash=sha256:[0-9a-f]{64})+")
+    entries = _entries(file)
+    assert entries
+    assert [line for line in entries if not entry.fullmatch(line.strip())] == []
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_each_distribution_is_pinned_once_for_each_python(python: str) -> None:
+    names = [pin.name for pin in _pins(python)]
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_pins_satisfy_what_the_packages_declare(python: str) -> None:
+    parser = _project("packages/http-parser")["project"]
+    versions = {pin.name: str(pin.specifier).removeprefix("==") for pin in _pins(python)}
+    versions[parser["name"]] = parser["version"]
+
+    unmet = [
+        declared
+        for declared in map(Requirement, _declared())
+        if not declared.specifier.contains(versions.get(canonicalize_name(declared.name), "0"))
+    ]
+
+    assert not unmet, "run `make lock`"
