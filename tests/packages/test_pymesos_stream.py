@@ -161,8 +161,10 @@ async def _serve(*routes: web.RouteDef) -> tuple[web.AppRunner, str]:
     return runner, f"{host}:{port}"
 
 
-def test_a_scheduler_is_redirected_subscribes_and_hears_the_heart_beat() -> None:
+async def _subscribe_and_stop() -> list[str]:
+    """Send a scheduler to a follower of the leader; return the calls that the leader received."""
     calls: list[str] = []
+    stopped = asyncio.Event()
 
     async def lead(request: web.Request) -> web.StreamResponse:
         call = await request.json()
@@ -172,10 +174,9 @@ def test_a_scheduler_is_redirected_subscribes_and_hears_the_heart_beat() -> None
         stream = web.StreamResponse(headers={"Mesos-Stream-Id": "1"})
         stream.enable_chunked_encoding()
         await stream.prepare(request)
-        await stream.write(
-            record({"type": "SUBSCRIBED", "subscribed": {"framework_id": {"value": "f-1"}}})
-        )
-        while not stop.is_set():
+        subscribed = {"framework_id": {"value": "f-1"}}
+        await stream.write(record({"type": "SUBSCRIBED", "subscribed": subscribed}))
+        while not stopped.is_set():
             for byte in record({"type": "HEARTBEAT"}):
                 await stream.write(bytes([byte]))
             await asyncio.sleep(0.01)
@@ -184,26 +185,22 @@ def test_a_scheduler_is_redirected_subscribes_and_hears_the_heart_beat() -> None
     async def follow(_request: web.Request) -> web.Response:
         return web.Response(status=307, headers={"Location": f"//{leader_address}"})
 
-    async def scenario() -> None:
-        nonlocal stop, leader_address
-        stop = asyncio.Event()
-        leader, leader_address = await _serve(web.post("/api/v1/scheduler", lead))
-        follower, follower_address = await _serve(web.post("/api/v1/scheduler", follow))
-        scheduler = Subscriber()
-        driver = MesosSchedulerDriver(
-            scheduler, {"user": "someone", "name": "subscriber"}, follower_address
-        )
-        await asyncio.to_thread(driver.start)
-        assert await scheduler.told.get() == {"value": "f-1"}
-        assert await scheduler.told.get() == "heartbeat"
-        assert await scheduler.told.get() == "heartbeat"
-        driver.stop()
-        await asyncio.to_thread(driver.join)
-        stop.set()
-        await follower.cleanup()
-        await leader.cleanup()
+    leader, leader_address = await _serve(web.post("/api/v1/scheduler", lead))
+    follower, follower_address = await _serve(web.post("/api/v1/scheduler", follow))
+    scheduler = Subscriber()
+    framework = {"user": "someone", "name": "subscriber"}
+    driver = MesosSchedulerDriver(scheduler, framework, follower_address)
+    await asyncio.to_thread(driver.start)
+    assert await scheduler.told.get() == {"value": "f-1"}
+    assert await scheduler.told.get() == "heartbeat"
+    assert await scheduler.told.get() == "heartbeat"
+    driver.stop()
+    await asyncio.to_thread(driver.join)
+    stopped.set()
+    await follower.cleanup()
+    await leader.cleanup()
+    return calls
 
-    stop: asyncio.Event
-    leader_address = ""
-    asyncio.run(scenario())
-    assert calls == ["SUBSCRIBE", "TEARDOWN"]
+
+def test_a_scheduler_is_redirected_subscribes_and_hears_the_heart_beat() -> None:
+    assert asyncio.run(_subscribe_and_stop()) == ["SUBSCRIBE", "TEARDOWN"]

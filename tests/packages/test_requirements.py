@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -27,10 +26,7 @@ def _entries(file: Path) -> list[str]:
 
 
 def _pins(python: str) -> Iterator[Requirement]:
-    environment = default_environment() | {
-        "python_version": python,
-        "python_full_version": f"{python}.0",
-    }
+    environment = {"python_version": python, "python_full_version": f"{python}.0"}
     for file in FILES:
         for entry in _entries(file):
             pin = Requirement(entry.split(" --hash=")[0])
@@ -38,11 +34,12 @@ def _pins(python: str) -> Iterator[Requirement]:
                 yield pin
 
 
-def _declared() -> list[str]:
+def _declared() -> list[Requirement]:
     ours, parser = _project("."), _project("packages/http-parser")
-    groups = ours["dependency-groups"].values()
-    everything = ours["project"]["dependencies"] + parser["project"]["dependencies"]
-    return everything + [requirement for group in groups for requirement in group]
+    declared = ours["project"]["dependencies"] + parser["project"]["dependencies"]
+    for group in ours["dependency-groups"].values():
+        declared += group
+    return [Requirement(requirement) for requirement in declared]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -67,7 +64,7 @@ def test_the_pins_satisfy_what_the_packages_declare(python: str) -> None:
 
     unmet = [
         declared
-        for declared in map(Requirement, _declared())
+        for declared in _declared()
         if not declared.specifier.contains(versions.get(canonicalize_name(declared.name), "0"))
     ]
 

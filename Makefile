@@ -1,0 +1,113 @@
+# Everything a developer types. `make` alone lists it; docs/development.md tells the reasons.
+
+# The Python that the virtual environment is made from: 3.11, 3.12 or 3.13.
+PYTHON ?= python3
+# Where the virtual environment lives; one place per Python.
+VENV ?= .venv
+# What `make demo` runs, see `longshare experiment list`.
+EXPERIMENT ?= sdrf-adaptive
+# More arguments for the command behind a target: make demo ARGS='--speed 40', make lock ARGS=--upgrade
+ARGS ?=
+
+BIN := $(VENV)/bin
+# Wheels only, so that nothing is ever compiled; pymesos alone comes as a (pure Python) sdist.
+# Setuptools is installed first and builds without isolation, so that nothing unpinned is fetched.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+INSTALL := $(PIP) install --no-deps --only-binary=:all: --require-hashes
+BUILD_HERE := --no-build-isolation --use-pep517
+
+LOCAL_PACKAGES := pyproject.toml packages/http-parser/pyproject.toml
+RUNTIME := $(VENV)/.installed-runtime
+DEV := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo install dev test quick bench proto lock clean python
+
+help: ## show this list
+	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "The first use of a target installs what it needs into $(VENV)."
+	@echo "Another Python beside it: make test PYTHON=python3.13 VENV=.venv-3.13"
+
+demo: $(RUNTIME) ## run the 41-node SDRF experiment on this machine (EXPERIMENT=..., ARGS=...)
+	$(BIN)/longshare experiment run $(EXPERIMENT) $(ARGS)
+
+install: $(RUNTIME) ## install what `longshare` needs
+	@echo "Ready: $(BIN)/longshare --help"
+
+dev: $(DEV) ## install the tools for development as well
+	@echo "Ready: make test"
+
+test: $(DEV) ## check format, style, types and layers, then run every test (ARGS=... for pytest)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest $(ARGS)
+
+quick: $(DEV) ## run the tests that are not marked slow (ARGS=... for pytest)
+	$(BIN)/pytest -m "not slow" $(ARGS)
+
+bench: $(RUNTIME) ## measure: each program in bench/ prints a table
+	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program; done
+
+proto: $(DEV) ## renew the Python code generated from proto/
+	$(BIN)/python proto/generate.py
+
+clean: ## remove the virtual environment and everything else that can be made again
+	rm -rf $(VENV) .cache build dist *.egg-info packages/*/build packages/*/*.egg-info
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find allocator frameworks packages proto tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The virtual environment. A stamp says what is in it, and is renewed when what it depends on changes.
+
+$(RUNTIME): requirements/build.txt requirements/runtime.txt $(LOCAL_PACKAGES) | python
+	@echo "Installing Longshare into $(VENV), by hash, once ..."
+	@$(INSTALL) -r requirements/build.txt
+	@$(INSTALL) --no-binary=pymesos $(BUILD_HERE) -r requirements/runtime.txt
+	@$(PIP) install --no-deps $(BUILD_HERE) -e packages/http-parser -e .
+	@$(PIP) check
+	@touch $@
+
+$(DEV): requirements/dev.txt $(RUNTIME)
+	@echo "Installing the tools for development into $(VENV) ..."
+	@$(INSTALL) -r requirements/dev.txt
+	@$(PIP) check
+	@touch $@
+
+python:
+	@if ! test -x $(BIN)/pip; then \
+	  $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || $(WRONG_PYTHON); \
+	  $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(NO_VENV); \
+	  $(PYTHON) -m venv $(VENV); \
+	elif test "$(origin PYTHON)" != file; then \
+	  test "$$($(BIN)/python --version)" = "$$($(PYTHON) --version)" || $(OTHER_PYTHON); \
+	fi
+
+WRONG_PYTHON = { exec >&2; echo "Longshare runs on Python 3.11, 3.12 and 3.13, and '$(PYTHON)' is none of them."; \
+  echo "Install one of them, then name it: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+NO_VENV = { exec >&2; echo "'$(PYTHON)' comes without the modules venv and ensurepip, which make $(VENV)."; \
+  echo "On Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
+OTHER_PYTHON = { exec >&2; echo "$(VENV) was made with another Python than '$(PYTHON)'."; \
+  echo "Remove it with 'make clean', or keep both: make $(MAKECMDGOALS) PYTHON=$(PYTHON) VENV=.venv-other"; exit 1; }
+
+# Pinned dependencies. dev.txt holds only what the tools need beyond the other two files.
+
+LOCK_TOOL := .cache/lock
+COMPILE := $(LOCK_TOOL)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-annotate --no-emit-package http-parser --custom-compile-command 'make lock' $(ARGS)
+BEYOND = $(1:%=-c %) $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' $(1))
+
+lock: $(LOCK_TOOL)/bin/uv ## pin the dependencies that pyproject.toml names (ARGS=--upgrade: the newest)
+	$(COMPILE) --group build -o requirements/build.txt
+	$(COMPILE) pyproject.toml -o requirements/runtime.txt
+	$(COMPILE) --group dev $(call BEYOND,requirements/build.txt requirements/runtime.txt) -o requirements/dev.txt
+	$(COMPILE) --group lock -o requirements/lock.txt
+
+$(LOCK_TOOL)/bin/uv: requirements/lock.txt
+	@$(PYTHON) -m venv $(LOCK_TOOL)
+	@$(LOCK_TOOL)/bin/python -m pip install --quiet --require-hashes -r requirements/lock.txt
+	@touch $@

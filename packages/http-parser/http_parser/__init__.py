@@ -1,0 +1,1 @@
+"""The part of the distribution http-parser that pymesos uses, over httptools."""
