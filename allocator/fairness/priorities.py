@@ -5,6 +5,7 @@ floating point where the difference is beyond any rounding, and in rational arit
 it is not. So the order of the Live Tree and that of a plain scan are the same to the last tie.
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
@@ -88,11 +89,11 @@ class Envelopes:
         As s falls, A + M·s grows by −M; of several lines that meet at a maximum the one with
         the least M takes over.
         """
-        s = -now
-        ahead = self._difference(a, b, s)
-        if ahead == 0:
-            slopes = _slope_after(b, s) - _slope_after(a, s)
-            ahead = slopes or a.count - b.count
+        ahead: float | Fraction = 0
+        if a.lines != b.lines:
+            s = -now
+            ahead = _difference(a, b, s) or _slope_after(b, s) - _slope_after(a, s)
+        ahead = ahead or a.count - b.count
         return (ahead > 0) - (ahead < 0)
 
     def crossing(self, a: Envelope, b: Envelope, now: float) -> float | None:
@@ -101,6 +102,8 @@ class Envelopes:
         Rounded towards `now`. Meetings of lines that are below either envelope are left out;
         one where the envelopes only touch may be returned.
         """
+        if a.lines == b.lines:
+            return None
         s_now = -now
         first: float | None = None
         for a_value, a_slope in a.lines:
@@ -120,22 +123,23 @@ class Envelopes:
                     first = early
         return None if first is None else -first
 
-    def _difference(self, a: Envelope, b: Envelope, s: float) -> float | Fraction:
-        """Return a − b at s with the right sign: rounded where that is safe, else exact."""
-        high_a = high_b = -float("inf")
-        size = 0.0
-        for value, slope in a.lines:
-            moved = slope * s
-            high_a = max(high_a, value + moved)
-            size = max(size, abs(value) + abs(moved))
-        for value, slope in b.lines:
-            moved = slope * s
-            high_b = max(high_b, value + moved)
-            size = max(size, abs(value) + abs(moved))
-        ahead = high_a - high_b
-        if abs(ahead) > 8 * _ULP * size:
-            return ahead
-        return _exact(a, s) - _exact(b, s)
+
+def _difference(a: Envelope, b: Envelope, s: float) -> float | Fraction:
+    """Return a − b at s with the right sign: rounded where that is safe, else exact."""
+    high_a = high_b = -math.inf
+    size = 0.0
+    for value, slope in a.lines:
+        moved = slope * s
+        high_a = max(high_a, value + moved)
+        size = max(size, abs(value) + abs(moved))
+    for value, slope in b.lines:
+        moved = slope * s
+        high_b = max(high_b, value + moved)
+        size = max(size, abs(value) + abs(moved))
+    ahead = high_a - high_b
+    if abs(ahead) > 8 * _ULP * size:
+        return ahead
+    return _exact(a, s) - _exact(b, s)
 
 
 def _exact(envelope: Envelope, s: float) -> Fraction:

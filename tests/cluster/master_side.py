@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from allocator.fairness import policies
-
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness import policies
 
 SECOND = 1_000_000_000
 START_NS = 1_600_000_000 * SECOND

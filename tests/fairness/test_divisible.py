@@ -21,8 +21,10 @@ def games(draw: st.DrawFn) -> tuple[list[list[float]], list[list[float]]]:
     users, resources = draw(st.integers(2, 5)), draw(st.integers(1, 3))
     row = st.lists(entries, min_size=resources, max_size=resources)
     owed = st.lists(st.floats(0.0, 1.0), min_size=resources, max_size=resources)
-    many = {"min_size": users, "max_size": users}
-    return draw(st.lists(row, **many)), draw(st.lists(owed, **many))
+    return (
+        draw(st.lists(row, min_size=users, max_size=users)),
+        draw(st.lists(owed, min_size=users, max_size=users)),
+    )
 
 
 def utility(demand: list[float], allocation: list[float]) -> float:

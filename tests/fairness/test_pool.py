@@ -2,6 +2,7 @@
 
 import math
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import settings
@@ -326,7 +327,7 @@ class PoolMachine(RuleBasedStateMachine):
         order = list(self.pool)
         assert sorted(order) == sorted(self.held)
         values = [self.priority(user) for user in order]
-        assert all(a <= b + 1e-9 for a, b in zip(values, values[1:], strict=False))
+        assert all(a <= b + 1e-9 for a, b in pairwise(values))
 
 
 TestPoolMachine = PoolMachine.TestCase

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -19,7 +20,7 @@ class Policy(BaseModel, ABC):
 
     name: ClassVar[str]
 
-    @property
+    @cached_property
     def tau(self) -> float | None:
         """Time constant of commitments in seconds; None: the policy has no memory."""
         return None

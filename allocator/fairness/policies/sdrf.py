@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
@@ -52,7 +53,7 @@ class Sdrf(Policy):
         _ = self.tau  # refuses values that switch fairness off
         return self
 
-    @property
+    @cached_property
     @override
     def tau(self) -> float:
         if self.delta is not None:
