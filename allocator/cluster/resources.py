@@ -7,12 +7,13 @@ does not know stay in the kind's template and leave as they came.
 Rules: `mesos-allocator.md` §2, after `src/common/resources.cpp` of Mesos 1.8.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeAlias, cast
 
 from google.protobuf.message import DecodeError
+from typing_extensions import override
 
 from allocator.cluster import ranges
 from allocator.cluster.errors import InvalidEvent
@@ -84,6 +85,10 @@ class Resources(Mapping[Kind, Amount]):
 
     def __len__(self) -> int:
         return len(self._amounts)
+
+    @override
+    def items(self) -> ItemsView[Kind, Amount]:
+        return self._amounts.items()  # the inherited view looks every kind up again
 
     def __add__(self, other: "Resources") -> "Resources":
         amounts = dict(self._amounts)

@@ -1,7 +1,9 @@
 """Fixed-point resource vectors: name → thousandths, as Mesos counts scalars."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, ItemsView, Iterator, Mapping
+
+from typing_extensions import override
 
 _EMPTY: dict[str, int] = {}
 
@@ -87,6 +89,10 @@ class Quantities(Mapping[str, int]):
 
     def __len__(self) -> int:
         return len(self._milli)
+
+    @override
+    def items(self) -> ItemsView[str, int]:
+        return self._milli.items()  # the inherited view looks every name up again
 
     def __contains__(self, name: object) -> bool:
         return name in self._milli
