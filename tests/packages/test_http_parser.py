@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPResponse
 
+import pytest
 from http_parser.http import HttpParser
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,3 +166,25 @@ def test_a_trailer_does_not_pass_for_a_header() -> None:
     assert parser.execute(sent, len(sent)) == len(sent)
     assert parser.is_message_complete()
     assert list(parser.get_headers()) == ["Transfer-Encoding"]
+
+
+def test_blanks_around_the_value_of_a_header_are_not_part_of_it() -> None:
+    sent = b"HTTP/1.1 200 OK\r\nLocation: \t//10.0.0.2:5050 \t\r\n\r\n"
+    parser = HttpParser()
+    assert parser.execute(sent, len(sent)) == len(sent)
+    assert parser.get_headers()["location"] == "//10.0.0.2:5050"
+
+
+def test_a_switch_to_another_protocol_is_refused() -> None:
+    sent = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+    parser = HttpParser()
+    assert parser.execute(sent, len(sent)) == 0
+    assert parser.get_errno() != 0
+
+
+def test_the_reason_of_a_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    parser = HttpParser()
+    for junk in (b"junk", b"more junk"):
+        assert parser.execute(junk, len(junk)) == 0
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "Expected HTTP/" in caplog.text
