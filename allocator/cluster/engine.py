@@ -4,6 +4,7 @@ It reads no clock, does no I/O and draws no unseeded number: the same messages a
 same decisions.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -52,10 +53,18 @@ class Statistics:
 
 
 class Engine:
-    """All that the allocator knows of one master, and what it makes of it."""
+    """All that the allocator knows of one master, and what it makes of it.
 
-    def __init__(self, settings: EngineSettings) -> None:
+    Args:
+        settings: What the operator decides.
+        before_change: Told the time of each event before it is applied; may look, not touch.
+    """
+
+    def __init__(
+        self, settings: EngineSettings, before_change: Callable[[float], None] | None = None
+    ) -> None:
         self._settings = settings
+        self._before_change = before_change
         self._random = Random(settings.seed)  # noqa: S311 - order of agents, not a secret
         self.statistics = Statistics()
         self._begin(contract.Options(), sequence=0, now_ns=0)
@@ -98,6 +107,8 @@ class Engine:
         Raises:
             InvalidEvent: the snapshot is malformed or contradicts itself; nothing has changed.
         """
+        if self._before_change is not None:
+            self._before_change(snapshot.time_ns / _NANOSECONDS)
         former = self.__dict__.copy()
         try:
             self._begin(options, sequence=snapshot.sequence, now_ns=snapshot.time_ns)
@@ -153,6 +164,8 @@ class Engine:
                 "is the master's side newer than the allocator?"
             )
         before_ns = self._now_ns
+        if self._before_change is not None:
+            self._before_change(max(event.time_ns, before_ns) / _NANOSECONDS)
         self._now_ns = max(event.time_ns, before_ns)
         try:
             self._ledger.clients.advance(self.now)

@@ -5,7 +5,6 @@ Campista and Costa; "the paper"). Its two red-black trees are two sorted lists h
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -48,14 +47,6 @@ class Crossing(NamedTuple, Generic[T, Id]):
     right: Id
 
 
-@dataclass(slots=True)
-class Counters:
-    """How much work the passing of time has made."""
-
-    events: int = 0
-    """Position-change events processed, false ones included."""
-
-
 class LiveTree(Generic[Id, K, T]):
     """Elements in order of priority, at a time of its own that only moves forward.
 
@@ -93,7 +84,8 @@ class LiveTree(Generic[Id, K, T]):
         self._elements: SortedList[_Node[Id, K, T]] = SortedList()
         self._events: SortedList[tuple[T, int, _Node[Id, K, T]]] = SortedList()
         self._serial = count()
-        self.counters = Counters()
+        self.events = 0
+        """Position-change events processed so far, false ones included."""
 
     @property
     def now(self) -> T:
@@ -157,7 +149,7 @@ class LiveTree(Generic[Id, K, T]):
         while self._events and not now < self._events[0][0]:
             left = self._events[0][2]
             right = self._elements[self._elements.bisect_left(left) + 1]
-            self.counters.events += 1
+            self.events += 1
             for node in (left, right):
                 self.delete(node.id)
                 moved.append(node)

@@ -66,6 +66,8 @@ class Pool(Generic[User]):
         self._excluded = frozenset(excluded)
         self._accounts: dict[User, Account] = {}
         self._ranking = policy.new_ranking(self._phase(now))
+        self._events = 0
+        """Of rankings that have been replaced."""
         self._active = 0
         self._weights = 0.0
         self._stale = False
@@ -85,6 +87,11 @@ class Pool(Generic[User]):
     def active(self) -> int:
         """How many users are active."""
         return self._active
+
+    @property
+    def events(self) -> int:
+        """How many position changes have been looked at because time passed."""
+        return self._events + self._ranking.events
 
     def advance(self, now: float) -> None:
         """Move to a later instant; an earlier one is read as the latest seen."""
@@ -291,6 +298,7 @@ class Pool(Generic[User]):
         if not self._stale:
             return
         phase = self._phase(self._now)
+        self._events += self._ranking.events
         self._ranking = self.policy.new_ranking(phase)
         for user, account in self._accounts.items():
             self._rate(account)

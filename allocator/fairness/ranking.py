@@ -44,6 +44,11 @@ class Ranking(ABC, Generic[Id, K]):
     def advance(self, now: float) -> None:
         """Move to a later instant of the policy's time; a static order does not care."""
 
+    @property
+    def events(self) -> int:
+        """How many position changes of neighbours have been looked at."""
+        return 0
+
     def crossings(self) -> Iterator[Crossing[float, Id]]:
         """Go through the upcoming position changes that are known, soonest first."""
         return iter(())
@@ -92,6 +97,11 @@ class LiveRanking(Ranking[Id, K]):
     @override
     def advance(self, now: float) -> None:
         self.tree.update(now)
+
+    @property
+    @override
+    def events(self) -> int:
+        return self.tree.events
 
     @override
     def crossings(self) -> Iterator[Crossing[float, Id]]:

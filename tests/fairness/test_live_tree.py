@@ -56,7 +56,7 @@ def test_elements_change_places_when_they_cross_and_not_before() -> None:
     assert list(tree) == [0, 1]
     tree.update(2)
     assert list(tree) == [1, 0], "at the crossing the slower one is first"
-    assert tree.counters.events == 1
+    assert tree.events == 1
 
 
 def test_time_does_not_run_backwards() -> None:

@@ -8,7 +8,6 @@ import csv
 import heapq
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,14 +125,22 @@ def mean_wait(tasks: list[Task], starts: dict[str, float]) -> float:
     return sum(means) / len(means)
 
 
-def configurations() -> Iterator[object]:
-    yield pytest.param("drf", "drf", {}, 2011.179, id="drf")
-    for ranking in ("live-tree", "scan"):
-        parameters = {"delta": 0.9999, "ranking": ranking}
-        yield pytest.param("sdrf-0.9999", "sdrf", parameters, 1901.551, id=f"sdrf-{ranking}")
+CONFIGURATIONS = [
+    pytest.param("drf", "drf", {}, 2011.179, id="drf"),
+    *(
+        pytest.param(
+            "sdrf-0.9999",
+            "sdrf",
+            {"delta": 0.9999, "ranking": ranking},
+            1901.551,
+            id=f"sdrf-{ranking}",
+        )
+        for ranking in ("live-tree", "scan")
+    ),
+]
 
 
-@pytest.mark.parametrize(("oracle", "policy", "parameters", "wait"), configurations())
+@pytest.mark.parametrize(("oracle", "policy", "parameters", "wait"), CONFIGURATIONS)
 def test_every_task_starts_when_the_authors_simulator_starts_it(
     oracle: str, policy: str, parameters: dict[str, object], wait: float
 ) -> None:

@@ -1,0 +1,34 @@
+"""The command `longshare`. Each group of commands is a module of its own."""
+
+from typing import Annotated
+
+import typer
+
+from allocator import __version__
+from allocator.cli.serve import serve
+
+app = typer.Typer(
+    name="longshare",
+    help="Long-term fair sharing for Apache Mesos.",
+    epilog="First steps: 'longshare experiment list', then 'longshare experiment run NAME'.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+app.command()(serve)
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's signature
+    if wanted:
+        typer.echo(f"longshare {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,35 @@
+"""`longshare serve`: the allocator service."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    config: Annotated[
+        Path, typer.Option("--config", "-c", help="TOML file; see docs/configuration.md.")
+    ],
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say whether the configuration is valid.")
+    ] = False,
+) -> None:
+    """Run the allocator service that a Mesos master asks whom to offer what.
+
+    Stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used.
+    """
+    from allocator.service import logs, server  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service.config import ConfigError, load  # noqa: PLC0415
+
+    try:
+        settings = load(config)
+        if check:
+            typer.echo(f"{config}: valid")
+            return
+        logs.configure(settings.log)
+        asyncio.run(server.serve(settings))
+    except ConfigError as error:
+        typer.echo(f"longshare serve: {error}", err=True)
+        raise typer.Exit(2) from error

@@ -1,0 +1,1 @@
+"""I/O around the engine: gRPC session, configuration, recorder, metrics."""

@@ -1,0 +1,171 @@
+"""The service's configuration: one TOML file, validated before anything starts."""
+
+import ipaddress
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
+from allocator.fairness import policies
+
+DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
+"""An hour: long enough to remember a burst of batch jobs, short enough to forget a mistake."""
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message says where and why."""
+
+
+def _loopback(address: str) -> str:
+    """Accept `HOST:PORT` on this machine only."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{address!r} is not HOST:PORT")
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ValueError(
+            f"{address!r} can be reached from other machines, which needs TLS and is not "
+            "supported yet; listen on 127.0.0.1, [::1] or a Unix socket"
+        )
+    return address
+
+
+def _target(address: str) -> str:
+    """Accept `unix:///PATH`, or `HOST:PORT` on this machine."""
+    if address.startswith("unix:"):
+        if not address.startswith("unix:///"):
+            raise ValueError(
+                f"{address!r}: write the absolute path, as in unix:///run/longshare.sock"
+            )
+        return address
+    return _loopback(address)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PolicySection(BaseModel):
+    """`[policy]`: a name and that policy's own parameters."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        self.create()
+        return self
+
+    def create(self) -> policies.Policy:
+        """Make the policy."""
+        return policies.create(self.name, self.model_extra or {})
+
+
+class UserSection(_Section):
+    """`[[users.declared]]`: a user that is known before its first framework shows up."""
+
+    name: Annotated[str, Field(min_length=1)]
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    commitment: (
+        Annotated[float, Field(ge=0, le=1)] | dict[str, Annotated[float, Field(ge=0, le=1)]]
+    ) = 0.0
+
+
+class UsersSection(_Section):
+    """`[users]`: what a user is, and who is known from the start."""
+
+    key: UserKey = "role"
+    declared: tuple[UserSection, ...] = ()
+
+    @field_validator("declared")
+    @classmethod
+    def _distinct(cls, declared: tuple[UserSection, ...]) -> tuple[UserSection, ...]:
+        names = [user.name for user in declared]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"declared twice: {', '.join(twice)}")
+        return declared
+
+
+class ListenSection(_Section):
+    """`[listen]`: where masters connect."""
+
+    address: Annotated[str, AfterValidator(_target)] = "127.0.0.1:5060"
+
+
+class MetricsSection(_Section):
+    """`[metrics]`: where Prometheus scrapes."""
+
+    address: Annotated[str, AfterValidator(_loopback)] = "127.0.0.1:9105"
+
+
+class RecorderSection(_Section):
+    """`[recorder]`: a file of shares and commitments over time."""
+
+    file: Path
+    every: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """Seconds of the master's clock."""
+
+
+class LogSection(_Section):
+    """`[log]`: how much is said, and in what form."""
+
+    format: Literal["console", "json"] = "console"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Config(_Section):
+    """All of it; every section has a default."""
+
+    policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
+    users: UsersSection = UsersSection()
+    listen: ListenSection = ListenSection()
+    metrics: MetricsSection = MetricsSection()
+    recorder: RecorderSection | None = None
+    log: LogSection = LogSection()
+
+    def engine_settings(self) -> EngineSettings:
+        """Return what of it concerns the engine."""
+        return EngineSettings(
+            policy=self.policy.create(),
+            user_key=self.users.key,
+            users=tuple(
+                DeclaredUser(user.name, user.weight, user.commitment)
+                for user in self.users.declared
+            ),
+        )
+
+
+def load(path: Path) -> Config:
+    """Read and validate a configuration file.
+
+    Raises:
+        ConfigError: the file cannot be read, is not TOML, or says something that cannot be;
+            the message names the file, each key, and what is wrong with it.
+    """
+    try:
+        return Config.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    except ValidationError as error:
+        problems = [
+            f"\n  {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+            for problem in error.errors()
+        ]
+        raise ConfigError(f"{path}:{''.join(problems)}") from error

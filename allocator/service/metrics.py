@@ -1,0 +1,145 @@
+"""What Prometheus sees: read from the engine at each scrape, so it cannot drift from it."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from allocator import __version__
+from allocator.cluster.engine import Engine
+from allocator.service.session import SessionStatistics
+
+if TYPE_CHECKING:
+    from allocator.fairness.pool import Standing
+
+_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+def registry(engine: Engine, statistics: SessionStatistics) -> CollectorRegistry:
+    """Return a registry of everything the service shows."""
+    made = CollectorRegistry()
+    runs = Histogram(
+        "longshare_message_duration_seconds",
+        "Time to apply a message of events and to allocate.",
+        buckets=_BUCKETS,
+        registry=made,
+    )
+    statistics.observe_run = runs.observe
+    made.register(_EngineCollector(engine, statistics))
+    return made
+
+
+class _EngineCollector(Collector):
+    def __init__(self, engine: Engine, statistics: SessionStatistics) -> None:
+        self._engine = engine
+        self._statistics = statistics
+
+    def collect(self) -> Iterator[Metric]:
+        build = {"version": __version__, "policy": self._engine.pool.policy.name}
+        yield InfoMetricFamily("longshare_build", "What is running.", value=build)
+        yield from self._users()
+        yield from self._cluster()
+        yield from self._session()
+
+    def _users(self) -> Iterator[Metric]:
+        standings = self._engine.pool.standings()
+        by_user: dict[str, tuple[str, Callable[[Standing[str], int], float]]] = {
+            "weight": ("Weight of a user.", lambda s, _rank: s.weight),
+            "priority": ("Priority value of a user; the lowest is next.", lambda s, _: s.priority),
+            "rank": ("Place of a user in the order of priority, from 1.", lambda _s, rank: rank),
+            "dominant_share_ratio": ("Largest share of a user.", lambda s, _: s.share),
+            "dominant_commitment_ratio": (
+                "Largest commitment of a user.",
+                lambda s, _: s.commitment,
+            ),
+        }
+        for name, (text, value) in by_user.items():
+            family = GaugeMetricFamily(f"longshare_user_{name}", text, labels=["user"])
+            for rank, standing in enumerate(standings, start=1):
+                family.add_metric([standing.user], value(standing, rank))
+            yield family
+        allocation = GaugeMetricFamily(
+            "longshare_user_allocation",
+            "Offered to or used by a user, in the units Mesos counts the resource in.",
+            labels=["user", "resource"],
+        )
+        share = GaugeMetricFamily(
+            "longshare_user_share_ratio",
+            "What a user holds as a fraction of the cluster.",
+            labels=["user", "resource"],
+        )
+        commitment = GaugeMetricFamily(
+            "longshare_user_commitment_ratio",
+            "What a user owes for past over-use, as a fraction of the cluster.",
+            labels=["user", "resource"],
+        )
+        for standing in standings:
+            held = standing.allocation.to_doubles()
+            for name, ratio in standing.shares.items():
+                allocation.add_metric([standing.user, name], held.get(name, 0.0))
+                share.add_metric([standing.user, name], ratio)
+            for name, ratio in standing.commitments.items():
+                commitment.add_metric([standing.user, name], ratio)
+        yield from (allocation, share, commitment)
+
+    def _cluster(self) -> Iterator[Metric]:
+        engine = self._engine
+        capacity = GaugeMetricFamily(
+            "longshare_capacity",
+            "Total of all agents, in the units Mesos counts the resource in.",
+            labels=["resource"],
+        )
+        for name, amount in engine.pool.capacity.to_doubles().items():
+            capacity.add_metric([name], amount)
+        yield capacity
+        gauges = {
+            "agents": ("Agents known.", engine.agents),
+            "frameworks": ("Frameworks known.", engine.frameworks),
+            "offer_filters": ("Offer filters in force.", engine.filters),
+            "live_tree_elements": ("Users that are ranked.", engine.pool.active),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"longshare_{name}", text, value=value)
+        upcoming = next(engine.pool.crossings(), None)
+        if upcoming is not None:
+            yield GaugeMetricFamily(
+                "longshare_live_tree_next_crossing_timestamp_seconds",
+                "Master's time at which two users may next change places.",
+                value=upcoming.when,
+            )
+        done = engine.statistics
+        counters = {
+            "live_tree_events": ("Position changes looked at as time passed.", engine.pool.events),
+            "events": ("Events applied.", done.events),
+            "allocation_runs": ("Allocation runs.", done.runs),
+            "offers": ("Offers made, one for each role and agent.", done.offers),
+            "clamped_events": ("Recoveries of more than was allocated.", done.clamped),
+            "ignored_events": ("Recoveries for agents that are gone.", done.ignored),
+            "rejected_offers": ("Offers the master's side did not let through.", done.rejected),
+            "early_stamps": ("Events stamped earlier than one before.", done.early_stamps),
+            "snapshots": ("Snapshots restored.", done.snapshots),
+        }
+        for name, (text, value) in counters.items():
+            yield CounterMetricFamily(f"longshare_{name}", text, value=value)
+
+    def _session(self) -> Iterator[Metric]:
+        told = self._statistics
+        yield GaugeMetricFamily(
+            "longshare_session_connected", "Whether a master is connected.", value=told.connected
+        )
+        yield GaugeMetricFamily(
+            "longshare_session_lag_seconds",
+            "Time from reading the latest message to having handed over its decisions.",
+            value=told.lag,
+        )
+        yield CounterMetricFamily("longshare_sessions", "Sessions opened.", value=told.sessions)
+        yield CounterMetricFamily(
+            "longshare_resyncs", "Snapshots that had to be asked for.", value=told.resyncs
+        )

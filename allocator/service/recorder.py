@@ -1,0 +1,65 @@
+"""Writes how users stand, at a steady frequency of the master's clock.
+
+This is the recording thread of the paper's implementation (§6). A sample is exact: between
+events nothing changes but commitments, and these are known functions of time.
+"""
+
+import csv
+import math
+from pathlib import Path
+from typing import IO
+
+from allocator.cluster.engine import Engine
+
+COLUMNS = ("time", "user", "resource", "allocation", "share", "commitment", "priority")
+LONGEST_GAP = 3600
+"""Samples; after a longer silence of the master the grid goes on at its new time."""
+
+
+class Recorder:
+    """A CSV file with a row for each user and resource at each instant of the grid.
+
+    `time` is in seconds since the Unix epoch, `allocation` in the resource's own units (cores,
+    megabytes), `share` and `commitment` are fractions of the cluster, `priority` is the user's.
+    """
+
+    def __init__(self, path: Path, every: float) -> None:
+        self._every = every
+        self._next: int | None = None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[str] = path.open("w", newline="", encoding="utf-8")
+        self._rows = csv.writer(self._file)
+        self._rows.writerow(COLUMNS)
+
+    def sample_until(self, engine: Engine, instant: float) -> None:
+        """Write all samples due up to an instant at which something is about to change."""
+        due = math.floor(instant / self._every)
+        if self._next is None or not self._next - 1 <= due <= self._next + LONGEST_GAP:
+            self._next = due + 1  # the first event, another master's clock, or a long silence
+        for index in range(self._next, due + 1):
+            self._write(engine, index * self._every)
+        self._next = due + 1
+
+    def flush(self) -> None:
+        """Hand what has been written to the operating system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, engine: Engine, instant: float) -> None:
+        for standing in engine.pool.standings_at(instant):
+            held = standing.allocation.to_doubles()
+            self._rows.writerows(
+                (
+                    f"{instant:.3f}",
+                    standing.user,
+                    name,
+                    f"{held.get(name, 0.0):g}",
+                    f"{share:.6g}",
+                    f"{standing.commitments.get(name, 0.0):.6g}",
+                    f"{standing.priority:.6g}",
+                )
+                for name, share in standing.shares.items()
+            )

@@ -1,0 +1,155 @@
+"""Runs the service: gRPC for masters, HTTP for Prometheus, until told to stop."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import grpc
+import structlog
+from aiohttp import web
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from allocator.cluster.engine import Engine
+from allocator.contract.allocator_pb2_grpc import add_AllocatorServicer_to_server
+from allocator.service import metrics
+from allocator.service.config import Config, ConfigError
+from allocator.service.recorder import Recorder
+from allocator.service.session import Sessions, SessionStatistics
+
+LARGEST_MESSAGE = 256 * 2**20
+"""Bytes; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of it."""
+GRACE = 0.5
+"""Seconds that a stream gets to end by itself."""
+_FLUSH_EVERY = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+async def serve(config: Config) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: an address or the recorder's file cannot be used.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(_recorded_engine(config))
+        statistics = SessionStatistics()
+        sessions = Sessions(engine, statistics)
+        await stack.enter_async_context(_metrics_server(config, engine, statistics))
+        await stack.enter_async_context(_allocator_server(config, sessions))
+        _log.info("ready", policy=engine.pool.policy.name)
+        await stop.wait()
+        _log.info("stopping")
+        sessions.end("the allocator is stopping")
+
+
+@asynccontextmanager
+async def _recorded_engine(config: Config) -> AsyncIterator[Engine]:
+    """Make the engine, with a recorder that looks at it before each change."""
+    if config.recorder is None:
+        yield Engine(config.engine_settings())
+        return
+    try:
+        recorder = Recorder(config.recorder.file, config.recorder.every)
+    except OSError as error:
+        raise ConfigError(f"recorder.file: {config.recorder.file}: {error.strerror}") from error
+    engine = Engine(
+        config.engine_settings(),
+        before_change=lambda instant: recorder.sample_until(engine, instant),
+    )
+    flushing = asyncio.create_task(_flush(recorder))
+    try:
+        yield engine
+    finally:
+        flushing.cancel()
+        recorder.close()
+
+
+async def _flush(recorder: Recorder) -> None:
+    while True:
+        await asyncio.sleep(_FLUSH_EVERY)
+        recorder.flush()
+
+
+@asynccontextmanager
+async def _allocator_server(config: Config, sessions: Sessions) -> AsyncIterator[None]:
+    address = config.listen.address
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+            ("grpc.max_send_message_length", LARGEST_MESSAGE),
+            ("grpc.so_reuseport", 0),  # a second service on the same port must fail
+        ]
+    )
+    add_AllocatorServicer_to_server(sessions, server)
+    path = Path(address.removeprefix("unix://")) if address.startswith("unix:") else None
+    if path is not None:
+        _clear_socket(path)
+    try:
+        server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise ConfigError(f"listen.address: cannot listen on {address}: {error}") from error
+    if path is not None:
+        path.chmod(0o600)
+    await server.start()
+    _log.info("listening for masters", address=address)
+    try:
+        yield
+    finally:
+        await server.stop(GRACE)
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+
+def _clear_socket(path: Path) -> None:
+    """Remove a socket that a killed service left behind, but not one that answers."""
+    if not path.exists():
+        return
+    if not path.is_socket():
+        raise ConfigError(f"listen.address: {path} exists and is not a socket")
+    with suppress(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(str(path))
+        raise ConfigError(f"listen.address: another service listens on {path}")
+    path.unlink()
+
+
+@asynccontextmanager
+async def _metrics_server(
+    config: Config, engine: Engine, statistics: SessionStatistics
+) -> AsyncIterator[None]:
+    registry = metrics.registry(engine, statistics)
+
+    async def scrape(_: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    async def health(_: web.Request) -> web.Response:
+        return web.json_response({"status": "ok", "connected": statistics.connected})
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", scrape), web.get("/healthz", health)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    host, _, port = config.metrics.address.rpartition(":")
+    site = web.TCPSite(runner, host.strip("[]"), int(port))
+    try:
+        await site.start()
+    except OSError as error:
+        await runner.cleanup()
+        raise ConfigError(
+            f"metrics.address: cannot listen on {config.metrics.address}: {error.strerror}"
+        ) from error
+    bound = runner.addresses[0][1]
+    _log.info("serving metrics", url=f"http://{host}:{bound}/metrics")
+    try:
+        yield
+    finally:
+        await runner.cleanup()
