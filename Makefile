@@ -12,7 +12,8 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Wheels only, so that nothing is ever compiled; pymesos alone comes as a (pure Python) sdist.
 # Setuptools is installed first and builds without isolation, so that nothing unpinned is fetched.
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+# What an old pip announces about newer ones (-W ignore) is of no use here.
+PIP := $(BIN)/python -W ignore -m pip --disable-pip-version-check --no-input --quiet
 INSTALL := $(PIP) install --no-deps --only-binary=:all: --require-hashes
 BUILD_HERE := --no-build-isolation --use-pep517
 
