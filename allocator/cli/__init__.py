@@ -6,6 +6,7 @@ import typer
 
 from allocator import __version__
 from allocator.cli.serve import serve
+from frameworks.local_mesos.cli import local_mesos
 
 app = typer.Typer(
     name="longshare",
@@ -16,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(serve)
+app.command()(local_mesos)
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's signature

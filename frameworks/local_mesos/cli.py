@@ -1,0 +1,61 @@
+"""`longshare local-mesos`: an embedded Mesos on this machine."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+
+def local_mesos(
+    *,
+    allocator: Annotated[
+        str,
+        typer.Option(help="Where `longshare serve` listens: HOST:PORT or unix:///PATH."),
+    ] = "127.0.0.1:5060",
+    agents: Annotated[int, typer.Option(min=0, help="Number of virtual agents.")] = 4,
+    resources: Annotated[
+        str, typer.Option(help="Of each agent, as in mesos-agent: 'cpus:4;mem(ROLE):6144'.")
+    ] = "cpus:4;mem:6144",
+    speed: Annotated[
+        float, typer.Option(min=0.01, help="Seconds of Mesos's time in one of yours.")
+    ] = 1.0,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any.")] = 5050,
+    allocation_interval: Annotated[
+        float, typer.Option(min=0.01, help="Seconds between batch allocations.")
+    ] = 1.0,
+    task_seconds: Annotated[
+        float,
+        typer.Option(min=0.0, help="Run time of tasks whose command is not 'sleep SECONDS'."),
+    ] = 10.0,
+    seed: Annotated[int, typer.Option(help="Of ids.")] = 0,
+) -> None:
+    """Run a small Mesos master with virtual agents, for any scheduler of the v1 HTTP API.
+
+    Nothing is executed: a task whose command is 'sleep 20' runs 20 seconds of Mesos's time,
+    which can go by faster than yours. Offers are decided by 'longshare serve', over the same
+    contract that a real master's module speaks; start the two in any order.
+    """
+    from frameworks.local_mesos.bag import parse_flag  # noqa: PLC0415 - keeps `--help` fast
+    from frameworks.local_mesos.server import Settings, run  # noqa: PLC0415
+
+    try:
+        each = parse_flag(resources)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--resources") from error
+    settings = Settings(
+        agents=agents,
+        resources=each,
+        allocator=allocator,
+        speed=speed,
+        host=host,
+        port=port,
+        interval=allocation_interval,
+        task_seconds=task_seconds,
+        seed=seed,
+    )
+    try:
+        asyncio.run(run(settings, lambda address: typer.echo(f"Mesos master on {address}")))
+    except OSError as error:
+        typer.echo(f"longshare local-mesos: cannot listen on {host}:{port}: {error}", err=True)
+        raise typer.Exit(1) from error

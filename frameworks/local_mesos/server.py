@@ -1,0 +1,122 @@
+"""Runs an embedded master: its clock, its HTTP face, its link to the allocator."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+
+import structlog
+from aiohttp import web
+
+from allocator.contract import allocator_pb2 as contract
+from frameworks.local_mesos.bag import Resource
+from frameworks.local_mesos.clock import SECOND, Clock
+from frameworks.local_mesos.http import application
+from frameworks.local_mesos.link import AllocatorLink
+from frameworks.local_mesos.master import MESOS_VERSION, Master
+
+LONGEST_STEP = 0.05
+"""Wall seconds: after a hiccup of the machine, time goes on from where it was."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an embedded Mesos consists of."""
+
+    agents: int
+    resources: list[Resource]
+    """Of each agent."""
+    allocator: str
+    """gRPC target of the allocator service."""
+    speed: float = 1.0
+    """How many seconds of the master's time go by in one of the wall's."""
+    host: str = "127.0.0.1"
+    port: int = 5050
+    """0: any that is free."""
+    interval: float = 1.0
+    """Allocation interval in the master's seconds."""
+    task_seconds: float = 10.0
+    seed: int = 0
+
+
+async def run(settings: Settings, ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Args:
+        settings: What to run.
+        ready: Told the address once it is served.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    stop = asyncio.Event()
+    for caught in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(caught, stop.set)
+    clock = Clock(time.time_ns())
+    link = AllocatorLink(settings.allocator, _hello(settings))
+    master = Master(
+        clock,
+        link,
+        Random(settings.seed),  # noqa: S311 - ids, not secrets
+        task_seconds=settings.task_seconds,
+        interval=settings.interval,
+    )
+    width = len(str(settings.agents))
+    for number in range(1, settings.agents + 1):
+        master.add_agent(f"agent-{number:0{width}}", settings.resources)
+    runner = web.AppRunner(application(master, link), access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    background: list[asyncio.Task[None]] = []
+    try:
+        await web.TCPSite(runner, settings.host, settings.port).start()
+        background = [
+            asyncio.create_task(_drive(clock, settings.speed)),
+            asyncio.create_task(link.run(master)),
+        ]
+        ready(f"{settings.host}:{runner.addresses[0][1]}")
+        stopping = asyncio.create_task(stop.wait())
+        done, _ = await asyncio.wait([*background, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # a failure of the clock or the link is a failure of the master
+    finally:
+        for task in background:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        for framework in master.frameworks.values():
+            if framework.subscriber is not None:
+                framework.subscriber.close()
+        await runner.cleanup()
+
+
+async def _drive(clock: Clock, speed: float) -> None:
+    """Let the clock follow the wall's, `speed` times as fast."""
+    last = time.monotonic()
+    while True:
+        deadline = clock.next_deadline_ns
+        until = LONGEST_STEP if deadline is None else (deadline - clock.now_ns) / SECOND / speed
+        await asyncio.sleep(min(max(until, 0.001), LONGEST_STEP / 2))
+        now = time.monotonic()
+        clock.advance(round(min(now - last, LONGEST_STEP) * speed * SECOND))
+        last = now
+
+
+def _hello(settings: Settings) -> contract.Hello:
+    """Introduce the master with Mesos's default flags."""
+    return contract.Hello(
+        mesos_version=MESOS_VERSION,
+        master=f"{settings.host}:{settings.port}",
+        options=contract.Options(
+            allocation_interval_ns=round(settings.interval * SECOND),
+            filter_gpu_resources=True,
+            min_allocatable=[
+                contract.Quantities(amounts={"cpus": 0.01}),
+                contract.Quantities(amounts={"mem": 32.0}),
+            ],
+        ),
+    )

@@ -1,0 +1,199 @@
+"""What the embedded master knows: agents, frameworks, offers, tasks."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from frameworks.local_mesos import scheduler_pb2 as v1
+from frameworks.local_mesos.bag import Bag, Resource
+from frameworks.local_mesos.clock import Timer
+
+Capability = mesos.FrameworkInfo.Capability
+
+TERMINAL = frozenset(
+    {
+        v1.TASK_FINISHED,
+        v1.TASK_FAILED,
+        v1.TASK_KILLED,
+        v1.TASK_ERROR,
+        v1.TASK_LOST,
+        v1.TASK_DROPPED,
+        v1.TASK_GONE,
+    }
+)
+
+
+class Subscriber(Protocol):
+    """A scheduler's open stream."""
+
+    stream_id: str
+
+    def send(self, event: v1.Event) -> None:
+        """Queue an event."""
+
+    def close(self) -> None:
+        """End the stream after what is queued."""
+
+
+class AllocatorSide(Protocol):
+    """Where the master's allocator calls go."""
+
+    @property
+    def sequence(self) -> int:
+        """Sequence number of the latest call."""
+
+    def tell(self, event: contract.Event) -> None:
+        """Number, stamp and send a call; without a session it is dropped (see `snapshot`)."""
+
+
+class Holding(Protocol):
+    """Something that holds resources of an agent for a role."""
+
+    role: str
+    resources: list[Resource]
+
+
+@dataclass(slots=True, eq=False)
+class Offer:
+    """Resources on their way to a framework, or in its hands."""
+
+    id: str
+    framework: str
+    agent: str
+    role: str
+    resources: list[Resource]
+
+
+@dataclass(slots=True, eq=False)
+class Executor:
+    """A custom executor; holds its resources until it ends."""
+
+    id: str
+    framework: str
+    agent: str
+    role: str
+    resources: list[Resource]
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """A task, from its launch until its terminal update is acknowledged."""
+
+    info: v1.TaskInfo
+    framework: str
+    agent: str
+    role: str
+    resources: list[Resource]
+    executor: str | None
+    """Id of its custom executor."""
+    state: "v1.TaskState.ValueType" = v1.TASK_STAGING
+    """The latest that the master has heard of."""
+    held: bool = True
+    """Whether its resources are still its own."""
+    end: Timer | None = None
+    """When it will finish."""
+    updates: deque[v1.TaskStatus] = field(default_factory=deque)
+    """Of the agent, oldest first; the first one waits for its acknowledgement."""
+    resend: Timer | None = None
+
+    @property
+    def id(self) -> str:
+        """The id that its framework gave it."""
+        return self.info.task_id.value
+
+
+@dataclass(slots=True, eq=False)
+class Agent:
+    """A virtual agent, and the master's book of who holds what of it."""
+
+    id: str
+    hostname: str
+    port: int
+    total: list[Resource]
+    attributes: list[mesos.Attribute] = field(default_factory=list)
+    active: bool = True
+    added_at: int = 0
+    """Sequence number of its latest AddAgent."""
+    free: Bag = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.free = Bag(self.total)
+
+    def info(self) -> mesos.SlaveInfo:
+        """Describe the agent as it would describe itself."""
+        return mesos.SlaveInfo(
+            hostname=self.hostname,
+            port=self.port,
+            id=mesos.SlaveID(value=self.id),
+            resources=self.total,
+            attributes=self.attributes,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Framework:
+    """A framework, while it is subscribed and until it has failed over or been removed."""
+
+    id: str
+    info: mesos.FrameworkInfo
+    suppressed: set[str]
+    registered: float
+    """Seconds since the Unix epoch."""
+    subscriber: Subscriber | None = None
+    removal: Timer | None = None
+    """Ends it when it does not come back."""
+    offers: dict[str, Offer] = field(default_factory=dict)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    executors: dict[tuple[str, str], Executor] = field(default_factory=dict)
+    """(agent, executor id) → executor"""
+    completed: deque[Task] = field(default_factory=lambda: deque(maxlen=1000))
+
+    @property
+    def connected(self) -> bool:
+        """Whether its scheduler is there; in the embedded Mesos that is: active."""
+        return self.subscriber is not None
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles it is subscribed to."""
+        if self.capable(Capability.MULTI_ROLE):
+            return frozenset(self.info.roles)
+        return frozenset((self.info.role,))
+
+    def capable(self, capability: int) -> bool:
+        """Whether it declared a capability."""
+        return any(declared.type == capability for declared in self.info.capabilities)
+
+    def send(self, event: v1.Event) -> None:
+        """Send an event if the scheduler is there."""
+        if self.subscriber is not None:
+            self.subscriber.send(event)
+
+    def holdings(self) -> Iterator[tuple[str, str, list[Resource]]]:
+        """Go through what it holds: agent, role, resources."""
+        for offer in self.offers.values():
+            yield offer.agent, offer.role, offer.resources
+        for task in self.tasks.values():
+            if task.held:
+                yield task.agent, task.role, task.resources
+        for executor in self.executors.values():
+            yield executor.agent, executor.role, executor.resources
+
+
+def allocated(resources: Iterable[Resource], role: str) -> list[Resource]:
+    """Return copies of resources that say which role they are allocated to."""
+    copies = []
+    for resource in resources:
+        copy = Resource()
+        copy.CopyFrom(resource)
+        copy.allocation_info.role = role
+        copies.append(copy)
+    return copies
+
+
+def serialised(resources: Iterable[Resource]) -> list[bytes]:
+    """Return resources as the contract carries them."""
+    return [resource.SerializeToString(deterministic=True) for resource in resources]

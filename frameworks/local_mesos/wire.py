@@ -1,0 +1,85 @@
+"""JSON as Mesos writes it, and RecordIO: one record after the other, each with its length.
+
+Mesos writes whole numbers as JSON numbers, protobuf's own JSON writer writes 64-bit ones as
+strings; hence this writer. Reading is left to protobuf.
+"""
+
+import base64
+import json
+from typing import Any, TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+JSON = "application/json"
+PROTOBUF = "application/x-protobuf"
+
+M = TypeVar("M", bound=Message)
+
+
+class Malformed(ValueError):  # noqa: N818 - it names the body, which is what is wrong
+    """A body that does not say a message; the text says why."""
+
+
+def to_dict(message: Message) -> dict[str, Any]:
+    """Return the set fields of a message as JSON's types."""
+    return {
+        field.name: _entries(field, value) if field.is_repeated else _value(field, value)
+        for field, value in message.ListFields()
+    }
+
+
+def _entries(field: FieldDescriptor, values: Any) -> Any:  # noqa: ANN401 - a protobuf container
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        kind = field.message_type.fields_by_name["value"]
+        return {str(key): _value(kind, value) for key, value in values.items()}
+    return [_value(field, value) for value in values]
+
+
+def _value(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - a protobuf value
+    if field.message_type is not None:
+        return to_dict(value)
+    if field.enum_type is not None:
+        return field.enum_type.values_by_number[value].name
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return base64.b64encode(value).decode("ascii")
+    return value
+
+
+def encode(message: Message, content_type: str) -> bytes:
+    """Serialise a message as JSON or protobuf."""
+    if content_type == PROTOBUF:
+        return message.SerializeToString()
+    return json.dumps(to_dict(message), separators=(",", ":")).encode()
+
+
+def decode(body: bytes, content_type: str, into: type[M]) -> M:
+    """Read a message from JSON or protobuf.
+
+    Raises:
+        Malformed: the body is neither, or lacks a required field.
+    """
+    name = into.DESCRIPTOR.name
+    if content_type == PROTOBUF:
+        try:
+            message = into.FromString(body)
+        except DecodeError as error:
+            raise Malformed(f"Failed to parse body into {name} protobuf") from error
+    else:
+        try:
+            parsed = json.loads(body)
+        except ValueError as error:
+            raise Malformed(f"Failed to parse body into JSON: {error}") from error
+        try:
+            message = json_format.ParseDict(parsed, into(), ignore_unknown_fields=True)
+        except (json_format.ParseError, AttributeError, TypeError, ValueError) as error:
+            raise Malformed(f"Failed to convert JSON into {name} protobuf: {error}") from error
+    if not message.IsInitialized():
+        raise Malformed(f"Failed to read {name} protobuf: a required field is missing")
+    return message
+
+
+def record(data: bytes) -> bytes:
+    """Frame one record of a RecordIO stream."""
+    return b"%d\n%b" % (len(data), data)
