@@ -1,0 +1,106 @@
+"""Child processes that never outlive their parent's interest in them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+PATIENCE = 5.0
+"""Seconds between asking a process to stop and killing it."""
+_TAIL = 15
+
+
+class ChildFailed(RuntimeError):  # noqa: N818 - it names the child, which is what failed
+    """A child ended before its time."""
+
+
+class Child:
+    """One process of ours, with its output in a log file."""
+
+    def __init__(self, name: str, arguments: Sequence[str], log: Path, *, waits: bool) -> None:
+        self.name = name
+        self._log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command
+                [sys.executable, "-m", "allocator.cli", *arguments],
+                stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the harness, which stops them in order
+            )
+
+    def release(self) -> None:
+        """Let a process go that was started to wait."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.close()
+
+    def check(self) -> None:
+        """Raise if the process has ended.
+
+        Raises:
+            ChildFailed: it has; the message shows its last words.
+        """
+        code = self._process.poll()
+        if code is not None:
+            lines = self._log.read_text(errors="replace").splitlines()[-_TAIL:]
+            said = "".join(f"\n  | {line}" for line in lines) or " (it said nothing)"
+            raise ChildFailed(f"{self.name} ended with exit code {code}; see {self._log}:{said}")
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM."""
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def stop(self, deadline: float) -> None:
+        """Wait until it has stopped; from the deadline on kill it with all its children."""
+        try:
+            self._process.wait(max(deadline - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
+
+
+class Children:
+    """Processes that are stopped together, the latest first, however the block ends."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._children: list[Child] = []
+
+    def start(self, name: str, *arguments: str, waits: bool = False) -> Child:
+        """Start `longshare ARGUMENTS`."""
+        child = Child(name, arguments, self._logs / f"{name}.log", waits=waits)
+        self._children.append(child)
+        return child
+
+    def check(self) -> None:
+        """Raise if one has ended.
+
+        Raises:
+            ChildFailed: one has.
+        """
+        for child in self._children:
+            child.check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        deadline = time.monotonic() + PATIENCE
+        for child in reversed(self._children):
+            child.ask_to_stop()
+        for child in reversed(self._children):
+            child.stop(deadline)

@@ -1,0 +1,204 @@
+"""Measured beside expected, claim by claim."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from allocator.fairness.divisible import FluidUser, Trajectory, fluid
+from frameworks.experiment import (
+    SETTLED,
+    CommitmentAt,
+    Experiment,
+    LargestLead,
+    Phase,
+    PhasesAgree,
+)
+from frameworks.harness.measurement import Measurement, last, mean
+
+STEP = 0.5
+"""Seconds between samples of the expectation."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserResult:
+    """How a user fared in a phase."""
+
+    cpus: float
+    """Mean over the last 60 s."""
+    expected_cpus: float
+    """Likewise, of the divisible optimum."""
+    commitment: float
+    """At the end."""
+    peak_cpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseResult:
+    """How all users fared in a phase."""
+
+    start: float
+    end: float
+    users: dict[str, UserResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A claim and what became of it."""
+
+    claim: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of an experiment."""
+
+    experiment: str
+    policy: str
+    seed: int
+    speed: float
+    utilization: float
+    """Of the CPUs by running tasks, from when the first user had ramped up to the end."""
+    agrees: bool
+    phases: list[PhaseResult]
+    claims: list[Finding]
+
+    def summary(self) -> dict[str, Any]:
+        """Return it as JSON's types."""
+        return asdict(self)
+
+
+def expectation(experiment: Experiment) -> Trajectory:
+    """Follow the divisible optimum (paper Eq. 10, 12) through the experiment."""
+    capacity = experiment.cluster.capacity
+    shares = experiment.tasks.quantities.shares(capacity)
+    largest = max(shares.values())
+    users = [
+        FluidUser(
+            demand=[share / largest for share in shares.values()],
+            start=user.start,
+            weight=user.weight,
+            commitment=user.commitment,
+        )
+        for user in experiment.users
+    ]
+    tau = experiment.create_policy().tau
+    return fluid(users, tau=tau, end=experiment.duration, step=STEP)
+
+
+def expected_cpus(experiment: Experiment, trajectory: Trajectory) -> Measurement:
+    """Return the expectation in the form of a measurement."""
+    capacity = experiment.cluster.capacity
+    cpus = list(capacity).index("cpus")
+    total = capacity["cpus"] / 1000
+    expected = Measurement()
+    for i, user in enumerate(experiment.users):
+        expected.cpus[user.name] = {
+            when: total * held[i][cpus]
+            for when, held in zip(trajectory.times, trajectory.allocations, strict=True)
+        }
+        expected.commitments[user.name] = {
+            when: max(owed[i])
+            for when, owed in zip(trajectory.times, trajectory.commitments, strict=True)
+        }
+    return expected
+
+
+def judge(
+    experiment: Experiment, measured: Measurement, expected: Measurement, *, seed: int, speed: float
+) -> Verdict:
+    """Hold a measurement against the expectation and the experiment's claims."""
+    phases = [_phase(phase, experiment, measured, expected) for phase in experiment.phases]
+    utilization = _utilization(experiment, measured)
+    findings = list(_findings(experiment, measured, phases, utilization))
+    return Verdict(
+        experiment=experiment.name,
+        policy=str(experiment.policy["name"]),
+        seed=seed,
+        speed=speed,
+        utilization=round(utilization, 4),
+        agrees=all(finding.holds for finding in findings),
+        phases=phases,
+        claims=findings,
+    )
+
+
+def _phase(
+    phase: Phase, experiment: Experiment, measured: Measurement, expected: Measurement
+) -> PhaseResult:
+    settled = max(phase.end - SETTLED, phase.start)
+    users = {}
+    for user in experiment.users:
+        held = measured.cpus.get(user.name, {})
+        within = [value for when, value in held.items() if phase.start < when <= phase.end]
+        users[user.name] = UserResult(
+            cpus=round(mean(held, settled, phase.end), 3),
+            expected_cpus=round(mean(expected.cpus[user.name], settled, phase.end), 3),
+            commitment=round(last(measured.commitments.get(user.name, {}), phase.end), 4),
+            peak_cpus=max(within, default=0.0),
+        )
+    return PhaseResult(phase.start, phase.end, users)
+
+
+def _utilization(experiment: Experiment, measured: Measurement) -> float:
+    """Return the mean use after ramp-up: from when the cluster was first 97 % full."""
+    total = experiment.cluster.capacity["cpus"] / 1000
+    full = [when for when, used in measured.in_use.items() if used >= 0.97 * total]
+    if not full:
+        return mean(measured.in_use, 0.0, experiment.duration) / total
+    return mean(measured.in_use, min(full), experiment.duration) / total
+
+
+def _findings(
+    experiment: Experiment,
+    measured: Measurement,
+    phases: list[PhaseResult],
+    utilization: float,
+) -> Iterator[Finding]:
+    for claim in experiment.claims:
+        if isinstance(claim, PhasesAgree):
+            furthest = max(
+                abs(user.cpus - user.expected_cpus)
+                for phase in phases
+                for user in phase.users.values()
+            )
+            yield Finding(
+                f"CPUs are within {claim.within_cpus:g} of the divisible optimum in all phases "
+                f"(furthest: {furthest:.1f})",
+                furthest <= claim.within_cpus,
+            )
+        elif isinstance(claim, CommitmentAt):
+            owed = last(measured.commitments.get(claim.user, {}), claim.at)
+            yield Finding(
+                f"{claim.user}'s commitment is {claim.value:g} ± {claim.within:g} at "
+                f"{claim.at:g} s (measured: {owed:.3f})",
+                abs(owed - claim.value) <= claim.within,
+            )
+        elif isinstance(claim, LargestLead):
+            yield _lead(claim, experiment.phases[claim.phase - 1], measured)
+        else:
+            yield Finding(
+                f"more than {claim.above:.0%} of the CPUs are in use after ramp-up "
+                f"(measured: {utilization:.1%})",
+                utilization > claim.above,
+            )
+
+
+def _lead(claim: LargestLead, phase: Phase, measured: Measurement) -> Finding:
+    held = measured.cpus.get(claim.user, {})
+    lead = max(
+        (
+            cpus - max(measured.cpus.get(other, {}).get(when, 0.0) for other in claim.over)
+            for when, cpus in held.items()
+            if phase.start < when <= phase.end
+        ),
+        default=0.0,
+    )
+    bounds = [f"at least {claim.at_least:g}"] if claim.at_least is not None else []
+    bounds += [f"at most {claim.at_most:g}"] if claim.at_most is not None else []
+    return Finding(
+        f"{claim.user}'s largest lead over {', '.join(claim.over)} in phase {claim.phase} is "
+        f"{' and '.join(bounds)} CPUs (measured: {lead:g})",
+        (claim.at_least is None or lead >= claim.at_least)
+        and (claim.at_most is None or lead <= claim.at_most),
+    )

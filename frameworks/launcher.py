@@ -1,0 +1,197 @@
+"""The test framework: a pymesos scheduler that launches tasks of one kind as one user.
+
+Its tasks are `sleep SECONDS`, so it runs unchanged on an embedded and on a real Mesos.
+"""
+
+import getpass
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from pymesos import MesosSchedulerDriver, Scheduler
+
+LONG_REFUSAL = {"refuse_seconds": 3600.0}
+"""What is too small for a task stays so until more is free, and then no filter applies: Mesos's
+filters refuse what they name or less. Refusing for longer keeps leftovers from going round."""
+ENDED = frozenset(
+    {"TASK_FAILED", "TASK_LOST", "TASK_KILLED", "TASK_ERROR", "TASK_DROPPED", "TASK_GONE"}
+)
+"""States after which a task is launched again under another id."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What a framework wants to run."""
+
+    name: str
+    role: str
+    demand: Mapping[str, float]
+    """Of each task, by resource: cores, megabytes …"""
+    run_time: float
+    """Mean, in seconds."""
+    jitter: float = 0.2
+    """Run times vary evenly by this fraction to either side."""
+    tasks: int | None = None
+    """How many; None: without end."""
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class Plan:
+    """Which tasks to launch on which offers; knows nothing of pymesos."""
+
+    workload: Workload
+    launched: int = 0
+    """Also counts those that had to be launched again."""
+    finished: int = 0
+    _again: int = 0
+    """Tasks that ended without having finished and have not been launched again yet."""
+    _random: Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._random = Random(self.workload.seed)  # noqa: S311 - run times, not secrets
+
+    @property
+    def wanted(self) -> float:
+        """How many more tasks to launch now."""
+        if self.workload.tasks is None:
+            return float("inf")
+        return self.workload.tasks - self.launched + self._again
+
+    @property
+    def done(self) -> bool:
+        """Whether all tasks have finished."""
+        return self.workload.tasks is not None and self.finished >= self.workload.tasks
+
+    def fill(self, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return as many TaskInfos as the offer holds and the workload wants."""
+        free = _scalars(offer["resources"])
+        tasks: list[dict[str, Any]] = []
+        while self.wanted > 0 and all(
+            free.get(name, 0.0) >= amount - 1e-6 for name, amount in self.workload.demand.items()
+        ):
+            for name, amount in self.workload.demand.items():
+                free[name] -= amount
+            tasks.append(self._task(offer["agent_id"]))
+        return tasks
+
+    def ended(self, state: str) -> None:
+        """Hear of a task's state; one that ended without finishing is to be launched again."""
+        if state == "TASK_FINISHED":
+            self.finished += 1
+        elif state in ENDED:
+            self._again += 1
+
+    def _task(self, agent_id: Mapping[str, str]) -> dict[str, Any]:
+        if self._again:
+            self._again -= 1
+        self.launched += 1
+        spread = self.workload.jitter * self._random.uniform(-1.0, 1.0)
+        seconds = self.workload.run_time * (1.0 + spread)
+        name = f"{self.workload.name}-{self.launched}"
+        return {
+            "task_id": {"value": name},
+            "name": name,
+            "agent_id": agent_id,
+            "command": {"value": f"sleep {seconds:.3f}"},
+            "resources": [
+                {"name": resource, "type": "SCALAR", "scalar": {"value": amount}}
+                for resource, amount in self.workload.demand.items()
+            ],
+        }
+
+
+def _scalars(resources: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Sum an offer's unreserved, ordinary scalars by name; others are left to others."""
+    total: dict[str, float] = {}
+    for resource in resources:
+        reserved = resource.get("reservations") or resource.get("role", "*") != "*"
+        if "scalar" in resource and not reserved and "revocable" not in resource:
+            name = resource["name"]
+            total[name] = total.get(name, 0.0) + resource["scalar"]["value"]
+    return total
+
+
+class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
+    """Carries a plan out: the thin shell that pymesos calls, in its own thread."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._lock = threading.Lock()
+        self.done = threading.Event()
+        """Set when all tasks have finished."""
+        self.failure: str | None = None
+        """What the master said when it refused the framework."""
+
+    def resourceOffers(  # noqa: N802 - pymesos's name
+        self, driver: MesosSchedulerDriver, offers: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Launch what fits; refuse the rest for long."""
+        useless = []
+        for offer in offers:
+            with self._lock:
+                tasks = self._plan.fill(offer)
+            if tasks:
+                driver.launchTasks(offer["id"], tasks, filters=LONG_REFUSAL)
+            else:
+                useless.append(offer["id"])
+        if useless:
+            driver.declineOffer(useless, filters=LONG_REFUSAL)
+        if self._plan.wanted <= 0:
+            driver.suppressOffers()
+
+    def statusUpdate(  # noqa: N802 - pymesos's name
+        self, driver: MesosSchedulerDriver, update: Mapping[str, Any]
+    ) -> None:
+        """Count what has finished, and ask for offers again when something has to be repeated."""
+        with self._lock:
+            idle = self._plan.wanted <= 0
+            self._plan.ended(update["state"])
+            if self._plan.done:
+                self.done.set()
+        if update["state"] in ENDED:
+            _log.warning("%s: %s", update["state"], update.get("message", ""))
+            if idle and self._plan.wanted > 0:
+                driver.reviveOffers()
+
+    def error(self, driver: MesosSchedulerDriver, message: str) -> None:  # noqa: ARG002
+        """End: the master will not have this framework."""
+        self.failure = message
+        self.done.set()
+
+
+def launch(workload: Workload, master: str, stop: threading.Event) -> None:
+    """Run a framework until its tasks have finished or `stop` is set.
+
+    Raises:
+        RuntimeError: the master refused the framework.
+    """
+    scheduler = TaskLauncher(Plan(workload))
+    info = {
+        "user": getpass.getuser(),
+        "name": workload.name,
+        "roles": [workload.role],
+        "capabilities": [{"type": "MULTI_ROLE"}],
+    }
+    driver = MesosSchedulerDriver(scheduler, info, master)
+    driver.start()
+    try:
+        while not (stop.wait(0.1) or scheduler.done.is_set()):
+            pass
+    finally:
+        driver.stop()
+        driver.join()
+    if scheduler.failure is not None:
+        raise RuntimeError(f"the master at {master} refused {workload.name}: {scheduler.failure}")
+    for state in _summary(scheduler):
+        _log.info(state)
+
+
+def _summary(scheduler: TaskLauncher) -> Iterator[str]:
+    plan = scheduler._plan  # noqa: SLF001 - of this module
+    yield f"{plan.workload.name}: {plan.launched} tasks launched, {plan.finished} finished"
