@@ -6,6 +6,7 @@ import typer
 
 from allocator import __version__
 from allocator.cli.serve import serve
+from frameworks.cli import experiment_app, framework
 from frameworks.local_mesos.cli import local_mesos
 
 app = typer.Typer(
@@ -18,6 +19,8 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(local_mesos)
+app.command()(framework)
+app.add_typer(experiment_app, name="experiment")
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's signature

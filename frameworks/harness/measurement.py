@@ -49,8 +49,8 @@ def write_table(path: Path, series: Mapping[str, Series]) -> None:
 
 
 def mean(series: Series, start: float, end: float) -> float:
-    """Return the mean of the samples in (start, end]; nothing measured is nothing held."""
-    values = [value for when, value in series.items() if start < when <= end]
+    """Return the mean of the samples in [start, end); nothing measured is nothing held."""
+    values = [value for when, value in series.items() if start <= when < end]
     return sum(values) / len(values) if values else 0.0
 
 

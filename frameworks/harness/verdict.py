@@ -130,7 +130,7 @@ def _phase(
     users = {}
     for user in experiment.users:
         held = measured.cpus.get(user.name, {})
-        within = [value for when, value in held.items() if phase.start < when <= phase.end]
+        within = [value for when, value in held.items() if phase.start <= when < phase.end]
         users[user.name] = UserResult(
             cpus=round(mean(held, settled, phase.end), 3),
             expected_cpus=round(mean(expected.cpus[user.name], settled, phase.end), 3),
@@ -190,7 +190,7 @@ def _lead(claim: LargestLead, phase: Phase, measured: Measurement) -> Finding:
         (
             cpus - max(measured.cpus.get(other, {}).get(when, 0.0) for other in claim.over)
             for when, cpus in held.items()
-            if phase.start < when <= phase.end
+            if phase.start <= when < phase.end
         ),
         default=0.0,
     )

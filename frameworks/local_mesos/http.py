@@ -56,6 +56,7 @@ def application(master: Master, link: AllocatorLink) -> web.Application:
         "/version": face.version,
         "/health": face.health,
         "/state": face.state,
+        "/state-summary": face.state_summary,
         "/slaves": face.agents,
         "/metrics/snapshot": face.metrics,
     }.items():
@@ -138,6 +139,9 @@ class _Face:
 
     async def state(self, _: web.Request) -> web.Response:
         return web.json_response(reports.state(self._master))
+
+    async def state_summary(self, _: web.Request) -> web.Response:
+        return web.json_response(reports.state_summary(self._master))
 
     async def agents(self, _: web.Request) -> web.Response:
         return web.json_response({"slaves": reports.agents(self._master)})

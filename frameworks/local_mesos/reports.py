@@ -1,11 +1,13 @@
-"""What the embedded master says of itself: `/version`, `/state`, `/slaves`, `/metrics/snapshot`.
+"""What the embedded master says of itself at `/state`, `/metrics/snapshot` and the like.
 
 Keys and shapes are Mesos 1.8's; `master/uptime_secs` is in the master's own (virtual) time.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.bag import Bag, Resource
 from frameworks.local_mesos.master import MESOS_VERSION, Master
@@ -42,6 +44,31 @@ def state(master: Master) -> dict[str, Any]:
     }
 
 
+def state_summary(master: Master) -> dict[str, Any]:
+    """Answer `/state-summary`: who holds how much, without the tasks one by one."""
+    return {
+        "hostname": "localhost",
+        "slaves": [
+            {"id": agent.id, "hostname": agent.hostname, "resources": _amounts(agent.total)}
+            for agent in master.agents.values()
+        ],
+        "frameworks": [
+            {
+                "id": framework.id,
+                "name": framework.info.name,
+                "active": framework.connected,
+                "connected": framework.connected,
+                "used_resources": _amounts(_used([framework])),
+                "offered_resources": _amounts(
+                    r for offer in framework.offers.values() for r in offer.resources
+                ),
+                **Counter(v1.TaskState.Name(task.state) for task in framework.tasks.values()),
+            }
+            for framework in master.frameworks.values()
+        ],
+    }
+
+
 def agents(master: Master) -> list[dict[str, Any]]:
     """Answer `/slaves`."""
     return [_agent(master, agent) for agent in master.agents.values()]
@@ -54,8 +81,8 @@ def metrics(master: Master) -> dict[str, float]:
     for task in tasks:
         if task.state not in TERMINAL:
             states[_state_name(task)] += 1
-    total = Bag(r for agent in master.agents.values() for r in agent.total)
-    used = Bag(_used(master.frameworks.values()))
+    total = _amounts(r for agent in master.agents.values() for r in agent.total)
+    used = _amounts(_used(master.frameworks.values()))
     shown: dict[str, float] = {
         "master/uptime_secs": master.clock.now - master.started,
         "master/elected": 1,
@@ -68,7 +95,7 @@ def metrics(master: Master) -> dict[str, float]:
         "master/outstanding_offers": len(master.offers),
     }
     for name in _SCALARS:
-        all_of_it, taken = total.scalar(name), used.scalar(name)
+        all_of_it, taken = total[name], used[name]
         shown[f"master/{name}_total"] = all_of_it
         shown[f"master/{name}_used"] = taken
         shown[f"master/{name}_percent"] = taken / all_of_it if all_of_it else 0.0
@@ -93,12 +120,16 @@ def _used(frameworks: Iterable[Framework]) -> Iterable[Resource]:
 
 def _amounts(resources: Iterable[Resource]) -> dict[str, Any]:
     """Write resources as Mesos's HTTP endpoints do."""
-    bag = Bag(resources)
-    amounts: dict[str, Any] = {name: bag.scalar(name) for name in _SCALARS}
-    for resource in bag.resources():
-        if resource.ranges.range:
-            intervals = (f"{i.begin}-{i.end}" for i in resource.ranges.range)
-            amounts[resource.name] = f"[{', '.join(intervals)}]"
+    amounts: dict[str, Any] = dict.fromkeys(_SCALARS, 0.0)
+    others = []
+    for resource in resources:
+        if resource.type == mesos.Value.SCALAR:
+            amounts[resource.name] = amounts.get(resource.name, 0.0) + resource.scalar.value
+        else:
+            others.append(resource)
+    for resource in Bag(others).resources():
+        intervals = (f"{i.begin}-{i.end}" for i in resource.ranges.range)
+        amounts[resource.name] = f"[{', '.join(intervals)}]"
     return amounts
 
 
@@ -148,7 +179,7 @@ def _framework(framework: Framework) -> dict[str, Any]:
         "failover_timeout": framework.info.failover_timeout,
         "registered_time": framework.registered,
         "capabilities": [
-            v1_capability(capability.type) for capability in framework.info.capabilities
+            _capability(capability.type) for capability in framework.info.capabilities
         ],
         "used_resources": used,
         "offered_resources": offered,
@@ -162,12 +193,10 @@ def _framework(framework: Framework) -> dict[str, Any]:
     }
 
 
-def v1_capability(value: int) -> str:
+def _capability(value: int) -> str:
     """Return a framework capability's name, or its number if it is newer than this list."""
-    from allocator.contract import mesos_pb2 as mesos  # noqa: PLC0415
-
-    known = mesos.FrameworkInfo.Capability.Type.values()
-    return mesos.FrameworkInfo.Capability.Type.Name(value) if value in known else str(value)  # type: ignore[arg-type]
+    kinds = mesos.FrameworkInfo.Capability.Type
+    return dict(zip(kinds.values(), kinds.keys(), strict=True)).get(value, str(value))  # type: ignore[call-overload, no-any-return]
 
 
 def _task(task: Task) -> dict[str, Any]:

@@ -1,0 +1,205 @@
+"""`longshare experiment …` and `longshare framework`."""
+
+import json
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frameworks.experiment import Experiment
+    from frameworks.harness.runner import Progress
+    from frameworks.harness.verdict import Verdict
+
+DEFAULT_SPEED = 12.0
+"""The three experiments then take 50 s each, and two cores keep up."""
+
+experiment_app = typer.Typer(
+    help="Reproduce the papers' experiments on this machine.", no_args_is_help=True
+)
+
+
+@experiment_app.command("list")
+def list_experiments(
+    *, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+) -> None:
+    """Show which experiments there are."""
+    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
+    from rich.table import Table  # noqa: PLC0415
+
+    from frameworks import experiment  # noqa: PLC0415
+
+    found = list(experiment.load_all())
+    if as_json:
+        fields = {"name", "title", "figure", "shows", "duration", "policy"}
+        typer.echo(json.dumps([e.model_dump(include=fields) for e in found], indent=2))
+        return
+    table = Table("name", "policy", "paper", "shows")
+    for e in found:
+        table.add_row(e.name, str(e.policy["name"]), e.figure, e.shows)
+    Console().print(table)
+
+
+@experiment_app.command("run")
+def run_experiment(
+    name: Annotated[str, typer.Argument(help="One that `longshare experiment list` shows.")],
+    *,
+    speed: Annotated[
+        float, typer.Option(min=0.1, help="Seconds of Mesos's time in one of yours.")
+    ] = DEFAULT_SPEED,
+    seed: Annotated[int, typer.Option(help="Of task run times.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results.", show_default="runs/NAME-TIME")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT of a Mesos master that is there, instead of starting one."),
+    ] = None,
+) -> None:
+    """Run an experiment; exit code 1 when it does not come out as the paper says.
+
+    Starts the allocator service, an embedded Mesos and one pymesos framework for each user,
+    shows how they share the cluster, stops them all, and writes summary.json, allocations.csv,
+    commitments.csv, figure.png and the parts' logs.
+    """
+    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
+
+    from frameworks import experiment  # noqa: PLC0415
+    from frameworks.harness.runner import ChildFailed, Settings, run  # noqa: PLC0415
+
+    try:
+        chosen = experiment.load(name)
+    except KeyError as error:
+        raise typer.BadParameter(str(error.args[0]), param_hint="NAME") from error
+    folder = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    settings = Settings(speed=speed, seed=seed, out=folder, master=master)
+    console = Console(stderr=True)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with _display(chosen, console) as watch:
+            verdict = run(chosen, settings, watch)
+    except KeyboardInterrupt as error:
+        console.print("Stopped; nothing is left running.")
+        raise typer.Exit(130) from error
+    except (ChildFailed, TimeoutError, OSError) as error:
+        console.print(f"longshare experiment: {error}", style="red", markup=False)
+        raise typer.Exit(1) from error
+    _report(verdict, folder, console)
+    if as_json:
+        typer.echo(json.dumps(verdict.summary(), indent=2))
+    if not verdict.agrees:
+        raise typer.Exit(1)
+
+
+def framework(
+    *,
+    name: Annotated[str, typer.Option(help="Name of the framework.")],
+    role: Annotated[str, typer.Option(help="Role it subscribes to.")] = "*",
+    master: Annotated[str, typer.Option(help="HOST:PORT of the Mesos master.")] = "127.0.0.1:5050",
+    demand: Annotated[str, typer.Option(help="Of each task.")] = "cpus:1;mem:1024",
+    run_time: Annotated[float, typer.Option(min=0.001, help="Mean, in seconds.")] = 20.0,
+    jitter: Annotated[
+        float, typer.Option(min=0.0, max=0.99, help="Run times vary by this fraction.")
+    ] = 0.2,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="How many.", show_default="without end")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of run times.")] = 0,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Start when a line comes on standard input.")
+    ] = False,
+) -> None:
+    """Run a test framework that launches `sleep` tasks of one kind on any Mesos master."""
+    from allocator.fairness.quantities import Quantities  # noqa: PLC0415 - keeps `--help` fast
+    from frameworks.launcher import Workload, launch  # noqa: PLC0415
+
+    try:
+        each = Quantities.parse(demand).to_doubles()
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--demand") from error
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    if wait:
+        typer.echo("waiting")
+        if not sys.stdin.readline():
+            return  # whoever was to say when is gone
+    try:
+        launch(Workload(name, role, each, run_time, jitter, tasks, seed), master, stop)
+    except RuntimeError as error:
+        typer.echo(f"longshare framework: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+class _display:  # noqa: N801 - used as a function is
+    """Shows an experiment's progress for as long as it runs."""
+
+    def __init__(self, experiment: "Experiment", console: object) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+
+        self._experiment = experiment
+        self._total = experiment.cluster.capacity["cpus"] / 1000
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=50),
+            TextColumn("{task.fields[said]}"),
+            console=console,  # type: ignore[arg-type]  # a rich Console
+        )
+        add = self._progress.add_task
+        self._time = add(experiment.name, total=experiment.duration, said="starting …")
+        self._users = {
+            user.name: add(f"  {user.name}", total=self._total, said="")
+            for user in experiment.users
+        }
+
+    def __enter__(self) -> "Callable[[Progress], None]":
+        self._progress.start()
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def _show(self, now: "Progress") -> None:
+        number = self._experiment.phases.index(now.phase) + 1
+        said = f"{now.elapsed:4.0f} s of {self._experiment.duration:.0f}, phase {number}"
+        self._progress.update(self._time, completed=now.elapsed, said=said)
+        for name, cpus in now.cpus.items():
+            self._progress.update(self._users[name], completed=cpus, said=f"{cpus:5.1f} CPUs")
+
+
+def _report(verdict: "Verdict", folder: Path, console: object) -> None:
+    """Print measured beside expected."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    assert isinstance(console, Console)
+    table = Table("phase", "user", title="CPUs held, mean over the last 60 s of each phase")
+    for column in ("measured", "expected", "peak", "commitment"):
+        table.add_column(column, justify="right")
+    for phase in verdict.phases:
+        for name, user in phase.users.items():
+            if user.expected_cpus or user.cpus:
+                table.add_row(
+                    f"{phase.start:.0f}-{phase.end:.0f} s",
+                    name,
+                    f"{user.cpus:.1f}",
+                    f"{user.expected_cpus:.1f}",
+                    f"{user.peak_cpus:.0f}",
+                    f"{user.commitment:.3f}",
+                )
+        table.add_section()
+    console.print(table)
+    for finding in verdict.claims:
+        mark = "[green]✓[/green]" if finding.holds else "[red]✗[/red]"
+        console.print(mark, finding.claim, highlight=False)
+    console.print(f"Results are in [bold]{folder}[/bold]; start with figure.png.", highlight=False)

@@ -1,0 +1,90 @@
+"""Looks at a master through the HTTP endpoints that every Mesos master has."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+TIMEOUT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What a master said at an instant."""
+
+    uptime: float
+    """Seconds of the master's time."""
+    connected: bool
+    """Whether its allocator service answers; a stock master needs none."""
+    cpus: dict[str, float]
+    """Cores that running tasks hold, by framework name."""
+
+
+class Observer:
+    """Polls a master and knows its time in between.
+
+    Args:
+        master: HOST:PORT.
+    """
+
+    def __init__(self, master: str) -> None:
+        self._url = f"http://{master}"
+        self._seen: tuple[float, float] | None = None
+        """(wall, master's) time at the latest glance"""
+        self._rate = 1.0
+        """Master's seconds in one of the wall's, between the latest two glances."""
+
+    def glance(self) -> Glance:
+        """Ask the master.
+
+        Raises:
+            OSError: it does not answer.
+        """
+        metrics = self._get("/metrics/snapshot")
+        uptime, wall = float(metrics["master/uptime_secs"]), time.monotonic()
+        if self._seen is not None and wall > self._seen[0]:
+            self._rate = (uptime - self._seen[1]) / (wall - self._seen[0])
+        self._seen = (wall, uptime)
+        cpus: dict[str, float] = {}
+        for framework in self._get("/state-summary")["frameworks"]:
+            used = float(framework["used_resources"]["cpus"])
+            cpus[framework["name"]] = cpus.get(framework["name"], 0.0) + used
+        return Glance(uptime, bool(metrics.get("longshare/connected", 1)), cpus)
+
+    def until(self, uptime: float) -> float:
+        """Return the wall seconds until the master's time is there, as things go."""
+        if self._seen is None:
+            return 0.0
+        now = self._seen[1] + (time.monotonic() - self._seen[0]) * self._rate
+        return (uptime - now) / max(self._rate, 1e-6)
+
+    def started(self) -> float:
+        """Return when the master's time began, in seconds since the Unix epoch.
+
+        Raises:
+            OSError: it does not answer.
+        """
+        return float(self._get("/state")["start_time"])
+
+    def _get(self, path: str) -> dict[str, Any]:
+        with urllib.request.urlopen(self._url + path, timeout=TIMEOUT) as answer:  # noqa: S310 - http
+            parsed: dict[str, Any] = json.load(answer)
+            return parsed
+
+    def wait_for(self, patience: float) -> None:
+        """Wait until the master answers and its allocator is connected.
+
+        Raises:
+            TimeoutError: it has not within so many seconds.
+        """
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            try:
+                if self.glance().connected:
+                    return
+            except (OSError, urllib.error.URLError):
+                pass
+            time.sleep(0.05)
+        raise TimeoutError(f"no Mesos master with an allocator at {self._url} after {patience:g} s")

@@ -1,0 +1,200 @@
+"""Runs an experiment: starts what it needs, watches, stops it all, and writes what came of it."""
+
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomli_w
+
+from frameworks.experiment import Experiment, Phase
+from frameworks.harness.figure import draw
+from frameworks.harness.measurement import Measurement, read_recorder, write_table
+from frameworks.harness.observer import Glance, Observer
+from frameworks.harness.processes import Child, ChildFailed, Children
+from frameworks.harness.verdict import Verdict, expectation, expected_cpus, judge
+
+PATIENCE = 30.0
+"""Wall seconds for a part to come up."""
+GLANCES = 0.15
+"""Wall seconds between looks at the master."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an experiment is."""
+
+    elapsed: float
+    """Of the master's seconds since the start."""
+    phase: Phase
+    cpus: dict[str, float]
+    """Cores that running tasks hold, by user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to run an experiment."""
+
+    speed: float
+    seed: int
+    out: Path
+    master: str | None = None
+    """HOST:PORT of a master that is there already; None: an embedded one."""
+
+
+def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], None]) -> Verdict:
+    """Run an experiment and write its results.
+
+    Raises:
+        ChildFailed: a part ended before its time.
+        TimeoutError: a part did not come up.
+        OSError: the results cannot be written, or a master did not answer.
+    """
+    logs = settings.out / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    recording = settings.out / "recorder.csv"
+    with (
+        Children(logs) as children,
+        _master(experiment, settings, children, recording) as address,
+    ):
+        observer = Observer(address)
+        observer.wait_for(PATIENCE)
+        frameworks = _prepare(experiment, settings, children, address)
+        start, measured = _conduct(experiment, observer, frameworks, children, watch)
+        began = observer.started() + start
+    if settings.master is None:
+        recorded = read_recorder(recording, began, began + experiment.duration)
+        measured.cpus, measured.commitments = recorded.cpus, recorded.commitments
+    expected = expected_cpus(experiment, expectation(experiment))
+    verdict = judge(experiment, measured, expected, seed=settings.seed, speed=settings.speed)
+    write_table(settings.out / "allocations.csv", measured.cpus)
+    write_table(settings.out / "commitments.csv", measured.commitments)
+    draw(experiment, measured, expected, settings.out)
+    summary = json.dumps(verdict.summary(), indent=2)
+    (settings.out / "summary.json").write_text(summary + "\n", encoding="utf-8")
+    return verdict
+
+
+@contextmanager
+def _master(
+    experiment: Experiment, settings: Settings, children: Children, recording: Path
+) -> Iterator[str]:
+    """Provide a master: the one that is there, or an embedded one with its allocator."""
+    if settings.master is not None:
+        yield settings.master
+        return
+    with tempfile.TemporaryDirectory(prefix="longshare-") as folder:
+        allocator = f"unix://{folder}/allocator.sock"
+        config = settings.out / "longshare.toml"
+        config.write_text(_configuration(experiment, allocator, recording), encoding="utf-8")
+        children.start("allocator", "serve", "--config", str(config))
+        master = children.start(
+            "mesos",
+            "local-mesos",
+            f"--agents={experiment.cluster.agents}",
+            f"--resources={experiment.cluster.resources}",
+            f"--speed={settings.speed}",
+            f"--seed={settings.seed}",
+            f"--allocator={allocator}",
+            "--port=0",
+        )
+        said = _await_line(master, settings.out / "logs" / "mesos.log", r"Mesos master on (\S+)")
+        yield said
+
+
+def _configuration(experiment: Experiment, address: str, recording: Path) -> str:
+    """Write the allocator's configuration for an experiment."""
+    return tomli_w.dumps(
+        {
+            "policy": experiment.policy,
+            "users": {
+                "key": "role",
+                "declared": [
+                    {"name": user.name, "weight": user.weight, "commitment": user.commitment}
+                    for user in experiment.users
+                ],
+            },
+            "listen": {"address": address},
+            "metrics": {"address": "127.0.0.1:0"},
+            "recorder": {"file": str(recording.resolve()), "every": 1.0},
+        }
+    )
+
+
+def _prepare(
+    experiment: Experiment, settings: Settings, children: Children, address: str
+) -> list[tuple[float, Child]]:
+    """Start all frameworks up to the point where they wait for their time."""
+    prepared = []
+    for number, user in enumerate(sorted(experiment.users, key=lambda user: user.start)):
+        child = children.start(
+            f"framework-{user.name}",
+            "framework",
+            f"--name={user.name}",
+            f"--role={user.name}",
+            f"--master={address}",
+            f"--demand={experiment.tasks.demand}",
+            f"--run-time={experiment.tasks.run_time}",
+            f"--jitter={experiment.tasks.jitter}",
+            f"--seed={settings.seed * 1000 + number}",
+            "--wait",
+            waits=True,
+        )
+        prepared.append((user.start, child))
+    for _, child in prepared:
+        _await_line(child, settings.out / "logs" / f"{child.name}.log", r"(waiting)")
+    return prepared
+
+
+def _conduct(
+    experiment: Experiment,
+    observer: Observer,
+    frameworks: list[tuple[float, Child]],
+    children: Children,
+    watch: Callable[[Progress], None],
+) -> tuple[float, Measurement]:
+    """Release each framework at its time, and look on until the end."""
+    names = [user.name for user in experiment.users]
+    measured = Measurement(cpus={name: {} for name in names})
+    waiting = list(frameworks)
+    start = observer.glance().uptime
+    while True:
+        while waiting and observer.until(start + waiting[0][0]) <= 0.0:
+            waiting.pop(0)[1].release()
+        glance: Glance = observer.glance()
+        children.check()
+        elapsed = glance.uptime - start
+        held = {name: glance.cpus.get(name, 0.0) for name in names}
+        measured.in_use[elapsed] = sum(held.values())
+        for name, cpus in held.items():
+            measured.cpus[name][elapsed] = cpus
+        if elapsed >= experiment.duration:
+            return start, measured
+        phase = next(p for p in reversed(experiment.phases) if p.start <= max(elapsed, 0.0))
+        watch(Progress(elapsed, phase, held))
+        upcoming = waiting[0][0] if waiting else experiment.duration
+        time.sleep(min(max(observer.until(start + upcoming), 0.0), GLANCES))
+
+
+def _await_line(child: Child, log: Path, pattern: str) -> str:
+    """Wait until a child says something, and return what the pattern's group matches.
+
+    Raises:
+        ChildFailed: it ended instead.
+        TimeoutError: it has not said so in time.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        match = re.search(pattern, log.read_text(errors="replace"))
+        if match is not None:
+            return match[1]
+        child.check()
+        time.sleep(0.02)
+    raise TimeoutError(f"{child.name} did not come up within {PATIENCE:g} s; see {log}")
+
+
+__all__ = ["ChildFailed", "Progress", "Settings", "run"]
