@@ -121,7 +121,8 @@ class Engine:
         except InvalidEvent:
             self.__dict__.update(former)
             raise
-        self._ledger.clients.inherit(former["_ledger"].clients)
+        if self.statistics.snapshots:  # before the first one no time had passed
+            self._ledger.clients.inherit(former["_ledger"].clients)
         self._paused = snapshot.paused
         self.statistics.snapshots += 1
         return self._decide()

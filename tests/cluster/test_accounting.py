@@ -3,6 +3,7 @@
 import pytest
 
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.settings import DeclaredUser
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info, resources
@@ -213,6 +214,14 @@ def test_a_snapshot_replaces_the_cluster_and_keeps_what_users_owe() -> None:
     assert (master.engine.agents, master.engine.frameworks) == (1, 1)
     after = master.engine.pool.standing(offer.role).commitment
     assert after == pytest.approx(owed * 0.99**10)
+
+
+def test_initial_commitments_hold_from_the_first_snapshot_on() -> None:
+    users = (DeclaredUser("a", commitment=0.5), DeclaredUser("b", commitment={"cpus": 0.25}))
+    master = MasterSide("sdrf", {"delta": 0.99}, users=users)
+    master.add_agent("s1", "cpus:4;mem:4096")
+    assert master.engine.pool.standing("a").commitments == {"cpus": 0.5, "mem": 0.5}
+    assert master.engine.pool.standing("b").commitments == {"cpus": 0.25, "mem": 0.0}
 
 
 def test_a_snapshot_that_contradicts_itself_changes_nothing() -> None:
