@@ -1,0 +1,83 @@
+"""What a person meets at the prompt."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from allocator import __version__
+from frameworks import experiment
+
+
+def longshare(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "allocator.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    assert longshare("--version").stdout == f"longshare {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[], ["serve"], ["local-mesos"], ["framework"], ["experiment"], ["experiment", "run"]],
+)
+def test_help_teaches(command: list[str]) -> None:
+    told = longshare(*command, "--help")
+    assert told.returncode == 0
+    assert "Usage:" in told.stdout
+    assert len(told.stdout.splitlines()) > 8
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, allocator.cli\n"
+        "heavy = {'grpc', 'matplotlib', 'pymesos', 'aiohttp', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_valid_configuration_is_said_to_be_valid(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("")
+    told = longshare("serve", "--config", str(tmp_path / "c.toml"), "--check")
+    assert (told.returncode, told.stdout) == (0, f"{tmp_path}/c.toml: valid\n")
+
+
+def test_a_configuration_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("[policy]\nname = 'fifo'\n")
+    told = longshare("serve", "--config", str(tmp_path / "c.toml"))
+    assert told.returncode == 2
+    assert "there are: drf, sdrf" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_resources_that_cannot_be_read_are_shown() -> None:
+    told = longshare("local-mesos", "--resources", "cpus=4")
+    assert told.returncode == 2
+    assert "cpus=4" in told.stderr
+
+
+def test_experiments_are_listed_for_people_and_for_scripts() -> None:
+    assert set(experiment.names()) == {
+        "drf-baseline",
+        "sdrf-adaptive",
+        "sdrf-initial-commitments",
+    }
+    for name in experiment.names():
+        assert name in longshare("experiment", "list").stdout
+    listed = json.loads(longshare("experiment", "list", "--json").stdout)
+    assert [e["name"] for e in listed] == experiment.names()
+
+
+def test_an_unknown_experiment_is_exit_code_2_and_names_those_there_are() -> None:
+    told = longshare("experiment", "run", "fig-99")
+    assert told.returncode == 2
+    assert "drf-baseline" in told.stderr

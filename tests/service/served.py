@@ -1,0 +1,138 @@
+"""A real `longshare serve` in a process of its own, and a master's end of its stream."""
+
+import queue
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+
+from allocator.contract import VERSION
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract.allocator_pb2_grpc import AllocatorStub
+from tests.cluster.master_side import SECOND
+
+PATIENCE = 20.0
+
+
+class Service:
+    """The process, its addresses and its log."""
+
+    def __init__(self, folder: Path, settings: str, listen: str | None = None) -> None:
+        self.address = listen or f"unix://{folder}/allocator.sock"
+        self.recording = folder / "recorder.csv"
+        self.log = folder / "log"
+        config = folder / "longshare.toml"
+        config.write_text(
+            f'{settings}\n[listen]\naddress = "{self.address}"\n'
+            '[metrics]\naddress = "127.0.0.1:0"\n'
+            f'[recorder]\nfile = "{self.recording}"\n[log]\nformat = "json"\n'
+        )
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "allocator.cli", "serve", "--config", str(config)],
+                stderr=log,
+            )
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while '"ready"' not in self.log.read_text():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.02)
+
+    @property
+    def metrics_url(self) -> str:
+        match = re.search(r'"(http://[^"]+/metrics)"', self.log.read_text())
+        assert match is not None
+        return match[1]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def service(folder: Path, settings: str = "", listen: str | None = None) -> Iterator[Service]:
+    started = Service(folder, settings, listen)
+    try:
+        started.wait_until_ready()
+        yield started
+    finally:
+        started.process.kill()
+        started.process.wait()
+
+
+class Stream:
+    """A master's end of one session, message by message."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.insecure_channel(address)
+        self._outbox: queue.SimpleQueue[contract.FromMaster | None] = queue.SimpleQueue()
+        self._answers = AllocatorStub(self._channel).Session(
+            iter(self._outbox.get, None), timeout=PATIENCE
+        )
+        self._sequence = 0
+        self.now_ns = 1_600_000_000 * SECOND
+
+    def say(self, message: contract.FromMaster) -> None:
+        self._outbox.put(message)
+
+    def hear(self) -> contract.ToMaster:
+        return next(self._answers)
+
+    def open(self, **snapshot: object) -> contract.Decisions:
+        """Say hello and send a snapshot."""
+        self.say(hello())
+        assert self.hear().WhichOneof("message") == "welcome"
+        return self.resynchronise(**snapshot)
+
+    def resynchronise(self, **snapshot: object) -> contract.Decisions:
+        self.say(
+            contract.FromMaster(
+                snapshot=contract.Snapshot(
+                    sequence=self._sequence,
+                    time_ns=self.now_ns,
+                    **snapshot,  # type: ignore[arg-type]
+                )
+            )
+        )
+        return self.hear().decisions
+
+    def tell(self, **call: object) -> contract.ToMaster:
+        """Send one call as one message, and hear the answer."""
+        self.send(**call)
+        return self.hear()
+
+    def send(self, **call: object) -> None:
+        self._sequence += 1
+        event = contract.Event(sequence=self._sequence, time_ns=self.now_ns, **call)  # type: ignore[arg-type]
+        self.say(contract.FromMaster(events=contract.Events(events=[event])))
+
+    def skip(self) -> None:
+        """Lose an event on the way."""
+        self._sequence += 1
+
+    def close(self) -> None:
+        self._outbox.put(None)
+        self._channel.close()
+
+
+def hello(version: int = VERSION) -> contract.FromMaster:
+    return contract.FromMaster(
+        hello=contract.Hello(
+            contract_version=version,
+            session_id="test",
+            mesos_version="1.8.0",
+            master="127.0.0.1:5050",
+            options=contract.Options(
+                allocation_interval_ns=SECOND,
+                min_allocatable=[contract.Quantities(amounts={"cpus": 0.01})],
+            ),
+        )
+    )

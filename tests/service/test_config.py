@@ -1,0 +1,75 @@
+"""A configuration is right, or says where it is not."""
+
+from pathlib import Path
+
+import pytest
+
+from allocator.service.config import Config, ConfigError, load
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def read(tmp_path: Path, text: str) -> Config:
+    path = tmp_path / "longshare.toml"
+    path.write_text(text)
+    return load(path)
+
+
+def test_the_example_in_the_documentation_is_valid() -> None:
+    config = load(DOCS / "longshare.toml")
+    assert config.engine_settings().users[1].weight == 2.0
+
+
+def test_an_empty_file_is_a_sane_service(tmp_path: Path) -> None:
+    config = read(tmp_path, "")
+    assert config.policy.create().tau == pytest.approx(3600 / 0.693147, rel=1e-5)
+    assert config.listen.address == "127.0.0.1:5060"
+    assert config.recorder is None
+
+
+def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
+    settings = read(
+        tmp_path,
+        """
+        [policy]
+        name = "sdrf"
+        delta = 0.5
+        form = "thesis"
+        [users]
+        key = "principal"
+        declared = [{ name = "A", weight = 2, commitment = { cpus = 0.5 } }]
+        """,
+    ).engine_settings()
+    assert settings.user_key == "principal"
+    assert settings.users[0].commitment == {"cpus": 0.5}
+    assert settings.policy.model_dump()["form"] == "thesis"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[polcy]\nname = 'drf'", "polcy: Extra inputs"),
+        ("[policy]\nname = 'fifo'", "policy: .*there are: drf, sdrf"),
+        ("[policy]\nname = 'sdrf'\ndelta = 1", "policy: .*switch long-term fairness off"),
+        ("[policy]\nname = 'drf'\ndelta = 0.5", "policy: .*delta: Extra inputs"),
+        ("[users]\nkey = 'team'", "users.key: .*'role', 'framework'"),
+        ("[users]\ndeclared = [{name='A'}, {name='A'}]", "users.declared: .*declared twice: A"),
+        ("[users]\ndeclared = [{name='A', weight=0}]", "users.declared.0.weight: .*greater than 0"),
+        ("[users]\ndeclared = [{name='A', commitment=2}]", "users.declared.0.commitment"),
+        ("[listen]\naddress = '0.0.0.0:5060'", "listen.address: .*other machines"),
+        ("[listen]\naddress = 'unix:run.sock'", "listen.address: .*absolute path"),
+        ("[listen]\naddress = '127.0.0.1'", "listen.address: .*not HOST:PORT"),
+        ("[metrics]\naddress = 'example.org:80'", "metrics.address: .*other machines"),
+        ("[recorder]\nfile = 'x'\nevery = 0", "recorder.every: .*greater than 0"),
+        ("[log]\nlevel = 'loud'", "log.level"),
+        ("name = ", "not valid TOML"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=f"longshare.toml:(.|\n)*{complaint}"):
+        read(tmp_path, text)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere.toml: No such file"):
+        load(tmp_path / "nowhere.toml")

@@ -1,0 +1,100 @@
+"""Prometheus sees what the engine knows."""
+
+import csv
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from allocator.contract import allocator_pb2 as contract
+from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
+from tests.service.served import Service, Stream, service
+
+SETTINGS = """
+[policy]
+name = "sdrf"
+delta = 0.99
+[[users.declared]]
+name = "a"
+[[users.declared]]
+name = "b"
+weight = 3.0
+commitment = 0.25
+"""
+
+
+def scrape(running: Service) -> dict[tuple[str, ...], float]:
+    """Return samples: (name, user, resource) → value."""
+    with urllib.request.urlopen(running.metrics_url) as answer:
+        text = answer.read().decode()
+    return {
+        (sample.name, *(sample.labels[k] for k in ("user", "resource") if k in sample.labels)): (
+            sample.value
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_metrics_agree_with_the_recorder_and_the_equations(tmp_path: Path) -> None:
+    with service(tmp_path, SETTINGS) as running:
+        stream = Stream(running.address)
+        stream.open(
+            agents=[agent_call("s1", "cpus:4;mem:4096", {"f1": resources("cpus:3;mem:1024", "a")})],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id="f1", info=framework_info("f1", "a"), active=False
+                )
+            ],
+        )
+        stream.now_ns += 50 * SECOND
+        stream.tell(tick=contract.Tick())
+        seen = scrape(running)
+        health = running.metrics_url.replace("/metrics", "/healthz")
+        with urllib.request.urlopen(health) as answer:
+            assert json.load(answer) == {"status": "ok", "connected": True}
+        stream.close()
+        assert running.stop() == 0
+    owed = 0.5 * (1 - 0.99**50)
+    assert seen["longshare_user_allocation", "a", "cpus"] == 3.0
+    assert seen["longshare_user_share_ratio", "a", "mem"] == 0.25
+    assert seen["longshare_user_commitment_ratio", "a", "cpus"] == pytest.approx(owed)
+    assert seen["longshare_user_dominant_commitment_ratio", "b"] == pytest.approx(0.25 * 0.99**50)
+    assert seen["longshare_user_weight", "b"] == 3.0
+    assert (seen["longshare_user_rank", "b"], seen["longshare_user_rank", "a"]) == (1, 2)
+    assert seen["longshare_capacity", "cpus"] == 4.0
+    assert seen["longshare_session_connected",] == 1.0
+    assert seen["longshare_snapshots_total",] == 1.0
+    assert seen["longshare_message_duration_seconds_count",] == 2.0
+    with running.recording.open() as file:
+        last = {(row["user"], row["resource"]): row for row in csv.DictReader(file)}
+    for (user, resource), row in last.items():
+        for column, name in {
+            "allocation": "longshare_user_allocation",
+            "share": "longshare_user_share_ratio",
+            "commitment": "longshare_user_commitment_ratio",
+        }.items():
+            assert float(row[column]) == pytest.approx(seen[name, user, resource], rel=1e-4)
+
+
+def test_names_follow_prometheus_conventions(tmp_path: Path) -> None:
+    with (
+        service(tmp_path, SETTINGS) as running,
+        urllib.request.urlopen(running.metrics_url) as answer,
+    ):
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    assert len(families) > 15
+    for family in families:
+        assert family.name.startswith("longshare_")
+        assert family.documentation.endswith(".")
+        for sample in family.samples:
+            if family.type == "counter":
+                assert sample.name.endswith("_total")
+            assert "milli" not in sample.name
+
+
+def test_without_a_master_nothing_is_connected(tmp_path: Path) -> None:
+    with service(tmp_path, SETTINGS) as running:
+        assert scrape(running)["longshare_session_connected",] == 0.0

@@ -1,0 +1,78 @@
+"""The recorder's samples are exact, and nobody notices that it looks."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+from allocator.service.recorder import COLUMNS, LONGEST_GAP, Recorder
+from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info
+
+SETTINGS = EngineSettings(
+    policies.create("sdrf", {"delta": 0.99}), users=(DeclaredUser("a"), DeclaredUser("b"))
+)
+FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
+
+
+def drive(engine: Engine, *instants: float) -> list[bytes]:
+    """One agent, one framework, then ticks at these seconds since the start."""
+    snapshot = contract.Snapshot(
+        time_ns=START_NS, agents=[agent_call("s1", "cpus:4;mem:4096")], frameworks=[FRAMEWORK]
+    )
+    decided = [engine.restore(contract.Options(), snapshot)]
+    for number, instant in enumerate(instants, start=1):
+        event = contract.Event(
+            sequence=number, time_ns=START_NS + round(instant * SECOND), tick=contract.Tick()
+        )
+        decided.append(engine.apply(contract.Events(events=[event])))
+    return [decisions.SerializeToString(deterministic=True) for decisions in decided]
+
+
+def recorded(path: Path, every: float, *instants: float) -> list[dict[str, str]]:
+    recorder = Recorder(path, every)
+    engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    assert drive(engine, *instants) == drive(Engine(SETTINGS), *instants), "looking is harmless"
+    recorder.close()
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_samples_are_those_of_the_equations_however_rare_events_are(tmp_path: Path) -> None:
+    rows = recorded(tmp_path / "r.csv", 2.5, 0.1, 7.3, 26.0)
+    mine = [row for row in rows if (row["user"], row["resource"]) == ("a", "cpus")]
+    start = START_NS / SECOND
+    assert [float(row["time"]) - start for row in mine] == [2.5 * k for k in range(1, 11)]
+    for row in mine:
+        owed = 0.5 * (1 - 0.99 ** (float(row["time"]) - start))
+        assert float(row["commitment"]) == pytest.approx(owed, rel=1e-5)
+        assert float(row["priority"]) == pytest.approx(1.0 + owed, rel=1e-5)
+        assert (float(row["allocation"]), float(row["share"])) == (4.0, 1.0)
+
+
+def test_every_user_has_a_row_for_every_resource(tmp_path: Path) -> None:
+    rows = recorded(tmp_path / "r.csv", 1.0, 0.5, 3.5)
+    assert tuple(rows[0]) == COLUMNS
+    keys = [(row["time"], row["user"], row["resource"]) for row in rows]
+    assert len(keys) == len(set(keys)) == 3 * 2 * 2
+
+
+def test_a_long_silence_does_not_fill_the_disk(tmp_path: Path) -> None:
+    rows = recorded(tmp_path / "r.csv", 1.0, 0.5, 1.5, 2 * LONGEST_GAP, 2 * LONGEST_GAP + 2)
+    times = sorted({float(row["time"]) - START_NS / SECOND for row in rows})
+    assert times == [1.0, 2 * LONGEST_GAP + 1, 2 * LONGEST_GAP + 2]
+
+
+def test_a_clock_that_begins_anew_is_followed(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.csv", 1.0)
+    engine = Engine(SETTINGS)
+    drive(engine)
+    for instant in (100.5, 101.5, 50.5, 51.5):
+        recorder.sample_until(engine, instant)
+    recorder.close()
+    with (tmp_path / "r.csv").open() as file:
+        times = {row["time"] for row in csv.DictReader(file)}
+    assert times == {"101.000", "51.000"}

@@ -1,0 +1,216 @@
+"""The stream's protocol, over a real channel to a real service."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from allocator.contract import allocator_pb2 as contract
+from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
+from tests.service.served import Service, Stream, hello, service
+
+SDRF = '[policy]\nname = "sdrf"\ndelta = 0.99\n[[users.declared]]\nname = "b"\n'
+AGENT = agent_call("s1", "cpus:4;mem:4096")
+FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Service]:
+    with service(tmp_path, SDRF) as started:
+        yield started
+
+
+@pytest.fixture
+def stream(running: Service) -> Iterator[Stream]:
+    opened = Stream(running.address)
+    yield opened
+    opened.close()
+
+
+def refusal(stream: Stream) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        stream.hear()
+    return caught.value.code(), caught.value.details() or ""
+
+
+def test_hello_is_answered_with_what_is_running(stream: Stream) -> None:
+    stream.say(hello())
+    welcome = stream.hear().welcome
+    assert (welcome.contract_version, welcome.policy) == (1, "sdrf")
+
+
+def test_whoever_does_not_say_hello_first_is_refused(stream: Stream) -> None:
+    stream.say(contract.FromMaster(events=contract.Events()))
+    code, said = refusal(stream)
+    assert code == grpc.StatusCode.FAILED_PRECONDITION
+    assert "must be Hello" in said
+
+
+def test_another_version_of_the_contract_is_refused_with_both_versions(stream: Stream) -> None:
+    stream.say(hello(version=7))
+    code, said = refusal(stream)
+    assert code == grpc.StatusCode.FAILED_PRECONDITION
+    assert "version 7" in said
+    assert "version 1" in said
+
+
+def test_hello_twice_is_refused(stream: Stream) -> None:
+    stream.open()
+    stream.say(hello())
+    assert refusal(stream)[0] == grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_events_before_a_snapshot_are_refused(stream: Stream) -> None:
+    stream.say(hello())
+    stream.hear()
+    stream.send(tick=contract.Tick())
+    code, said = refusal(stream)
+    assert code == grpc.StatusCode.FAILED_PRECONDITION
+    assert "before a snapshot" in said
+
+
+def test_a_message_of_an_unknown_kind_is_refused(stream: Stream) -> None:
+    stream.open()
+    stream.say(contract.FromMaster())
+    assert refusal(stream)[0] == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_every_message_is_answered_in_order_with_the_last_event_applied(stream: Stream) -> None:
+    stream.open(agents=[AGENT])
+    for _ in range(50):
+        stream.send(tick=contract.Tick())
+    stream.send(add_framework=FRAMEWORK)
+    answers = [stream.hear().decisions for _ in range(51)]
+    assert [a.applied_sequence for a in answers] == list(range(1, 52))
+    assert [len(a.offers) for a in answers] == [0] * 50 + [1]
+
+
+def test_a_contradiction_is_answered_by_asking_for_a_snapshot_which_heals_it(
+    stream: Stream,
+) -> None:
+    stream.open(agents=[AGENT])
+    asked = stream.tell(remove_agent=contract.RemoveAgent(agent_id="nobody"))
+    assert "agent 'nobody' is not known" in asked.snapshot_request.reason
+    stream.send(add_framework=FRAMEWORK)  # on its way already; the snapshot will contain it
+    decisions = stream.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
+    assert decisions.applied_sequence == 2
+    assert [offers.framework_id for offers in decisions.offers] == ["f1"]
+
+
+def test_a_lost_event_is_noticed(stream: Stream) -> None:
+    stream.open()
+    stream.skip()
+    assert "missing" in stream.tell(tick=contract.Tick()).snapshot_request.reason
+
+
+def test_the_master_that_came_last_is_served_and_the_other_told_so(
+    running: Service, stream: Stream
+) -> None:
+    stream.open(agents=[AGENT])
+    newer = Stream(running.address)
+    newer.open(agents=[AGENT])
+    code, said = refusal(stream)
+    assert code == grpc.StatusCode.ABORTED
+    assert "superseded" in said
+    assert newer.tell(add_framework=FRAMEWORK).decisions.offers
+    newer.close()
+
+
+def test_what_users_owe_survives_a_broken_stream(running: Service, stream: Stream) -> None:
+    stream.open(agents=[AGENT], frameworks=[FRAMEWORK])
+    stream.now_ns += 100 * SECOND
+    stream.tell(tick=contract.Tick())
+    stream.close()
+    again = Stream(running.address)
+    again.now_ns = stream.now_ns
+    both = [
+        FRAMEWORK,
+        contract.AddFramework(framework_id="f2", info=framework_info("f2", "b"), active=True),
+    ]
+    # Both hold nothing now: "a" would be first by name, were it not for what it owes.
+    [offers] = again.open(agents=[AGENT], frameworks=both).offers
+    assert offers.framework_id == "f2"
+    again.close()
+
+
+def test_on_sigterm_streams_end_with_a_reason_and_the_service_with_success(
+    running: Service, stream: Stream
+) -> None:
+    stream.open()
+    assert running.stop(signal.SIGTERM) == 0
+    code, said = refusal(stream)
+    assert code == grpc.StatusCode.ABORTED
+    assert "stopping" in said
+    assert not Path(running.address.removeprefix("unix://")).exists()
+
+
+def test_a_service_that_was_killed_can_be_started_again_at_its_socket(tmp_path: Path) -> None:
+    with service(tmp_path, SDRF) as first:
+        first.stop(signal.SIGKILL)
+        assert Path(first.address.removeprefix("unix://")).is_socket()
+    with service(tmp_path, SDRF) as second:
+        stream = Stream(second.address)
+        stream.open()
+        stream.close()
+
+
+@pytest.mark.parametrize("listen", [None, "127.0.0.1:45871"])
+def test_a_second_service_at_the_same_address_says_so(tmp_path: Path, listen: str | None) -> None:
+    with service(tmp_path, SDRF, listen) as first:
+        again = subprocess.run(
+            [
+                *(sys.executable, "-m", "allocator.cli", "serve"),
+                *("--config", str(tmp_path / "longshare.toml")),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        assert again.returncode == 2
+        assert "listen.address" in again.stderr
+        stream = Stream(first.address)
+        stream.open()
+        stream.close()
+
+
+def conversation(stream: Stream) -> list[bytes]:
+    """A session with offers, refusals, time and a burst; what was decided, serialised."""
+    heard = [
+        stream.open(agents=[AGENT, agent_call("s2", "cpus:2;mem:2048")], frameworks=[FRAMEWORK])
+    ]
+    for step in range(60):
+        stream.now_ns += SECOND // 3
+        heard.append(stream.tell(tick=contract.Tick()).decisions)
+        if step == 20:
+            other = contract.AddFramework(
+                framework_id="f2", info=framework_info("f2", "b"), active=True
+            )
+            heard.append(stream.tell(add_framework=other).decisions)
+        part = contract.RecoverResources(
+            framework_id="f1",
+            agent_id=["s1", "s2"][step % 2],
+            resources=resources("cpus:0.5;mem:256", "a"),
+        )
+        if step % 3:
+            part.filters = b""
+        heard.append(stream.tell(recover_resources=part).decisions)
+    return [decisions.SerializeToString(deterministic=True) for decisions in heard]
+
+
+def test_the_same_log_gives_the_same_decisions_bit_for_bit_in_another_process(
+    tmp_path: Path,
+) -> None:
+    decided = []
+    for run in ("one", "two"):
+        (tmp_path / run).mkdir()
+        with service(tmp_path / run, SDRF) as started:
+            stream = Stream(started.address)
+            decided.append(conversation(stream))
+            stream.close()
+    assert decided[0] == decided[1]
+    assert sum(map(bool, decided[0])) > 20
