@@ -53,7 +53,9 @@ class Child:
             raise ChildFailed(f"{self.name} ended with exit code {code}; see {self._log}:{said}")
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM."""
+        """Send SIGTERM, and the end of its input to one that still waits."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
         if self._process.poll() is None:
             self._process.terminate()
 
@@ -64,8 +66,6 @@ class Child:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        if self._process.stdin is not None and not self._process.stdin.closed:
-            self._process.stdin.close()
 
 
 class Children:

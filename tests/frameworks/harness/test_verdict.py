@@ -1,0 +1,157 @@
+"""Measured beside expected: the arithmetic of means, peaks, leads and claims."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from frameworks import experiment
+from frameworks.harness.figure import draw
+from frameworks.harness.measurement import (
+    Measurement,
+    last,
+    mean,
+    read_recorder,
+    write_table,
+)
+from frameworks.harness.verdict import Verdict, expectation, expected_cpus, judge
+
+ADAPTIVE = experiment.load("sdrf-adaptive")
+
+
+def ideal(e: experiment.Experiment) -> Measurement:
+    """A run that follows the optimum exactly, and uses everything."""
+    measured = expected_cpus(e, expectation(e))
+    measured.in_use = {float(when): 160.0 for when in range(1, 601)}
+    return measured
+
+
+def judged(measured: Measurement, e: experiment.Experiment = ADAPTIVE) -> Verdict:
+    return judge(e, measured, expected_cpus(e, expectation(e)), seed=3, speed=10.0)
+
+
+@pytest.mark.parametrize("name", experiment.names())
+def test_a_run_like_the_optimum_agrees(name: str) -> None:
+    e = experiment.load(name)
+    verdict = judged(ideal(e), e)
+    assert verdict.agrees, verdict.claims
+    for phase in verdict.phases:
+        for user in phase.users.values():
+            assert user.cpus == user.expected_cpus
+
+
+@pytest.mark.parametrize(
+    ("name", "phases"),
+    [
+        ("drf-baseline", [[160], [80, 80], [160 / 3] * 3, [40] * 4]),
+        (
+            "sdrf-initial-commitments",
+            [[160], [72, 88], [112 / 3, 160 / 3, 208 / 3], [16, 32, 48, 64]],
+        ),
+    ],
+)
+def test_what_is_expected_is_what_the_paper_shows(name: str, phases: list[list[float]]) -> None:
+    e = experiment.load(name)
+    for phase, cpus in zip(judged(ideal(e), e).phases, phases, strict=True):
+        expected = [user.expected_cpus for user in phase.users.values()]
+        assert expected == pytest.approx([*cpus, 0, 0, 0][:4], abs=0.02)
+
+
+def test_a_run_where_one_user_is_short_of_its_part_does_not_agree() -> None:
+    e = experiment.load("drf-baseline")
+    measured = ideal(e)
+    measured.cpus["C"] = {when: value * 0.9 for when, value in measured.cpus["C"].items()}
+    verdict = judged(measured, e)
+    assert not verdict.agrees
+    assert [finding.holds for finding in verdict.claims] == [False, True]
+
+
+def test_a_run_that_leaves_cores_idle_does_not_agree() -> None:
+    measured = ideal(ADAPTIVE)
+    measured.in_use |= {float(when): 150.0 for when in range(200, 601)}
+    verdict = judged(measured)
+    assert verdict.utilization == pytest.approx((199 * 160 + 401 * 150) / 600 / 160, abs=1e-3)
+    assert not verdict.agrees
+
+
+def test_ramp_up_does_not_count_but_what_comes_after_does() -> None:
+    measured = ideal(ADAPTIVE)
+    measured.in_use |= {float(when): 10.0 for when in range(1, 11)}
+    assert judged(measured).utilization == 1.0
+
+
+def test_a_run_that_never_fills_the_cluster_counts_from_the_beginning() -> None:
+    measured = ideal(ADAPTIVE)
+    measured.in_use = {float(when): 80.0 for when in range(1, 601)}
+    assert judged(measured).utilization == 0.5
+
+
+@pytest.mark.parametrize(
+    ("user", "factor", "broken"), [("B", 0.3, 1), ("D", 2.0, 2)], ids=["B leads", "D leads"]
+)
+def test_leads_are_bounded_from_below_and_from_above(user: str, factor: float, broken: int) -> None:
+    measured = ideal(ADAPTIVE)
+    measured.cpus[user] = {when: factor * value for when, value in measured.cpus[user].items()}
+    holds = [finding.holds for finding in judged(measured).claims]
+    assert holds == [number != broken for number in range(4)]
+
+
+def test_a_commitment_that_is_off_is_noticed() -> None:
+    measured = ideal(ADAPTIVE)
+    measured.commitments["A"] = dict.fromkeys(measured.commitments["A"], 0.5)
+    assert [finding.holds for finding in judged(measured).claims] == [False, True, True, True]
+
+
+def test_the_summary_has_the_promised_keys_and_is_json() -> None:
+    summary = json.loads(json.dumps(judged(ideal(ADAPTIVE)).summary()))
+    assert {"experiment", "policy", "seed", "utilization", "agrees", "phases"} <= summary.keys()
+    assert summary["seed"] == 3
+    assert {"start", "end", "users"} <= summary["phases"][0].keys()
+    assert summary["phases"][0]["users"]["A"].keys() == {
+        "cpus",
+        "expected_cpus",
+        "commitment",
+        "peak_cpus",
+    }
+
+
+def test_means_are_of_the_samples_in_the_interval() -> None:
+    series = {0.0: 1.0, 1.0: 2.0, 2.0: 6.0, 3.0: 100.0}
+    assert mean(series, 1.0, 3.0) == 4.0
+    assert mean(series, 5.0, 9.0) == 0.0
+    assert last(series, 2.5) == 6.0
+    assert last({}, 2.5) == 0.0
+
+
+def test_the_recorders_file_is_read_back_relative_to_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "recorder.csv"
+    path.write_text(
+        "time,user,resource,allocation,share,commitment,priority\n"
+        "99.000,A,cpus,1,0.1,0.1,0\n"
+        "100.000,A,cpus,2,0.2,0.1,0\n"
+        "100.000,A,mem,2048,0.2,0.3,0\n"
+        "161.000,A,cpus,9,0.2,0.1,0\n"
+    )
+    measured = read_recorder(path, 100.0, 160.0)
+    assert measured.cpus == {"A": {0.0: 2.0}}
+    assert measured.commitments == {"A": {0.0: 0.3}}, "the dominant one"
+
+
+def test_tables_have_a_column_for_each_user(tmp_path: Path) -> None:
+    write_table(tmp_path / "t.csv", {"A": {0.0: 1.0, 1.0: 2.5}, "B": {1.0: 4.0}})
+    assert (tmp_path / "t.csv").read_text().split() == [
+        "time,A,B",
+        "0.000,1,0",
+        "1.000,2.5,4",
+    ]
+
+
+@pytest.mark.parametrize("name", experiment.names())
+def test_a_figure_is_drawn(name: str, tmp_path: Path) -> None:
+    e = experiment.load(name)
+    measured = ideal(e)
+    path = draw(e, measured, dataclasses.replace(measured), tmp_path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "figure.svg").read_text()
+    assert drawn.count("<path") > 20

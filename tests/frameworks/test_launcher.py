@@ -1,0 +1,87 @@
+"""Which tasks go on which offers, and that none is forgotten."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frameworks.launcher import ENDED, Plan, Workload
+
+
+def offer(cpus: float, mem: float, **extra: object) -> dict[str, Any]:
+    def scalar(name: str, value: float, **more: object) -> dict[str, Any]:
+        return {"name": name, "type": "SCALAR", "scalar": {"value": value}, **more}
+
+    return {
+        "agent_id": {"value": "s1"},
+        "resources": [scalar("cpus", cpus, **extra), scalar("mem", mem, **extra)],
+    }
+
+
+def workload(tasks: int | None = None, seed: int = 0) -> Workload:
+    return Workload("A", "a", {"cpus": 1.0, "mem": 1024.0}, 20.0, tasks=tasks, seed=seed)
+
+
+def seconds(task: dict[str, Any]) -> float:
+    command, time = task["command"]["value"].split()
+    assert command == "sleep"
+    return float(time)
+
+
+@given(st.floats(0, 16), st.floats(0, 16384))
+def test_an_offer_is_filled_and_never_overfilled(cpus: float, mem: float) -> None:
+    tasks = Plan(workload()).fill(offer(cpus, mem))
+    n = len(tasks)
+    assert n <= cpus + 1e-5
+    assert n * 1024 <= mem + 1e-5
+    assert n + 1 > cpus - 1e-5 or (n + 1) * 1024 > mem - 1e-5, "one more would not fit"
+
+
+@given(st.integers(1, 30), st.lists(st.integers(0, 8), max_size=20))
+def test_no_more_tasks_are_launched_than_wanted_and_ids_never_repeat(
+    wanted: int, offers: list[int]
+) -> None:
+    plan = Plan(workload(tasks=wanted))
+    launched = [task for cpus in offers for task in plan.fill(offer(cpus, 1e6))]
+    assert len(launched) == min(wanted, sum(offers))
+    assert len({task["task_id"]["value"] for task in launched}) == len(launched)
+
+
+@given(st.data())
+def test_what_ends_without_finishing_is_launched_again_until_all_have_finished(
+    data: st.DataObject,
+) -> None:
+    plan = Plan(workload(tasks=5))
+    ends: Counter[str] = Counter()
+    for _ in range(200):
+        for _task in plan.fill(offer(2, 1e6)):
+            fails = len(ends) < 40 and data.draw(st.booleans())
+            state = data.draw(st.sampled_from(sorted(ENDED))) if fails else "TASK_FINISHED"
+            plan.ended("TASK_RUNNING")
+            plan.ended(state)
+            ends[state] += 1
+        if plan.done:
+            break
+    assert ends["TASK_FINISHED"] == plan.finished <= 5
+    assert plan.done == (plan.finished == 5)
+    assert plan.launched == sum(ends.values())
+
+
+def test_run_times_vary_evenly_around_their_mean_and_repeat_with_the_seed() -> None:
+    def run_times(seed: int) -> list[float]:
+        return [seconds(task) for task in Plan(workload(seed=seed)).fill(offer(2000, 1e9))]
+
+    times = run_times(7)
+    assert times == run_times(7) != run_times(8)
+    assert min(times) >= 16.0
+    assert max(times) <= 24.0
+    assert abs(sum(times) / len(times) - 20.0) < 0.3
+
+
+def test_what_is_reserved_or_may_be_taken_away_is_left_alone() -> None:
+    plan = Plan(workload())
+    assert plan.fill(offer(4, 8192, reservations=[{"role": "a"}])) == []
+    assert plan.fill(offer(4, 8192, role="a")) == []
+    assert plan.fill(offer(4, 8192, revocable={})) == []
+    assert len(plan.fill(offer(4, 8192, role="*"))) == 4

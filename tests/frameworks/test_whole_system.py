@@ -1,0 +1,171 @@
+"""Everything together, nothing faked: service, contract, embedded Mesos, pymesos frameworks."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from frameworks import experiment
+from frameworks.harness.observer import Observer
+from frameworks.harness.processes import Children
+from frameworks.harness.runner import Progress, Settings, run
+
+SMALL = """
+title = "Two users, one after the other, on three agents"
+figure = "none"
+shows = "a newcomer gets more than who has used more than its share"
+duration = 120
+policy = { name = "sdrf", delta = 0.98 }
+[cluster]
+agents = 3
+resources = "cpus:4;mem:6144"
+[tasks]
+demand = "cpus:1;mem:1024"
+run_time = 4
+[[users]]
+name = "A"
+[[users]]
+name = "B"
+start = 60
+[[claims]]
+kind = "phases-agree"
+within_cpus = 1.5
+[[claims]] # 0.5 × (1 − 0.98⁶⁰)
+kind = "commitment-at"
+user = "A"
+at = 60
+value = 0.351
+within = 0.02
+[[claims]]
+kind = "largest-lead"
+user = "B"
+over = ["A"]
+phase = 2
+at_least = 2
+[[claims]]
+kind = "utilization"
+above = 0.9
+"""
+
+
+def test_a_small_experiment_comes_out_as_the_equations_say(tmp_path: Path) -> None:
+    shown: list[Progress] = []
+    verdict = run(
+        experiment.parse("small", SMALL), Settings(speed=10.0, seed=1, out=tmp_path), shown.append
+    )
+    assert verdict.agrees, verdict.claims
+    assert shown[-1].phase.users == ("A", "B")
+    assert json.loads((tmp_path / "summary.json").read_text()) == json.loads(
+        json.dumps(verdict.summary())
+    )
+    for name in ("allocations.csv", "commitments.csv", "figure.png", "figure.svg"):
+        assert (tmp_path / name).stat().st_size > 100
+    resyncs = (tmp_path / "logs" / "mesos.log").read_text().count("asks anew")
+    assert resyncs == 0, "master and allocator never disagreed"
+
+
+@contextmanager
+def mesos(folder: Path, *, speed: float) -> Iterator[str]:
+    """A service and an embedded Mesos; its address."""
+    config = folder / "longshare.toml"
+    config.write_text(
+        f'[listen]\naddress = "unix://{folder}/s"\n[metrics]\naddress = "127.0.0.1:0"\n'
+    )
+    log = folder / "mesos.log"
+    with Children(folder) as children:
+        children.start("service", "serve", "--config", str(config))
+        children.start(
+            "mesos",
+            *("local-mesos", "--agents=3", f"--speed={speed}", "--port=0"),
+            f"--allocator=unix://{folder}/s",
+        )
+        while " on " not in log.read_text():
+            children.check()
+            time.sleep(0.02)
+        address = log.read_text().split(" on ")[1].split()[0]
+        Observer(address).wait_for(20.0)
+        yield address
+
+
+THIRD_PARTY = Path(__file__).with_name("third_party_scheduler.py")
+
+
+def test_an_unmodified_third_party_scheduler_works(tmp_path: Path) -> None:
+    with mesos(tmp_path, speed=20.0) as address:
+        ran = subprocess.run(
+            [sys.executable, str(THIRD_PARTY), address],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert ran.returncode == 0, ran.stderr
+    said = ran.stdout.split()
+    assert said.count("TASK_FINISHED") >= 4
+    assert said.count("TASK_RUNNING") >= said.count("TASK_FINISHED")
+
+
+def test_a_framework_with_a_number_of_tasks_ends_when_they_have_finished(tmp_path: Path) -> None:
+    with mesos(tmp_path, speed=20.0) as address:
+        ran = subprocess.run(
+            [
+                *(sys.executable, "-m", "allocator.cli", "framework", "--name=A", "--role=a"),
+                *(f"--master={address}", "--tasks=20", "--run-time=5"),
+            ],
+            timeout=60,
+            check=False,
+        )
+        assert ran.returncode == 0
+        assert Observer(address).glance().cpus == {}
+
+
+def test_experiments_run_against_a_master_that_is_there_already(tmp_path: Path) -> None:
+    without_claims = experiment.parse("small", SMALL.split("[[claims]]", maxsplit=1)[0])
+    (tmp_path / "mesos").mkdir()
+    with mesos(tmp_path / "mesos", speed=20.0) as address:
+        settings = Settings(speed=20.0, seed=1, out=tmp_path / "out", master=address)
+        verdict = run(without_claims, settings, lambda _: None)
+    assert verdict.phases[0].users["A"].cpus > 7.0
+    assert verdict.utilization > 0.9
+
+
+def test_ctrl_c_stops_everything_that_was_started(tmp_path: Path) -> None:
+    running = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "allocator.cli", "experiment", "run", "drf-baseline"),
+            *("--out", str(tmp_path)),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    recording = tmp_path / "recorder.csv"
+    while not recording.exists() or recording.stat().st_size < 1000:
+        assert running.poll() is None
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "nothing is left running" in said
+    mine = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in _read(p)]
+    assert mine == []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", experiment.names())
+def test_the_papers_experiment_comes_out_as_published(name: str, tmp_path: Path) -> None:
+    verdict = run(experiment.load(name), Settings(speed=15.0, seed=1, out=tmp_path), lambda _: None)
+    assert verdict.agrees, verdict.claims
