@@ -10,33 +10,47 @@ def local_mesos(
     *,
     allocator: Annotated[
         str,
-        typer.Option(help="Where `longshare serve` listens: HOST:PORT or unix:///PATH."),
+        typer.Option(help="Where 'longshare serve' listens: HOST:PORT or unix:///PATH."),
     ] = "127.0.0.1:5060",
     agents: Annotated[int, typer.Option(min=0, help="Number of virtual agents.")] = 4,
     resources: Annotated[
-        str, typer.Option(help="Of each agent, as in mesos-agent: 'cpus:4;mem(ROLE):6144'.")
+        str,
+        typer.Option(
+            help="Of each agent, as mesos-agent takes them: 'cpus:4;mem(ROLE):64;ports:[1-9]', "
+            "or a JSON array of resources."
+        ),
     ] = "cpus:4;mem:6144",
+    hostname_prefix: Annotated[
+        str, typer.Option(help="Of the agents' hostnames; a number follows.")
+    ] = "agent-",
     speed: Annotated[
         float, typer.Option(min=0.01, help="Seconds of Mesos's time in one of yours.")
     ] = 1.0,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="IPv4 address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any.")] = 5050,
     allocation_interval: Annotated[
-        float, typer.Option(min=0.01, help="Seconds between batch allocations.")
+        float, typer.Option(min=0.01, help="Mesos's seconds between batch allocations.")
     ] = 1.0,
     task_seconds: Annotated[
         float,
-        typer.Option(min=0.0, help="Run time of tasks whose command is not 'sleep SECONDS'."),
+        typer.Option(
+            min=0.0, help="Run time of tasks whose command is not 'sleep N', in Mesos's seconds."
+        ),
     ] = 10.0,
-    seed: Annotated[int, typer.Option(help="Of ids.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Of ids; without one they differ each time.")
+    ] = None,
 ) -> None:
     """Run a small Mesos master with virtual agents, for any scheduler of the v1 HTTP API.
 
     Nothing is executed: a task whose command is 'sleep 20' runs 20 seconds of Mesos's time,
     which can go by faster than yours. Offers are decided by 'longshare serve', over the same
     contract that a real master's module speaks; start the two in any order.
+
+    Point a scheduler at the address that is printed, or look at /state, /slaves and
+    /metrics/snapshot there. Stops on SIGTERM and Ctrl-C.
     """
-    from frameworks.local_mesos.bag import parse_flag  # noqa: PLC0415 - keeps `--help` fast
+    from frameworks.local_mesos.notation import parse_flag  # noqa: PLC0415 - keeps `--help` fast
     from frameworks.local_mesos.server import Settings, run  # noqa: PLC0415
 
     try:
@@ -50,6 +64,7 @@ def local_mesos(
         speed=speed,
         host=host,
         port=port,
+        hostname_prefix=hostname_prefix,
         interval=allocation_interval,
         task_seconds=task_seconds,
         seed=seed,

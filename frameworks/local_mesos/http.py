@@ -1,20 +1,25 @@
 """The embedded master's HTTP face: the v1 scheduler API and what people and tools look at.
 
-Status codes and their occasions are those of `src/master/http.cpp` in Mesos 1.8.
+Status codes and their occasions are those of `src/master/http.cpp` in Mesos 1.8. A 503 is never
+needed: this master has nothing to recover, it is ready as soon as it listens.
 """
 
 import asyncio
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 
 from frameworks.local_mesos import reports, wire
 from frameworks.local_mesos import scheduler_pb2 as v1
-from frameworks.local_mesos.bag import Bag
 from frameworks.local_mesos.link import AllocatorLink
 from frameworks.local_mesos.master import Master
 
 STREAM_ID = "Mesos-Stream-Id"
+_LARGEST_BODY = 64 * 2**20
+_WITHOUT_PART = {v1.Call.UNKNOWN, v1.Call.TEARDOWN, v1.Call.REVIVE, v1.Call.SUPPRESS}
+"""Calls that say everything by their type."""
 
 
 class Stream:
@@ -22,14 +27,14 @@ class Stream:
 
     def __init__(self, content_type: str) -> None:
         self.stream_id = str(uuid.uuid4())
-        self._content_type = content_type
+        self.content_type = content_type
         self._queue: list[bytes] = []
         self._wake = asyncio.Event()
         self._closed = False
 
     def send(self, event: v1.Event) -> None:
         """Queue an event."""
-        self._queue.append(wire.record(wire.encode(event, self._content_type)))
+        self._queue.append(wire.record(wire.encode(event, self.content_type)))
         self._wake.set()
 
     def close(self) -> None:
@@ -49,28 +54,30 @@ class Stream:
 
 def application(master: Master, link: AllocatorLink) -> web.Application:
     """Return the web application of a master."""
-    face = _Face(master, link)
-    app = web.Application(client_max_size=64 * 2**20)
-    app.router.add_route("*", "/api/v1/scheduler", face.scheduler)
-    for path, handler in {
-        "/version": face.version,
-        "/health": face.health,
-        "/state": face.state,
-        "/state-summary": face.state_summary,
-        "/slaves": face.agents,
-        "/metrics/snapshot": face.metrics,
-    }.items():
-        app.router.add_get(path, handler)
-        app.router.add_get(f"/master{path}", handler)
+    schedulers = _Schedulers(master)
+    answers: dict[str, Callable[[], Any]] = {
+        "/version": reports.version,
+        "/state": lambda: reports.state(master),
+        "/state-summary": lambda: reports.state_summary(master),
+        "/slaves": lambda: {"slaves": reports.agents(master), "recovered_slaves": []},
+        "/metrics/snapshot": lambda: reports.metrics(master) | link.metrics(),
+    }
+    app = web.Application(client_max_size=_LARGEST_BODY)
+    for prefix in ("", "/master"):
+        app.router.add_route("*", f"{prefix}/api/v1/scheduler", schedulers.answer)
+        app.router.add_get(f"{prefix}/health", _health)
+        for path, answer in answers.items():
+            app.router.add_get(prefix + path, _json(answer))
     return app
 
 
-class _Face:
-    def __init__(self, master: Master, link: AllocatorLink) -> None:
-        self._master = master
-        self._link = link
+class _Schedulers:
+    """`/api/v1/scheduler`."""
 
-    async def scheduler(self, request: web.Request) -> web.StreamResponse:
+    def __init__(self, master: Master) -> None:
+        self._master = master
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method != "POST":
             raise web.HTTPMethodNotAllowed(request.method, ["POST"])
         content_type = request.headers.get("Content-Type")
@@ -82,9 +89,11 @@ class _Face:
             )
         try:
             call = wire.decode(await request.read(), content_type, v1.Call)
-            _validate(call)
         except wire.Malformed as error:
             raise web.HTTPBadRequest(text=str(error)) from error
+        problem = _problem(call)
+        if problem is not None:
+            raise web.HTTPBadRequest(text=f"Failed to validate scheduler::Call: {problem}")
         if call.type == v1.Call.SUBSCRIBE:
             return await self._subscribe(request, call)
         return self._call(request, call)
@@ -105,20 +114,19 @@ class _Face:
                 text=f"The stream ID '{stream_id}' is not the one currently associated with "
                 f"framework {framework.id}"
             )
+        if call.type == v1.Call.UNKNOWN:
+            raise web.HTTPNotImplemented
         self._master.call(framework, call)
         return web.Response(status=202)
 
     async def _subscribe(self, request: web.Request, call: v1.Call) -> web.StreamResponse:
+        stream = Stream(_acceptable(request.headers.get("Accept", "*/*")))
         if STREAM_ID in request.headers:
             raise web.HTTPBadRequest(
                 text=f"Subscribe calls should not include the '{STREAM_ID}' header"
             )
-        stream = Stream(_acceptable(request.headers.get("Accept", "*/*")))
         response = web.StreamResponse(
-            headers={
-                "Content-Type": stream._content_type,  # noqa: SLF001 - this module's
-                STREAM_ID: stream.stream_id,
-            }
+            headers={"Content-Type": stream.content_type, STREAM_ID: stream.stream_id}
         )
         response.enable_chunked_encoding()
         await response.prepare(request)
@@ -131,34 +139,21 @@ class _Face:
                 self._master.disconnected(framework.id, stream)
         return response
 
-    async def version(self, _: web.Request) -> web.Response:
-        return web.json_response(reports.version())
 
-    async def health(self, _: web.Request) -> web.Response:
-        return web.Response()
+async def _health(_: web.Request) -> web.Response:
+    return web.Response()
 
-    async def state(self, _: web.Request) -> web.Response:
-        return web.json_response(reports.state(self._master))
 
-    async def state_summary(self, _: web.Request) -> web.Response:
-        return web.json_response(reports.state_summary(self._master))
+def _json(answer: Callable[[], Any]) -> Callable[[web.Request], Any]:
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response(answer())
 
-    async def agents(self, _: web.Request) -> web.Response:
-        return web.json_response({"slaves": reports.agents(self._master)})
-
-    async def metrics(self, _: web.Request) -> web.Response:
-        return web.json_response(
-            reports.metrics(self._master)
-            | {
-                "longshare/connected": int(self._link.connected),
-                "longshare/resyncs_total": self._link.resyncs,
-            }
-        )
+    return handler
 
 
 def _acceptable(accept: str) -> str:
-    kinds = [kind.split(";")[0].strip() for kind in accept.split(",")]
-    if wire.JSON in kinds or "*/*" in kinds or "application/*" in kinds:
+    kinds = {kind.split(";")[0].strip() for kind in accept.split(",")}
+    if kinds & {wire.JSON, "application/*", "*/*"}:
         return wire.JSON
     if wire.PROTOBUF in kinds:
         return wire.PROTOBUF
@@ -167,31 +162,17 @@ def _acceptable(accept: str) -> str:
     )
 
 
-def _validate(call: v1.Call) -> None:
-    """Refuse what `validation::scheduler::call` does.
-
-    Raises:
-        Malformed: the call lacks its type, its framework or its own part, or a resource in it
-            has a value that none can have.
-    """
-    problem = None
-    kind = v1.Call.Type.Name(call.type).lower()
-    field = v1.Call.DESCRIPTOR.fields_by_name.get(kind)
-    if not call.HasField("type") or call.type == v1.Call.UNKNOWN:
-        problem = "Expecting 'type' to be present"
-    elif call.type != v1.Call.SUBSCRIBE and not call.HasField("framework_id"):
-        problem = "Expecting 'framework_id' to be present"
-    elif (
-        field is not None and kind not in {"revive", "suppress"} and not call.HasField(kind)  # type: ignore[arg-type]  # a field of Call
-    ):
-        problem = f"Expecting '{kind}' to be present"
-    else:
-        try:
-            for operation in call.accept.operations:
-                for task in operation.launch.task_infos:
-                    Bag(task.resources)
-                    Bag(task.executor.resources)
-        except ValueError as error:
-            problem = f"a resource of a task is invalid: {error}"
-    if problem is not None:
-        raise wire.Malformed(f"Failed to validate scheduler::Call: {problem}")
+def _problem(call: v1.Call) -> str | None:
+    """Say what a call lacks, as `validation::scheduler::call` does."""
+    if not call.HasField("type"):
+        return "Expecting 'type' to be present"
+    part = v1.Call.Type.Name(call.type).lower()
+    if call.type != v1.Call.SUBSCRIBE and not call.HasField("framework_id"):
+        return "Expecting 'framework_id' to be present"
+    if call.type not in _WITHOUT_PART and not call.HasField(part):  # type: ignore[arg-type]  # a field of Call
+        return f"Expecting '{part}' to be present"
+    if call.type == v1.Call.SUBSCRIBE and call.subscribe.framework_info.id != call.framework_id:
+        return "'framework_id' differs from 'subscribe.framework_info.id'"
+    if call.type == v1.Call.ACKNOWLEDGE and len(call.acknowledge.uuid) != 16:
+        return f"'acknowledge.uuid' must be 16 bytes long, not {len(call.acknowledge.uuid)}"
+    return None

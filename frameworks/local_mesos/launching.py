@@ -1,175 +1,180 @@
 """ACCEPT: tasks out of offers."""
 
-import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
-from frameworks.local_mesos.bag import Bag, upgraded
-from frameworks.local_mesos.state import (
-    TERMINAL,
-    Capability,
-    Executor,
-    Framework,
-    Offer,
-    Task,
-    allocated,
-)
+from frameworks.local_mesos.bag import Bag, Resource
+from frameworks.local_mesos.books import Books
+from frameworks.local_mesos.notation import upgraded
+from frameworks.local_mesos.state import Capability, Executor, Framework, Offer, Task
+from frameworks.local_mesos.tasks import Tasks
+from frameworks.local_mesos.updates import Updates
+from frameworks.local_mesos.validation import Refused, check_launch, check_offers, check_task
 
-if TYPE_CHECKING:
-    from frameworks.local_mesos.master import Master
+Operation = v1.Offer.Operation
 
 
-class Launcher:
-    """Validates and starts tasks on virtual agents.
+class Launching:
+    """Carries out what schedulers want done with their offers.
 
     Args:
-        master: Whose agents these are.
-        task_seconds: How long a task runs whose command is not `sleep N`.
+        books: The master's.
+        tasks: Where tasks are started.
+        updates: Where refusals are reported.
     """
 
-    def __init__(self, master: "Master", task_seconds: float) -> None:
-        self._master = master
-        self._task_seconds = task_seconds
+    def __init__(self, books: Books, tasks: Tasks, updates: Updates) -> None:
+        self._books = books
+        self._tasks = tasks
+        self._updates = updates
 
-    def launch(
-        self, framework: Framework, offers: list[Offer], operations: Iterable[v1.Offer.Operation]
+    def accept(self, framework: Framework, call: v1.Call.Accept) -> None:
+        """Carry out an ACCEPT; what it leaves of its offers goes back to the allocator."""
+        self._count(call.operations)
+        known = (self._books.offers.get(offer_id.value) for offer_id in call.offer_ids)
+        offers = [offer for offer in known if offer is not None]
+        try:
+            check_offers(framework, len(call.offer_ids), offers)
+        except Refused as error:
+            for offer in {o.id: o for o in offers if o.framework == framework.id}.values():
+                self._books.take_back(offer, rescind=False)
+            self._drop(framework, call.operations, str(error))
+            return
+        for offer in offers:
+            self._books.forget(offer)
+        left = self._launch(framework, offers, call.operations)
+        if left:
+            filters = call.filters if call.HasField("filters") else mesos.Filters()
+            self._books.tell(pause=contract.Pause())
+            self._books.recover(
+                framework.id, offers[0].agent, offers[0].role, left.resources(), filters
+            )
+            self._books.tell(resume=contract.Resume())
+
+    def _launch(
+        self, framework: Framework, offers: list[Offer], operations: Iterable[Operation]
     ) -> Bag:
-        """Carry out the operations of a valid ACCEPT; return what is left of the offers."""
+        """Carry out operations on valid offers; return what they leave."""
         agent, role = offers[0].agent, offers[0].role
         left = Bag(resource for offer in offers for resource in offer.resources)
         for operation in operations:
-            if operation.type != v1.Offer.Operation.LAUNCH:
-                self._unsupported(framework, operation)
+            if operation.type != Operation.LAUNCH:
+                self._refuse_operation(framework, operation)
                 continue
             for info in operation.launch.task_infos:
+                task, executor = _planned(framework, agent, role, info)
                 try:
-                    task, executor = self._task(framework, agent, role, info, left)
-                except ValueError as error:
-                    self._refuse(framework, info, str(error))
+                    check_launch(operation)
+                    check_task(framework, task, executor, left)
+                except Refused as error:
+                    self._refuse_task(framework, info, str(error))
                     continue
                 left.remove(task.resources)
                 if executor is not None:
                     left.remove(executor.resources)
                     framework.executors[agent, executor.id] = executor
-                self._start(framework, task)
+                self._tasks.start(framework, task)
         return left
 
-    def drop(
-        self, framework: Framework, operations: Iterable[v1.Offer.Operation], complaint: str
-    ) -> None:
+    def _count(self, operations: Iterable[Operation]) -> None:
+        for operation in operations:
+            if operation.type == Operation.LAUNCH:
+                some = bool(operation.launch.task_infos)
+                name = "messages_launch_tasks" if some else "messages_decline_offers"
+                self._books.counters[name] += 1
+
+    def _drop(self, framework: Framework, operations: Iterable[Operation], complaint: str) -> None:
         """Give up the operations of an invalid ACCEPT."""
-        partition_aware = framework.capable(Capability.PARTITION_AWARE)
+        aware = framework.capable(Capability.PARTITION_AWARE)
         for operation in operations:
             for info in (*operation.launch.task_infos, *operation.launch_group.task_group.tasks):
-                self._master.counters["tasks_dropped"] += 1
-                self._master.tell_status(
+                self._books.counters["tasks_dropped" if aware else "tasks_lost"] += 1
+                self._updates.tell(
                     framework,
                     v1.TaskStatus(
                         task_id=info.task_id,
-                        state=v1.TASK_DROPPED if partition_aware else v1.TASK_LOST,
                         agent_id=info.agent_id,
+                        state=v1.TASK_DROPPED if aware else v1.TASK_LOST,
                         reason=v1.TaskStatus.REASON_INVALID_OFFERS,
                         message=f"Task launched with invalid offers: {complaint}",
                     ),
                 )
+            self._fail(
+                framework, operation, f"Operation attempted with invalid offers: {complaint}"
+            )
 
-    def _task(
-        self, framework: Framework, agent: str, role: str, info: v1.TaskInfo, left: Bag
-    ) -> tuple[Task, Executor | None]:
-        """Make a task, and its executor if that is new.
-
-        Raises:
-            ValueError: Mesos would refuse it; the message says why.
-        """
-        name = info.task_id.value
-        if not name or "/" in name or name in {".", ".."}:
-            raise ValueError(f"'{name}' is not a valid task id")
-        if name in framework.tasks:
-            raise ValueError(f"Task has duplicate ID: {name}")
-        if info.agent_id.value != agent:
-            raise ValueError(f"Task uses invalid agent {info.agent_id.value}, not {agent}")
-        if info.HasField("executor") == info.HasField("command"):
-            raise ValueError("Task should have at least one (but not both) of command or executor")
-        if not info.resources:
-            raise ValueError("Task uses no resources")
-        resources = allocated(map(upgraded, info.resources), role)
-        wanted = Bag(resources)
-        executor = None
-        if info.HasField("executor"):
-            key = (agent, info.executor.executor_id.value)
-            if key not in framework.executors:
-                executor = Executor(
-                    key[1],
-                    framework.id,
-                    agent,
-                    role,
-                    allocated(map(upgraded, info.executor.resources), role),
-                )
-                wanted.add(executor.resources)
-        if not left.contains(wanted):
-            raise ValueError(f"Task uses more resources ({wanted}) than available ({left})")
-        task = Task(
-            info=info,
-            framework=framework.id,
-            agent=agent,
-            role=role,
-            resources=resources,
-            executor=info.executor.executor_id.value if info.HasField("executor") else None,
-        )
-        return task, executor
-
-    def _start(self, framework: Framework, task: Task) -> None:
-        framework.tasks[task.id] = task
-        self._master.counters["tasks_launched"] += 1
-        updates = self._master.updates
-        if task.executor is None:  # the command executor says so, a custom one need not
-            updates.add(framework, task, v1.TASK_STARTING)
-        updates.add(framework, task, v1.TASK_RUNNING)
-        task.end = self._master.clock.after(
-            _run_time(task.info, self._task_seconds), lambda: self._finish(framework, task)
-        )
-
-    def _finish(self, framework: Framework, task: Task) -> None:
-        if task.state not in TERMINAL:
-            self._master.updates.add(framework, task, v1.TASK_FINISHED)
-
-    def _refuse(self, framework: Framework, info: v1.TaskInfo, complaint: str) -> None:
-        self._master.counters["tasks_error"] += 1
-        self._master.tell_status(
+    def _refuse_task(self, framework: Framework, info: v1.TaskInfo, complaint: str) -> None:
+        self._books.counters["tasks_error"] += 1
+        self._updates.tell(
             framework,
             v1.TaskStatus(
                 task_id=info.task_id,
-                state=v1.TASK_ERROR,
                 agent_id=info.agent_id,
+                state=v1.TASK_ERROR,
                 reason=v1.TaskStatus.REASON_TASK_INVALID,
                 message=complaint,
             ),
         )
 
-    def _unsupported(self, framework: Framework, operation: v1.Offer.Operation) -> None:
-        name = v1.Offer.Operation.Type.Name(operation.type)
+    def _refuse_operation(self, framework: Framework, operation: Operation) -> None:
+        name = Operation.Type.Name(operation.type)
         complaint = f"{name} is not supported by the embedded Mesos"
         for info in operation.launch_group.task_group.tasks:
-            self._refuse(framework, info, complaint)
-        if operation.HasField("id"):
+            self._refuse_task(framework, info, complaint)
+        self._fail(framework, operation, complaint)
+
+    def _fail(self, framework: Framework, operation: Operation, complaint: str) -> None:
+        """Report an operation as failed if its framework asked to hear of it."""
+        if operation.HasField("id") and operation.type not in {
+            Operation.LAUNCH,
+            Operation.LAUNCH_GROUP,
+        }:
+            status = v1.OperationStatus(
+                operation_id=operation.id,
+                state=v1.OperationStatus.OPERATION_ERROR,
+                message=complaint,
+            )
             framework.send(
                 v1.Event(
                     type=v1.Event.UPDATE_OPERATION_STATUS,
-                    update_operation_status=v1.Event.UpdateOperationStatus(
-                        status=v1.OperationStatus(
-                            operation_id=operation.id,
-                            state=v1.OperationStatus.OPERATION_ERROR,
-                            message=complaint,
-                        )
-                    ),
+                    update_operation_status=v1.Event.UpdateOperationStatus(status=status),
                 )
             )
 
 
-def _run_time(info: v1.TaskInfo, otherwise: float) -> float:
-    """Return how long the task's command takes: `sleep N` is N seconds."""
-    command = info.command
-    text = command.value if command.shell else " ".join(command.arguments)
-    match = re.fullmatch(r"\s*(?:exec\s+)?sleep\s+(\d+(?:\.\d+)?)\s*", text)
-    return float(match[1]) if match else otherwise
+def _planned(
+    framework: Framework, agent: str, role: str, info: v1.TaskInfo
+) -> tuple[Task, Executor | None]:
+    """Return a task as it would run on an agent, with its executor if that is a new one."""
+    executor_id = None
+    executor = None
+    if info.HasField("executor"):
+        executor_id = info.executor.executor_id.value
+        if not info.executor.HasField("framework_id"):
+            info.executor.framework_id.value = framework.id
+        if (agent, executor_id) not in framework.executors:
+            resources = _injected(info.executor.resources, role)
+            executor = Executor(info.executor, agent, role, resources)
+    task = Task(
+        info=info,
+        framework=framework.id,
+        agent=agent,
+        role=role,
+        resources=_injected(info.resources, role),
+        executor=executor_id,
+    )
+    return task, executor
+
+
+def _injected(resources: Iterable[Resource], role: str) -> list[Resource]:
+    """Return copies in today's form, allocated to a role unless they say to which."""
+    injected = []
+    for resource in resources:
+        copy = Resource()
+        copy.CopyFrom(upgraded(resource))
+        if not copy.HasField("allocation_info"):
+            copy.allocation_info.role = role
+        injected.append(copy)
+    return injected

@@ -7,8 +7,8 @@ and after reconnecting a snapshot says where things stand.
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import structlog
@@ -25,7 +25,16 @@ FIRST_RETRY = 0.05
 """Wall seconds, doubled each time …"""
 LAST_RETRY = 2.0
 """… up to this."""
-LARGEST_MESSAGE = 256 * 2**20
+_LARGEST_MESSAGE = 256 * 2**20
+_OPTIONS = [
+    ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
+    ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+_Call = Any
+"""A bidirectional stream; grpc's types have no public name for it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -35,7 +44,7 @@ class AllocatorLink:
 
     Args:
         address: gRPC target: `unix:///PATH` or `HOST:PORT`.
-        hello: How to introduce this master; the session's id is filled in.
+        hello: How to introduce this master; version and session id are filled in.
     """
 
     def __init__(self, address: str, hello: contract.Hello) -> None:
@@ -49,15 +58,26 @@ class AllocatorLink:
         """Whether a tick is queued already; further ones are as good as that one."""
         self._wake = asyncio.Event()
         self._open = False
-        self._resynchronise = False
+        """Whether there is a stream, and calls are to be queued for it."""
+        self._snapshot_due = False
+        """Whether a snapshot is to be sent next; until then decisions are stale."""
         self.connected = False
-        """Whether the allocator answers."""
-        self.resyncs = 0
+        """Whether the allocator has answered on the present stream."""
+        self._sessions = 0
+        self._resyncs = 0
 
     @property
     def sequence(self) -> int:
         """Sequence number of the latest call."""
         return self._sequence
+
+    def metrics(self) -> dict[str, float]:
+        """Return what `/metrics/snapshot` says about the link."""
+        return {
+            "longshare/connected": int(self.connected),
+            "longshare/sessions_total": self._sessions,
+            "longshare/resyncs_total": self._resyncs,
+        }
 
     def tell(self, event: contract.Event) -> None:
         """Number and queue a call; without a stream it is dropped, a snapshot will contain it."""
@@ -75,64 +95,72 @@ class AllocatorLink:
     async def run(self, master: "Master") -> None:
         """Keep a session with the allocator until cancelled."""
         wait = FIRST_RETRY
-        options = [
-            ("grpc.max_receive_message_length", LARGEST_MESSAGE),
-            ("grpc.max_send_message_length", LARGEST_MESSAGE),
-            ("grpc.initial_reconnect_backoff_ms", 50),
-            ("grpc.min_reconnect_backoff_ms", 50),
-            ("grpc.max_reconnect_backoff_ms", 1000),
-        ]
-        async with grpc.aio.insecure_channel(self._address, options=options) as channel:
+        complaint: str | None = None
+        async with grpc.aio.insecure_channel(self._address, options=_OPTIONS) as channel:
             while True:
-                try:
-                    await self._session(AllocatorStub(channel), master)
-                    _log.info("allocator closed the stream")
-                except grpc.aio.AioRpcError as error:
-                    if self.connected:
-                        _log.warning("lost the allocator", reason=error.details())
-                wait = FIRST_RETRY if self.connected else min(2 * wait, LAST_RETRY)
-                self._close()
+                begun = self._sessions
+                reason = await self._session(AllocatorStub(channel), master)
+                if reason != complaint:  # said once, not with every attempt
+                    _log.warning("no allocator", address=self._address, reason=reason)
+                served = self._sessions > begun
+                complaint = None if served else reason
+                wait = FIRST_RETRY if served else min(2 * wait, LAST_RETRY)
                 await asyncio.sleep(wait)
 
-    async def _session(self, stub: "AllocatorAsyncStub", master: "Master") -> None:
-        self._open = True
-        self._resynchronise = True
+    async def _session(self, stub: "AllocatorAsyncStub", master: "Master") -> str:
+        """Serve one stream to its end; return why it ended."""
+        stream: _Call = stub.Session()
+        self._open = self._snapshot_due = True
         self._wake.set()
-        async for answer in stub.Session(self._messages(master)):
-            kind = answer.WhichOneof("message")
-            if kind == "decisions" and not self._resynchronise:
-                master.decide(answer.decisions)
-            elif kind == "welcome":
-                self.connected = True
-                _log.info(
-                    "allocator answers",
-                    longshare=answer.welcome.longshare_version,
-                    policy=answer.welcome.policy,
-                )
-            elif kind == "snapshot_request":
-                _log.warning("allocator asks anew", reason=answer.snapshot_request.reason)
-                self.resyncs += 1
-                self._resynchronise = True
-                self._wake.set()
+        writer = asyncio.create_task(self._write(stream, master))
+        try:
+            async for answer in stream:
+                self._hear(answer, master)
+        except grpc.aio.AioRpcError as error:
+            return error.details() or error.code().name
+        finally:
+            self._open = self.connected = False
+            self._forget_queue()
+            writer.cancel()
+            stream.cancel()
+            with suppress(asyncio.CancelledError):
+                await writer
+        return "the allocator closed the stream"
 
-    async def _messages(self, master: "Master") -> AsyncIterator[contract.FromMaster]:
-        yield contract.FromMaster(hello=self._hello)
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            if self._resynchronise:
-                self._forget_queue()
-                self._resynchronise = False
-                yield contract.FromMaster(snapshot=master.snapshot())
-            elif self._queue:
-                events = contract.Events(events=self._queue)
-                self._forget_queue()
-                yield contract.FromMaster(events=events)
+    def _hear(self, answer: contract.ToMaster, master: "Master") -> None:
+        kind = answer.WhichOneof("message")
+        if kind == "decisions" and not self._snapshot_due:
+            master.decide(answer.decisions)
+        elif kind == "welcome":
+            self.connected = True
+            self._sessions += 1
+            _log.info(
+                "allocator answers",
+                longshare=answer.welcome.longshare_version,
+                policy=answer.welcome.policy,
+            )
+        elif kind == "snapshot_request":
+            _log.warning("allocator asks anew", reason=answer.snapshot_request.reason)
+            self._resyncs += 1
+            self._snapshot_due = True
+            self._wake.set()
+
+    async def _write(self, stream: _Call, master: "Master") -> None:
+        """Write what is due, one message at a time; the reader learns why when it fails."""
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await stream.write(contract.FromMaster(hello=self._hello))
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                if self._snapshot_due:
+                    self._forget_queue()
+                    self._snapshot_due = False
+                    await stream.write(contract.FromMaster(snapshot=master.snapshot()))
+                elif self._queue:
+                    events = contract.Events(events=self._queue)
+                    self._forget_queue()
+                    await stream.write(contract.FromMaster(events=events))
 
     def _forget_queue(self) -> None:
         self._queue = []
         self._ticking = False
-
-    def _close(self) -> None:
-        self._open = self.connected = False
-        self._forget_queue()

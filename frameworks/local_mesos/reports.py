@@ -1,6 +1,6 @@
 """What the embedded master says of itself at `/state`, `/metrics/snapshot` and the like.
 
-Keys and shapes are Mesos 1.8's; `master/uptime_secs` is in the master's own (virtual) time.
+Keys and shapes are Mesos 1.8's; all times are the master's own (virtual) ones.
 """
 
 from collections import Counter
@@ -8,12 +8,33 @@ from collections.abc import Iterable
 from typing import Any
 
 from allocator.contract import mesos_pb2 as mesos
+from frameworks.local_mesos import MESOS_VERSION, wire
 from frameworks.local_mesos import scheduler_pb2 as v1
-from frameworks.local_mesos.bag import Bag, Resource
-from frameworks.local_mesos.master import MESOS_VERSION, Master
-from frameworks.local_mesos.state import TERMINAL, Agent, Framework, Task
+from frameworks.local_mesos.bag import Bag, Resource, text_of
+from frameworks.local_mesos.master import Master
+from frameworks.local_mesos.notation import downgraded
+from frameworks.local_mesos.state import TERMINAL, Agent, Executor, Framework, Task
 
-_SCALARS = ("cpus", "mem", "disk", "gpus")
+_SCALARS = ("cpus", "gpus", "mem", "disk")
+_ALIVE = ("staging", "starting", "running", "killing")
+_ENDED = ("finished", "failed", "killed", "lost", "error", "dropped", "gone", "gone_by_operator")
+_COUNTED = (
+    "messages_register_framework",
+    "messages_reregister_framework",
+    "messages_launch_tasks",
+    "messages_decline_offers",
+    "messages_revive_offers",
+    "messages_suppress_offers",
+    "messages_kill_task",
+    "messages_status_update",
+    "messages_status_update_acknowledgement",
+    "messages_reconcile_tasks",
+    "messages_resource_request",
+    "messages_framework_to_executor",
+    "valid_status_update_acknowledgements",
+    "invalid_status_update_acknowledgements",
+    *(f"tasks_{state}" for state in _ENDED),
+)
 
 
 def version() -> dict[str, Any]:
@@ -28,15 +49,24 @@ def version() -> dict[str, Any]:
 
 def state(master: Master) -> dict[str, Any]:
     """Answer `/state`."""
+    host, port = master.address
+    pid = f"master@{host}:{port}"
     return {
-        "version": MESOS_VERSION,
-        "id": master.id,
-        "hostname": "localhost",
+        **version(),
         "start_time": master.started,
         "elected_time": master.started,
+        "id": master.id,
+        "pid": pid,
+        "hostname": host,
+        "capabilities": [],
         "activated_slaves": sum(agent.active for agent in master.agents.values()),
         "deactivated_slaves": sum(not agent.active for agent in master.agents.values()),
+        "unreachable_slaves": 0,
+        "leader": pid,
+        "leader_info": {"id": master.id, "pid": pid, "hostname": host, "port": port},
+        "flags": {},
         "slaves": agents(master),
+        "recovered_slaves": [],
         "frameworks": [_framework(framework) for framework in master.frameworks.values()],
         "completed_frameworks": [_framework(framework) for framework in master.completed.values()],
         "orphan_tasks": [],
@@ -46,23 +76,26 @@ def state(master: Master) -> dict[str, Any]:
 
 def state_summary(master: Master) -> dict[str, Any]:
     """Answer `/state-summary`: who holds how much, without the tasks one by one."""
+    used, offered, states = _by_agent(master)
+    running: dict[str, set[str]] = {agent_id: set() for agent_id in master.agents}
+    for framework in master.frameworks.values():
+        for task in framework.tasks.values():
+            running[task.agent].add(framework.id)
     return {
-        "hostname": "localhost",
+        "hostname": master.address[0],
         "slaves": [
-            {"id": agent.id, "hostname": agent.hostname, "resources": _amounts(agent.total)}
+            {
+                **_agent(agent, used[agent.id], offered[agent.id]),
+                **_states(states[agent.id]),
+                "framework_ids": sorted(running[agent.id]),
+            }
             for agent in master.agents.values()
         ],
         "frameworks": [
             {
-                "id": framework.id,
-                "name": framework.info.name,
-                "active": framework.connected,
-                "connected": framework.connected,
-                "used_resources": _amounts(_used([framework])),
-                "offered_resources": _amounts(
-                    r for offer in framework.offers.values() for r in offer.resources
-                ),
-                **Counter(v1.TaskState.Name(task.state) for task in framework.tasks.values()),
+                **_framework_summary(framework),
+                **_states(Counter(task.state for task in framework.tasks.values())),
+                "slave_ids": sorted({task.agent for task in framework.tasks.values()}),
             }
             for framework in master.frameworks.values()
         ],
@@ -71,55 +104,83 @@ def state_summary(master: Master) -> dict[str, Any]:
 
 def agents(master: Master) -> list[dict[str, Any]]:
     """Answer `/slaves`."""
-    return [_agent(master, agent) for agent in master.agents.values()]
+    used, offered, _ = _by_agent(master)
+    return [
+        {
+            **_agent(agent, used[agent.id], offered[agent.id]),
+            **{
+                f"{name}_resources_full": [wire.to_dict(downgraded(r)) for r in resources]
+                for name, resources in (
+                    ("used", Bag(used[agent.id]).resources()),
+                    ("offered", Bag(offered[agent.id]).resources()),
+                    ("unreserved", [r for r in agent.total if not r.reservations]),
+                )
+            },
+        }
+        for agent in master.agents.values()
+    ]
 
 
 def metrics(master: Master) -> dict[str, float]:
     """Answer `/metrics/snapshot`."""
-    tasks = [task for f in master.frameworks.values() for task in f.tasks.values()]
-    states = dict.fromkeys(("staging", "starting", "running", "killing"), 0)
-    for task in tasks:
-        if task.state not in TERMINAL:
-            states[_state_name(task)] += 1
-    total = _amounts(r for agent in master.agents.values() for r in agent.total)
-    used = _amounts(_used(master.frameworks.values()))
+    frameworks, all_agents = master.frameworks.values(), master.agents.values()
+    states = Counter(task.state for f in frameworks for task in f.tasks.values())
+    connected = sum(framework.connected for framework in frameworks)
+    active = sum(agent.active for agent in all_agents)
+    total = _amounts(r for agent in all_agents for r in agent.total)
+    used = _amounts(r for f in frameworks for _, _, resources in f.used() for r in resources)
     shown: dict[str, float] = {
-        "master/uptime_secs": master.clock.now - master.started,
-        "master/elected": 1,
-        "master/slaves_active": sum(agent.active for agent in master.agents.values()),
-        "master/slaves_connected": sum(agent.active for agent in master.agents.values()),
-        "master/slaves_disconnected": sum(not agent.active for agent in master.agents.values()),
-        "master/frameworks_active": sum(f.connected for f in master.frameworks.values()),
-        "master/frameworks_connected": sum(f.connected for f in master.frameworks.values()),
-        "master/frameworks_disconnected": sum(not f.connected for f in master.frameworks.values()),
-        "master/outstanding_offers": len(master.offers),
+        "uptime_secs": master.clock.now - master.started,
+        "elected": 1,
+        "slaves_active": active,
+        "slaves_inactive": len(all_agents) - active,
+        "slaves_connected": active,
+        "slaves_disconnected": len(all_agents) - active,
+        "frameworks_active": connected,
+        "frameworks_inactive": 0,
+        "frameworks_connected": connected,
+        "frameworks_disconnected": len(frameworks) - connected,
+        "outstanding_offers": len(master.offers),
     }
     for name in _SCALARS:
-        all_of_it, taken = total[name], used[name]
-        shown[f"master/{name}_total"] = all_of_it
-        shown[f"master/{name}_used"] = taken
-        shown[f"master/{name}_percent"] = taken / all_of_it if all_of_it else 0.0
-    shown |= {f"master/tasks_{name}": number for name, number in states.items()}
-    for ended in ("finished", "failed", "killed", "lost", "error", "dropped", "gone"):
-        shown[f"master/tasks_{ended}"] = master.counters[f"tasks_{ended}"]
-    for name, number in master.counters.items():
-        if name.startswith("messages_"):
-            shown[f"master/{name}"] = number
-    shown["longshare/offers_rejected_total"] = master.counters["offers_rejected"]
-    return shown
+        shown[f"{name}_total"] = total[name]
+        shown[f"{name}_used"] = used[name]
+        shown[f"{name}_percent"] = used[name] / total[name] if total[name] else 0.0
+    for name in _ALIVE:
+        shown[f"tasks_{name}"] = states[v1.TaskState.Value(f"TASK_{name.upper()}")]
+    shown |= {name: master.counters.get(name, 0) for name in _COUNTED}
+    return {f"master/{name}": value for name, value in shown.items()} | {
+        "longshare/offers_rejected_total": master.counters.get("offers_rejected", 0)
+    }
 
 
-def _used(frameworks: Iterable[Framework]) -> Iterable[Resource]:
-    for framework in frameworks:
+def _by_agent(
+    master: Master,
+) -> tuple[dict[str, list[Resource]], dict[str, list[Resource]], dict[str, Counter[int]]]:
+    """Return used and offered resources, and numbers of tasks by state, of each agent."""
+    used: dict[str, list[Resource]] = {agent_id: [] for agent_id in master.agents}
+    offered: dict[str, list[Resource]] = {agent_id: [] for agent_id in master.agents}
+    states: dict[str, Counter[int]] = {agent_id: Counter() for agent_id in master.agents}
+    for framework in master.frameworks.values():
+        for agent_id, _, resources in framework.used():
+            used[agent_id] += resources
         for task in framework.tasks.values():
-            if task.held:
-                yield from task.resources
-        for executor in framework.executors.values():
-            yield from executor.resources
+            states[task.agent][task.state] += 1
+    for offer in master.offers.values():
+        offered[offer.agent] += offer.resources
+    return used, offered, states
+
+
+def _states(counted: Counter[int]) -> dict[str, int]:
+    return {
+        name: counted[number]
+        for name, number in v1.TaskState.items()
+        if number not in TERMINAL or counted[number]
+    }
 
 
 def _amounts(resources: Iterable[Resource]) -> dict[str, Any]:
-    """Write resources as Mesos's HTTP endpoints do."""
+    """Write amounts as Mesos's endpoints do: numbers, and text for what is not a number."""
     amounts: dict[str, Any] = dict.fromkeys(_SCALARS, 0.0)
     others = []
     for resource in resources:
@@ -128,75 +189,80 @@ def _amounts(resources: Iterable[Resource]) -> dict[str, Any]:
         else:
             others.append(resource)
     for resource in Bag(others).resources():
-        intervals = (f"{i.begin}-{i.end}" for i in resource.ranges.range)
-        amounts[resource.name] = f"[{', '.join(intervals)}]"
+        amounts[resource.name] = text_of(resource).split(":", 1)[1]
     return amounts
 
 
-def _agent(master: Master, agent: Agent) -> dict[str, Any]:
-    held = [
-        (place, resources)
-        for framework in master.frameworks.values()
-        for place, _, resources in _used_by_place(framework)
-    ]
-    offered = (r for o in master.offers.values() if o.agent == agent.id for r in o.resources)
+def _agent(agent: Agent, used: list[Resource], offered: list[Resource]) -> dict[str, Any]:
+    reserved: dict[str, list[Resource]] = {}
+    for resource in agent.total:
+        if resource.reservations:
+            reserved.setdefault(resource.reservations[-1].role, []).append(resource)
     return {
         "id": agent.id,
         "hostname": agent.hostname,
         "port": agent.port,
+        "attributes": {a.name: a.text.value or a.scalar.value for a in agent.attributes},
         "pid": f"slave(1)@127.0.0.1:{agent.port}",
+        "registered_time": agent.registered,
+        "resources": _amounts(agent.total),
+        "used_resources": _amounts(used),
+        "offered_resources": _amounts(offered),
+        "reserved_resources": {role: _amounts(rs) for role, rs in reserved.items()},
+        "unreserved_resources": _amounts(r for r in agent.total if not r.reservations),
         "active": agent.active,
         "version": MESOS_VERSION,
-        "attributes": {a.name: a.text.value or a.scalar.value for a in agent.attributes},
-        "resources": _amounts(agent.total),
-        "used_resources": _amounts(r for place, rs in held if place == agent.id for r in rs),
-        "offered_resources": _amounts(offered),
+        "capabilities": mesos.SlaveInfo.Capability.Type.keys()[1:],
     }
 
 
-def _used_by_place(framework: Framework) -> Iterable[tuple[str, str, list[Resource]]]:
-    for task in framework.tasks.values():
-        if task.held:
-            yield task.agent, task.role, task.resources
-    for executor in framework.executors.values():
-        yield executor.agent, executor.role, executor.resources
-
-
-def _framework(framework: Framework) -> dict[str, Any]:
-    running = [task for task in framework.tasks.values() if task.state not in TERMINAL]
-    ended = [task for task in framework.tasks.values() if task.state in TERMINAL]
-    used = _amounts(_used([framework]))
-    offered = _amounts(r for offer in framework.offers.values() for r in offer.resources)
+def _framework_summary(framework: Framework) -> dict[str, Any]:
+    names = mesos.FrameworkInfo.Capability.Type.values()
     return {
         "id": framework.id,
         "name": framework.info.name,
-        "user": framework.info.user,
-        "principal": framework.info.principal,
-        "role": framework.info.role,
-        "roles": sorted(framework.roles),
+        "used_resources": _amounts(r for _, _, rs in framework.used() for r in rs),
+        "offered_resources": _amounts(
+            r for offer in framework.offers.values() for r in offer.resources
+        ),
+        "capabilities": [
+            mesos.FrameworkInfo.Capability.Type.Name(capability.type)
+            for capability in framework.info.capabilities
+            if capability.type in names  # newer ones are not named here
+        ],
+        "hostname": framework.info.hostname,
+        "webui_url": framework.info.webui_url,
         "active": framework.connected,
         "connected": framework.connected,
-        "failover_timeout": framework.info.failover_timeout,
-        "registered_time": framework.registered,
-        "capabilities": [
-            _capability(capability.type) for capability in framework.info.capabilities
-        ],
-        "used_resources": used,
-        "offered_resources": offered,
-        "resources": _amounts(r for _, _, rs in framework.holdings() for r in rs),
-        "tasks": [_task(task) for task in running],
-        "completed_tasks": [_task(task) for task in (*framework.completed, *ended)],
-        "executors": [
-            {"executor_id": executor.id, "slave_id": executor.agent}
-            for executor in framework.executors.values()
-        ],
+        "recovered": False,
     }
 
 
-def _capability(value: int) -> str:
-    """Return a framework capability's name, or its number if it is newer than this list."""
-    kinds = mesos.FrameworkInfo.Capability.Type
-    return dict(zip(kinds.values(), kinds.keys(), strict=True)).get(value, str(value))  # type: ignore[call-overload, no-any-return]
+def _framework(framework: Framework) -> dict[str, Any]:
+    shown = {
+        **_framework_summary(framework),
+        "user": framework.info.user,
+        "failover_timeout": framework.info.failover_timeout,
+        "checkpoint": framework.info.checkpoint,
+        "registered_time": framework.registered,
+        "unregistered_time": framework.unregistered,
+        "principal": framework.info.principal,
+        "resources": _amounts(r for _, _, rs in framework.holdings() for r in rs),
+        "role": framework.info.role,
+        "roles": list(framework.info.roles),
+        "tasks": [_task(task) for task in framework.tasks.values()],
+        "unreachable_tasks": [],
+        "completed_tasks": [_task(task) for task in framework.completed],
+        "offers": [
+            {"id": o.id, "slave_id": o.agent, "resources": _amounts(o.resources)}
+            for o in framework.offers.values()
+        ],
+        "executors": [_executor(executor) for executor in framework.executors.values()],
+    }
+    del shown["role" if framework.info.roles else "roles"]
+    if framework.reregistered != framework.registered:
+        shown["reregistered_time"] = framework.reregistered
+    return shown
 
 
 def _task(task: Task) -> dict[str, Any]:
@@ -204,13 +270,24 @@ def _task(task: Task) -> dict[str, Any]:
         "id": task.id,
         "name": task.info.name,
         "framework_id": task.framework,
-        "slave_id": task.agent,
         "executor_id": task.executor or "",
+        "slave_id": task.agent,
         "state": v1.TaskState.Name(task.state),
-        "role": task.role,
         "resources": _amounts(task.resources),
+        "role": task.role,
+        "statuses": [
+            {"state": v1.TaskState.Name(status.state), "timestamp": status.timestamp}
+            for status in task.statuses
+        ],
     }
 
 
-def _state_name(task: Task) -> str:
-    return v1.TaskState.Name(task.state).removeprefix("TASK_").lower()
+def _executor(executor: Executor) -> dict[str, Any]:
+    return {
+        "executor_id": executor.id,
+        "name": executor.info.name,
+        "framework_id": executor.info.framework_id.value,
+        "resources": _amounts(executor.resources),
+        "role": executor.role,
+        "slave_id": executor.agent,
+    }

@@ -160,6 +160,57 @@ class TaskID(_message.Message):
 Global___TaskID: _TypeAlias = TaskID  # noqa: Y015
 
 @_typing.final
+class Address(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOSTNAME_FIELD_NUMBER: _builtins.int
+    IP_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    hostname: _builtins.str
+    ip: _builtins.str
+    port: _builtins.int
+    def __init__(
+        self,
+        *,
+        hostname: _builtins.str | None = ...,
+        ip: _builtins.str | None = ...,
+        port: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hostname", b"hostname", "ip", b"ip", "port", b"port"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hostname", b"hostname", "ip", b"ip", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Address: _TypeAlias = Address  # noqa: Y015
+
+@_typing.final
+class URL(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEME_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    scheme: _builtins.str
+    path: _builtins.str
+    @_builtins.property
+    def address(self) -> Global___Address: ...
+    def __init__(
+        self,
+        *,
+        scheme: _builtins.str | None = ...,
+        address: Global___Address | None = ...,
+        path: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "path", b"path", "scheme", b"scheme"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "path", b"path", "scheme", b"scheme"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___URL: _TypeAlias = URL  # noqa: Y015
+
+@_typing.final
 class CommandInfo(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -318,6 +369,63 @@ class TaskGroupInfo(_message.Message):
 Global___TaskGroupInfo: _TypeAlias = TaskGroupInfo  # noqa: Y015
 
 @_typing.final
+class NetworkInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class IPAddress(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        IP_ADDRESS_FIELD_NUMBER: _builtins.int
+        ip_address: _builtins.str
+        def __init__(
+            self,
+            *,
+            ip_address: _builtins.str | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["ip_address", b"ip_address"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["ip_address", b"ip_address"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    IP_ADDRESSES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ip_addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___NetworkInfo.IPAddress]: ...
+    def __init__(
+        self,
+        *,
+        ip_addresses: _abc.Iterable[Global___NetworkInfo.IPAddress] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ip_addresses", b"ip_addresses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NetworkInfo: _TypeAlias = NetworkInfo  # noqa: Y015
+
+@_typing.final
+class ContainerStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NETWORK_INFOS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def network_infos(self) -> _containers.RepeatedCompositeFieldContainer[Global___NetworkInfo]: ...
+    def __init__(
+        self,
+        *,
+        network_infos: _abc.Iterable[Global___NetworkInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["network_infos", b"network_infos"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerStatus: _TypeAlias = ContainerStatus  # noqa: Y015
+
+@_typing.final
 class TaskStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -344,18 +452,22 @@ class TaskStatus(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         REASON_COMMAND_EXECUTOR_FAILED: TaskStatus._Reason.ValueType  # 0
         REASON_EXECUTOR_TERMINATED: TaskStatus._Reason.ValueType  # 1
+        REASON_FRAMEWORK_REMOVED: TaskStatus._Reason.ValueType  # 3
         REASON_INVALID_OFFERS: TaskStatus._Reason.ValueType  # 6
         REASON_RECONCILIATION: TaskStatus._Reason.ValueType  # 9
         REASON_AGENT_REMOVED: TaskStatus._Reason.ValueType  # 11
         REASON_TASK_INVALID: TaskStatus._Reason.ValueType  # 14
+        REASON_TASK_GROUP_INVALID: TaskStatus._Reason.ValueType  # 25
 
     class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper): ...
     REASON_COMMAND_EXECUTOR_FAILED: TaskStatus.Reason.ValueType  # 0
     REASON_EXECUTOR_TERMINATED: TaskStatus.Reason.ValueType  # 1
+    REASON_FRAMEWORK_REMOVED: TaskStatus.Reason.ValueType  # 3
     REASON_INVALID_OFFERS: TaskStatus.Reason.ValueType  # 6
     REASON_RECONCILIATION: TaskStatus.Reason.ValueType  # 9
     REASON_AGENT_REMOVED: TaskStatus.Reason.ValueType  # 11
     REASON_TASK_INVALID: TaskStatus.Reason.ValueType  # 14
+    REASON_TASK_GROUP_INVALID: TaskStatus.Reason.ValueType  # 25
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -368,6 +480,7 @@ class TaskStatus(_message.Message):
     TIMESTAMP_FIELD_NUMBER: _builtins.int
     UUID_FIELD_NUMBER: _builtins.int
     HEALTHY_FIELD_NUMBER: _builtins.int
+    CONTAINER_STATUS_FIELD_NUMBER: _builtins.int
     state: Global___TaskState.ValueType
     message: _builtins.str
     source: Global___TaskStatus.Source.ValueType
@@ -382,6 +495,8 @@ class TaskStatus(_message.Message):
     def agent_id(self) -> Global___AgentID: ...
     @_builtins.property
     def executor_id(self) -> Global___ExecutorID: ...
+    @_builtins.property
+    def container_status(self) -> Global___ContainerStatus: ...
     def __init__(
         self,
         *,
@@ -396,10 +511,11 @@ class TaskStatus(_message.Message):
         timestamp: _builtins.float | None = ...,
         uuid: _builtins.bytes | None = ...,
         healthy: _builtins.bool | None = ...,
+        container_status: Global___ContainerStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "data", b"data", "executor_id", b"executor_id", "healthy", b"healthy", "message", b"message", "reason", b"reason", "source", b"source", "state", b"state", "task_id", b"task_id", "timestamp", b"timestamp", "uuid", b"uuid"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "container_status", b"container_status", "data", b"data", "executor_id", b"executor_id", "healthy", b"healthy", "message", b"message", "reason", b"reason", "source", b"source", "state", b"state", "task_id", b"task_id", "timestamp", b"timestamp", "uuid", b"uuid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "data", b"data", "executor_id", b"executor_id", "healthy", b"healthy", "message", b"message", "reason", b"reason", "source", b"source", "state", b"state", "task_id", b"task_id", "timestamp", b"timestamp", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "container_status", b"container_status", "data", b"data", "executor_id", b"executor_id", "healthy", b"healthy", "message", b"message", "reason", b"reason", "source", b"source", "state", b"state", "task_id", b"task_id", "timestamp", b"timestamp", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -454,12 +570,15 @@ class MasterInfo(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     HOSTNAME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     ip: _builtins.int
     port: _builtins.int
     pid: _builtins.str
     hostname: _builtins.str
     version: _builtins.str
+    @_builtins.property
+    def address(self) -> Global___Address: ...
     def __init__(
         self,
         *,
@@ -469,10 +588,11 @@ class MasterInfo(_message.Message):
         pid: _builtins.str | None = ...,
         hostname: _builtins.str | None = ...,
         version: _builtins.str | None = ...,
+        address: Global___Address | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["hostname", b"hostname", "id", b"id", "ip", b"ip", "pid", b"pid", "port", b"port", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "hostname", b"hostname", "id", b"id", "ip", b"ip", "pid", b"pid", "port", b"port", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hostname", b"hostname", "id", b"id", "ip", b"ip", "pid", b"pid", "port", b"port", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "hostname", b"hostname", "id", b"id", "ip", b"ip", "pid", b"pid", "port", b"port", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -586,6 +706,7 @@ class Offer(_message.Message):
     FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
     AGENT_ID_FIELD_NUMBER: _builtins.int
     HOSTNAME_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
     EXECUTOR_IDS_FIELD_NUMBER: _builtins.int
@@ -597,6 +718,8 @@ class Offer(_message.Message):
     def framework_id(self) -> _mesos_pb2.FrameworkID: ...
     @_builtins.property
     def agent_id(self) -> Global___AgentID: ...
+    @_builtins.property
+    def url(self) -> Global___URL: ...
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]: ...
     @_builtins.property
@@ -612,14 +735,15 @@ class Offer(_message.Message):
         framework_id: _mesos_pb2.FrameworkID | None = ...,
         agent_id: Global___AgentID | None = ...,
         hostname: _builtins.str | None = ...,
+        url: Global___URL | None = ...,
         resources: _abc.Iterable[_mesos_pb2.Resource] | None = ...,
         attributes: _abc.Iterable[_mesos_pb2.Attribute] | None = ...,
         executor_ids: _abc.Iterable[Global___ExecutorID] | None = ...,
         allocation_info: _mesos_pb2.Resource.AllocationInfo | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "allocation_info", b"allocation_info", "framework_id", b"framework_id", "hostname", b"hostname", "id", b"id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "allocation_info", b"allocation_info", "framework_id", b"framework_id", "hostname", b"hostname", "id", b"id", "url", b"url"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "allocation_info", b"allocation_info", "attributes", b"attributes", "executor_ids", b"executor_ids", "framework_id", b"framework_id", "hostname", b"hostname", "id", b"id", "resources", b"resources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "allocation_info", b"allocation_info", "attributes", b"attributes", "executor_ids", b"executor_ids", "framework_id", b"framework_id", "hostname", b"hostname", "id", b"id", "resources", b"resources", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -980,6 +1104,42 @@ class Call(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class AcceptInverseOffers(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        INVERSE_OFFER_IDS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def inverse_offer_ids(self) -> _containers.RepeatedCompositeFieldContainer[Global___OfferID]: ...
+        def __init__(
+            self,
+            *,
+            inverse_offer_ids: _abc.Iterable[Global___OfferID] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["inverse_offer_ids", b"inverse_offer_ids"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class DeclineInverseOffers(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        INVERSE_OFFER_IDS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def inverse_offer_ids(self) -> _containers.RepeatedCompositeFieldContainer[Global___OfferID]: ...
+        def __init__(
+            self,
+            *,
+            inverse_offer_ids: _abc.Iterable[Global___OfferID] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["inverse_offer_ids", b"inverse_offer_ids"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Roles(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -1067,6 +1227,31 @@ class Call(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class AcknowledgeOperationStatus(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        AGENT_ID_FIELD_NUMBER: _builtins.int
+        UUID_FIELD_NUMBER: _builtins.int
+        OPERATION_ID_FIELD_NUMBER: _builtins.int
+        uuid: _builtins.bytes
+        @_builtins.property
+        def agent_id(self) -> Global___AgentID: ...
+        @_builtins.property
+        def operation_id(self) -> Global___OperationID: ...
+        def __init__(
+            self,
+            *,
+            agent_id: Global___AgentID | None = ...,
+            uuid: _builtins.bytes | None = ...,
+            operation_id: Global___OperationID | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "operation_id", b"operation_id", "uuid", b"uuid"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "operation_id", b"operation_id", "uuid", b"uuid"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Reconcile(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -1103,6 +1288,42 @@ class Call(_message.Message):
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
         _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ReconcileOperations(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        @_typing.final
+        class Operation(_message.Message):
+            DESCRIPTOR: _descriptor.Descriptor
+
+            OPERATION_ID_FIELD_NUMBER: _builtins.int
+            @_builtins.property
+            def operation_id(self) -> Global___OperationID: ...
+            def __init__(
+                self,
+                *,
+                operation_id: Global___OperationID | None = ...,
+            ) -> None: ...
+            _HasFieldArgType: _TypeAlias = _typing.Literal["operation_id", b"operation_id"]  # noqa: Y015
+            def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+            _ClearFieldArgType: _TypeAlias = _typing.Literal["operation_id", b"operation_id"]  # noqa: Y015
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+            def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+        OPERATIONS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Call.ReconcileOperations.Operation]: ...
+        def __init__(
+            self,
+            *,
+            operations: _abc.Iterable[Global___Call.ReconcileOperations.Operation] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["operations", b"operations"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1154,11 +1375,15 @@ class Call(_message.Message):
     SUBSCRIBE_FIELD_NUMBER: _builtins.int
     ACCEPT_FIELD_NUMBER: _builtins.int
     DECLINE_FIELD_NUMBER: _builtins.int
+    ACCEPT_INVERSE_OFFERS_FIELD_NUMBER: _builtins.int
+    DECLINE_INVERSE_OFFERS_FIELD_NUMBER: _builtins.int
     REVIVE_FIELD_NUMBER: _builtins.int
     KILL_FIELD_NUMBER: _builtins.int
     SHUTDOWN_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGE_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGE_OPERATION_STATUS_FIELD_NUMBER: _builtins.int
     RECONCILE_FIELD_NUMBER: _builtins.int
+    RECONCILE_OPERATIONS_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     SUPPRESS_FIELD_NUMBER: _builtins.int
@@ -1172,6 +1397,10 @@ class Call(_message.Message):
     @_builtins.property
     def decline(self) -> Global___Call.Decline: ...
     @_builtins.property
+    def accept_inverse_offers(self) -> Global___Call.AcceptInverseOffers: ...
+    @_builtins.property
+    def decline_inverse_offers(self) -> Global___Call.DeclineInverseOffers: ...
+    @_builtins.property
     def revive(self) -> Global___Call.Roles: ...
     @_builtins.property
     def kill(self) -> Global___Call.Kill: ...
@@ -1180,7 +1409,11 @@ class Call(_message.Message):
     @_builtins.property
     def acknowledge(self) -> Global___Call.Acknowledge: ...
     @_builtins.property
+    def acknowledge_operation_status(self) -> Global___Call.AcknowledgeOperationStatus: ...
+    @_builtins.property
     def reconcile(self) -> Global___Call.Reconcile: ...
+    @_builtins.property
+    def reconcile_operations(self) -> Global___Call.ReconcileOperations: ...
     @_builtins.property
     def message(self) -> Global___Call.Message: ...
     @_builtins.property
@@ -1195,18 +1428,22 @@ class Call(_message.Message):
         subscribe: Global___Call.Subscribe | None = ...,
         accept: Global___Call.Accept | None = ...,
         decline: Global___Call.Decline | None = ...,
+        accept_inverse_offers: Global___Call.AcceptInverseOffers | None = ...,
+        decline_inverse_offers: Global___Call.DeclineInverseOffers | None = ...,
         revive: Global___Call.Roles | None = ...,
         kill: Global___Call.Kill | None = ...,
         shutdown: Global___Call.Shutdown | None = ...,
         acknowledge: Global___Call.Acknowledge | None = ...,
+        acknowledge_operation_status: Global___Call.AcknowledgeOperationStatus | None = ...,
         reconcile: Global___Call.Reconcile | None = ...,
+        reconcile_operations: Global___Call.ReconcileOperations | None = ...,
         message: Global___Call.Message | None = ...,
         request: Global___Call.Requests | None = ...,
         suppress: Global___Call.Roles | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "decline", b"decline", "framework_id", b"framework_id", "kill", b"kill", "message", b"message", "reconcile", b"reconcile", "request", b"request", "revive", b"revive", "shutdown", b"shutdown", "subscribe", b"subscribe", "suppress", b"suppress", "type", b"type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "accept_inverse_offers", b"accept_inverse_offers", "acknowledge", b"acknowledge", "acknowledge_operation_status", b"acknowledge_operation_status", "decline", b"decline", "decline_inverse_offers", b"decline_inverse_offers", "framework_id", b"framework_id", "kill", b"kill", "message", b"message", "reconcile", b"reconcile", "reconcile_operations", b"reconcile_operations", "request", b"request", "revive", b"revive", "shutdown", b"shutdown", "subscribe", b"subscribe", "suppress", b"suppress", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "decline", b"decline", "framework_id", b"framework_id", "kill", b"kill", "message", b"message", "reconcile", b"reconcile", "request", b"request", "revive", b"revive", "shutdown", b"shutdown", "subscribe", b"subscribe", "suppress", b"suppress", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "accept_inverse_offers", b"accept_inverse_offers", "acknowledge", b"acknowledge", "acknowledge_operation_status", b"acknowledge_operation_status", "decline", b"decline", "decline_inverse_offers", b"decline_inverse_offers", "framework_id", b"framework_id", "kill", b"kill", "message", b"message", "reconcile", b"reconcile", "reconcile_operations", b"reconcile_operations", "request", b"request", "revive", b"revive", "shutdown", b"shutdown", "subscribe", b"subscribe", "suppress", b"suppress", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,23 +3,26 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import structlog
 from aiohttp import web
 
 from allocator.contract import allocator_pb2 as contract
+from frameworks.local_mesos import MESOS_VERSION
 from frameworks.local_mesos.bag import Resource
 from frameworks.local_mesos.clock import SECOND, Clock
 from frameworks.local_mesos.http import application
 from frameworks.local_mesos.link import AllocatorLink
-from frameworks.local_mesos.master import MESOS_VERSION, Master
+from frameworks.local_mesos.master import Master
 
 LONGEST_STEP = 0.05
 """Wall seconds: after a hiccup of the machine, time goes on from where it was."""
+_SHORTEST_STEP = 0.001
 
 _log = structlog.get_logger(__name__)
 
@@ -38,10 +41,30 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 5050
     """0: any that is free."""
+    hostname_prefix: str = "agent-"
+    """Of the agents; their numbers follow."""
     interval: float = 1.0
     """Allocation interval in the master's seconds."""
     task_seconds: float = 10.0
-    seed: int = 0
+    """How long a task runs whose command is not `sleep N`, in the master's seconds."""
+    seed: int | None = None
+    """Of ids; None: another one each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A master that is being served."""
+
+    master: Master
+    link: AllocatorLink
+    background: asyncio.Future[Any]
+    """Ends only if the clock or the link fails, and so the master."""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        host, port = self.master.address
+        return f"{host}:{port}"
 
 
 async def run(settings: Settings, ready: Callable[[str], None]) -> None:
@@ -57,6 +80,23 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     for caught in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(caught, stop.set)
+    async with serving(settings) as embedded:
+        ready(embedded.address)
+        stopping = asyncio.ensure_future(stop.wait())
+        both: list[asyncio.Future[Any]] = [embedded.background, stopping]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if embedded.background.done():
+            embedded.background.result()
+        _log.info("stopping")
+
+
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[Embedded]:
+    """Serve a master for as long as the context lasts.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
     clock = Clock(time.time_ns())
     link = AllocatorLink(settings.allocator, _hello(settings))
     master = Master(
@@ -68,26 +108,25 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
     )
     width = len(str(settings.agents))
     for number in range(1, settings.agents + 1):
-        master.add_agent(f"agent-{number:0{width}}", settings.resources)
-    runner = web.AppRunner(application(master, link), access_log=None, shutdown_timeout=0.5)
+        master.add_agent(f"{settings.hostname_prefix}{number:0{width}}", settings.resources)
+    runner = web.AppRunner(
+        application(master, link),
+        access_log=None,
+        shutdown_timeout=0.5,
+        handler_cancellation=True,  # a scheduler that goes away is noticed at once
+    )
     await runner.setup()
-    background: list[asyncio.Task[None]] = []
     try:
         await web.TCPSite(runner, settings.host, settings.port).start()
-        background = [
-            asyncio.create_task(_drive(clock, settings.speed)),
-            asyncio.create_task(link.run(master)),
-        ]
-        ready(f"{settings.host}:{runner.addresses[0][1]}")
-        stopping = asyncio.create_task(stop.wait())
-        done, _ = await asyncio.wait([*background, stopping], return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()  # a failure of the clock or the link is a failure of the master
-    finally:
-        for task in background:
-            task.cancel()
+        master.address = runner.addresses[0]
+        background = asyncio.gather(_drive(clock, settings.speed), link.run(master))
+        try:
+            yield Embedded(master, link, background)
+        finally:
+            background.cancel()
             with suppress(asyncio.CancelledError):
-                await task
+                await background
+    finally:
         for framework in master.frameworks.values():
             if framework.subscriber is not None:
                 framework.subscriber.close()
@@ -100,7 +139,7 @@ async def _drive(clock: Clock, speed: float) -> None:
     while True:
         deadline = clock.next_deadline_ns
         until = LONGEST_STEP if deadline is None else (deadline - clock.now_ns) / SECOND / speed
-        await asyncio.sleep(min(max(until, 0.001), LONGEST_STEP / 2))
+        await asyncio.sleep(min(max(until, _SHORTEST_STEP), LONGEST_STEP / 2))
         now = time.monotonic()
         clock.advance(round(min(now - last, LONGEST_STEP) * speed * SECOND))
         last = now

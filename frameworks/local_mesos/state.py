@@ -22,6 +22,7 @@ TERMINAL = frozenset(
         v1.TASK_LOST,
         v1.TASK_DROPPED,
         v1.TASK_GONE,
+        v1.TASK_GONE_BY_OPERATOR,
     }
 )
 
@@ -49,16 +50,9 @@ class AllocatorSide(Protocol):
         """Number, stamp and send a call; without a session it is dropped (see `snapshot`)."""
 
 
-class Holding(Protocol):
-    """Something that holds resources of an agent for a role."""
-
-    role: str
-    resources: list[Resource]
-
-
 @dataclass(slots=True, eq=False)
 class Offer:
-    """Resources on their way to a framework, or in its hands."""
+    """Resources in the hands of a framework that has not answered yet."""
 
     id: str
     framework: str
@@ -71,11 +65,15 @@ class Offer:
 class Executor:
     """A custom executor; holds its resources until it ends."""
 
-    id: str
-    framework: str
+    info: v1.ExecutorInfo
     agent: str
     role: str
     resources: list[Resource]
+
+    @property
+    def id(self) -> str:
+        """The id that its framework gave it."""
+        return self.info.executor_id.value
 
 
 @dataclass(slots=True, eq=False)
@@ -89,15 +87,23 @@ class Task:
     resources: list[Resource]
     executor: str | None
     """Id of its custom executor."""
-    state: "v1.TaskState.ValueType" = v1.TASK_STAGING
+    state: v1.TaskState.ValueType = v1.TASK_STAGING
     """The latest that the master has heard of."""
+    reported: v1.TaskState.ValueType | None = None
+    """That of the update which the scheduler was sent last."""
     held: bool = True
     """Whether its resources are still its own."""
+    ended: bool = False
+    """Whether its agent has seen its end; the master hears of it with the next update."""
+    kill_when_back: bool = False
+    """Whether it was to be killed while its agent was not connected."""
     end: Timer | None = None
     """When it will finish."""
     updates: deque[v1.TaskStatus] = field(default_factory=deque)
     """Of the agent, oldest first; the first one waits for its acknowledgement."""
     resend: Timer | None = None
+    statuses: list[v1.TaskStatus] = field(default_factory=list)
+    """What the master has heard of it, in order, without repetitions."""
 
     @property
     def id(self) -> str:
@@ -107,14 +113,17 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class Agent:
-    """A virtual agent, and the master's book of who holds what of it."""
+    """A virtual agent, and the master's book of what is free on it."""
 
     id: str
     hostname: str
     port: int
     total: list[Resource]
-    attributes: list[mesos.Attribute] = field(default_factory=list)
+    attributes: list[mesos.Attribute]
+    registered: float
+    """Seconds since the Unix epoch."""
     active: bool = True
+    """Whether it is connected."""
     added_at: int = 0
     """Sequence number of its latest AddAgent."""
     free: Bag = field(init=False)
@@ -132,17 +141,27 @@ class Agent:
             attributes=self.attributes,
         )
 
+    def url(self) -> v1.URL:
+        """Say where a real agent would answer."""
+        address = v1.Address(hostname=self.hostname, ip="127.0.0.1", port=self.port)
+        return v1.URL(scheme="http", address=address, path="/slave(1)")
+
 
 @dataclass(slots=True, eq=False)
 class Framework:
-    """A framework, while it is subscribed and until it has failed over or been removed."""
+    """A framework, from its first subscription to its removal."""
 
     id: str
     info: mesos.FrameworkInfo
     suppressed: set[str]
     registered: float
     """Seconds since the Unix epoch."""
+    reregistered: float
+    """Likewise, of its latest subscription."""
+    unregistered: float = 0.0
+    """Likewise, of its end."""
     subscriber: Subscriber | None = None
+    heartbeat: Timer | None = None
     removal: Timer | None = None
     """Ends it when it does not come back."""
     offers: dict[str, Offer] = field(default_factory=dict)
@@ -159,11 +178,9 @@ class Framework:
     @property
     def roles(self) -> frozenset[str]:
         """The roles it is subscribed to."""
-        if self.capable(Capability.MULTI_ROLE):
-            return frozenset(self.info.roles)
-        return frozenset((self.info.role,))
+        return roles_of(self.info)
 
-    def capable(self, capability: int) -> bool:
+    def capable(self, capability: Capability.Type.ValueType) -> bool:
         """Whether it declared a capability."""
         return any(declared.type == capability for declared in self.info.capabilities)
 
@@ -172,15 +189,26 @@ class Framework:
         if self.subscriber is not None:
             self.subscriber.send(event)
 
-    def holdings(self) -> Iterator[tuple[str, str, list[Resource]]]:
-        """Go through what it holds: agent, role, resources."""
-        for offer in self.offers.values():
-            yield offer.agent, offer.role, offer.resources
+    def used(self) -> Iterator[tuple[str, str, list[Resource]]]:
+        """Go through what its tasks and executors hold: agent, role, resources."""
         for task in self.tasks.values():
             if task.held:
                 yield task.agent, task.role, task.resources
         for executor in self.executors.values():
             yield executor.agent, executor.role, executor.resources
+
+    def holdings(self) -> Iterator[tuple[str, str, list[Resource]]]:
+        """Go through all that it holds, offers included: agent, role, resources."""
+        yield from self.used()
+        for offer in self.offers.values():
+            yield offer.agent, offer.role, offer.resources
+
+
+def roles_of(info: mesos.FrameworkInfo) -> frozenset[str]:
+    """Return the roles that a framework subscribes to."""
+    if any(declared.type == Capability.MULTI_ROLE for declared in info.capabilities):
+        return frozenset(info.roles)
+    return frozenset((info.role,))
 
 
 def allocated(resources: Iterable[Resource], role: str) -> list[Resource]:

@@ -1,0 +1,164 @@
+"""The embedded master's books: who holds what; and every change is told to the allocator.
+
+This is what the module in a real master calls its mirror: from it a snapshot is made whenever
+an allocator has to start anew, and against it every offer is checked.
+"""
+
+import uuid
+from collections import Counter
+from random import Random
+
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from frameworks.local_mesos import scheduler_pb2 as v1
+from frameworks.local_mesos.bag import Resource
+from frameworks.local_mesos.clock import Clock
+from frameworks.local_mesos.state import (
+    Agent,
+    AllocatorSide,
+    Framework,
+    Offer,
+    allocated,
+    serialised,
+)
+
+ALL_AGENT_CAPABILITIES = tuple(value for value in mesos.SlaveInfo.Capability.Type.values() if value)
+
+
+class Books:
+    """Agents, frameworks and offers of one master.
+
+    Args:
+        clock: The master's time.
+        allocator: Where allocator calls go.
+        random: Of the master's id.
+    """
+
+    def __init__(self, clock: Clock, allocator: AllocatorSide, random: Random) -> None:
+        self.clock = clock
+        self.allocator = allocator
+        self.master_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
+        self.agents: dict[str, Agent] = {}
+        self.frameworks: dict[str, Framework] = {}
+        self.offers: dict[str, Offer] = {}
+        self.counters: Counter[str] = Counter()
+        """Names as in `/metrics/snapshot`, without `master/`."""
+        self._serials: Counter[str] = Counter()
+
+    def new_id(self, kind: str) -> str:
+        """Make an id as Mesos does: `S` for agents, `O` for offers, none for frameworks."""
+        serial = self._serials[kind]
+        self._serials[kind] += 1
+        return f"{self.master_id}-{kind}{serial}" if kind else f"{self.master_id}-{serial:04}"
+
+    def tell(self, **call: object) -> None:
+        """Tell the allocator; the argument is named after the call."""
+        self.allocator.tell(contract.Event(time_ns=self.clock.now_ns, **call))  # type: ignore[arg-type]
+
+    def add_agent(self, agent: Agent) -> None:
+        """Register an agent that nothing is used of yet."""
+        self.agents[agent.id] = agent
+        self.tell(add_agent=_agent_call(agent, {}))
+        agent.added_at = self.allocator.sequence
+
+    def add_framework(self, framework: Framework) -> None:
+        """Register a framework."""
+        self.frameworks[framework.id] = framework
+        self.tell(add_framework=_framework_call(framework))
+
+    def update_framework(self, framework: Framework) -> None:
+        """Tell the allocator what a framework says of itself now."""
+        self.tell(
+            update_framework=contract.UpdateFramework(
+                framework_id=framework.id,
+                info=framework.info.SerializeToString(),
+                suppressed_roles=sorted(framework.suppressed),
+            )
+        )
+
+    def book(self, offer: Offer) -> None:
+        """Take an offer's resources off what is free.
+
+        Raises:
+            ValueError: they are not free, or no resources.
+        """
+        self.agents[offer.agent].free.remove(offer.resources)
+        self.offers[offer.id] = offer
+        self.frameworks[offer.framework].offers[offer.id] = offer
+
+    def forget(self, offer: Offer) -> None:
+        """Strike an offer out; what becomes of its resources is the caller's business."""
+        del self.offers[offer.id]
+        del self.frameworks[offer.framework].offers[offer.id]
+
+    def take_back(self, offer: Offer, *, rescind: bool) -> None:
+        """End an offer without an answer, and tell its scheduler so if it is to `rescind`."""
+        self.forget(offer)
+        self.recover(offer.framework, offer.agent, offer.role, offer.resources)
+        if rescind:
+            self.frameworks[offer.framework].send(
+                v1.Event(
+                    type=v1.Event.RESCIND,
+                    rescind=v1.Event.Rescind(offer_id=v1.OfferID(value=offer.id)),
+                )
+            )
+
+    def recover(
+        self,
+        framework_id: str,
+        agent_id: str,
+        role: str,
+        resources: list[Resource],
+        filters: mesos.Filters | None = None,
+    ) -> None:
+        """Free what a framework held on an agent."""
+        if not resources:
+            return
+        agent = self.agents.get(agent_id)
+        if agent is not None:
+            agent.free.add(resources)
+        call = contract.RecoverResources(
+            framework_id=framework_id,
+            agent_id=agent_id,
+            resources=serialised(allocated(resources, role)),
+        )
+        if filters is not None:
+            call.filters = filters.SerializeToString()
+        self.tell(recover_resources=call)
+
+    def snapshot(self) -> contract.Snapshot:
+        """Describe all that an allocator must know, as of the latest call."""
+        used: dict[str, dict[str, list[bytes]]] = {agent_id: {} for agent_id in self.agents}
+        for framework in self.frameworks.values():
+            for agent_id, role, resources in framework.holdings():
+                held = used[agent_id].setdefault(framework.id, [])
+                held += serialised(allocated(resources, role))
+        return contract.Snapshot(
+            sequence=self.allocator.sequence,
+            time_ns=self.clock.now_ns,
+            agents=[_agent_call(agent, used[agent.id]) for agent in self.agents.values()],
+            inactive_agents=[agent.id for agent in self.agents.values() if not agent.active],
+            frameworks=[_framework_call(framework) for framework in self.frameworks.values()],
+        )
+
+
+def _agent_call(agent: Agent, used: dict[str, list[bytes]]) -> contract.AddAgent:
+    return contract.AddAgent(
+        agent_id=agent.id,
+        info=agent.info().SerializeToString(),
+        capabilities=ALL_AGENT_CAPABILITIES,
+        total=serialised(agent.total),
+        used=[
+            contract.Allocation(framework_id=framework_id, resources=resources)
+            for framework_id, resources in used.items()
+        ],
+    )
+
+
+def _framework_call(framework: Framework) -> contract.AddFramework:
+    return contract.AddFramework(
+        framework_id=framework.id,
+        info=framework.info.SerializeToString(),
+        active=framework.connected,
+        suppressed_roles=sorted(framework.suppressed),
+    )

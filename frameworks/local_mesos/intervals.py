@@ -1,0 +1,74 @@
+"""Sets of whole numbers as intervals: what Mesos calls ranges, of any length."""
+
+from collections.abc import Iterable, Iterator
+
+
+class Intervals:
+    """An immutable set of integers, kept as ascending intervals with gaps between them.
+
+    Its operators are those of frozenset; they take time by the number of intervals, not by
+    their lengths.
+
+    Args:
+        pairs: First and last number of each interval, in any order.
+
+    Raises:
+        ValueError: an interval ends before it begins, or two of them overlap.
+    """
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
+        joined: list[tuple[int, int]] = []
+        for begin, end in sorted(pairs):
+            if end < begin:
+                raise ValueError(f"{begin}-{end} ends before it begins")
+            if joined and begin <= joined[-1][1]:
+                raise ValueError(f"{begin}-{end} and {joined[-1][0]}-{joined[-1][1]} overlap")
+            if joined and begin == joined[-1][1] + 1:
+                joined[-1] = (joined[-1][0], end)
+            else:
+                joined.append((begin, end))
+        self._pairs = tuple(joined)
+
+    def __or__(self, other: "Intervals") -> "Intervals":
+        return Intervals((*self, *(other - self)))
+
+    def __and__(self, other: "Intervals") -> "Intervals":
+        return self - (self - other)
+
+    def __sub__(self, other: "Intervals") -> "Intervals":
+        rest: list[tuple[int, int]] = []
+        cuts = list(other)
+        first = 0
+        for begin, end in self:
+            while first < len(cuts) and cuts[first][1] < begin:
+                first += 1
+            left = begin
+            for cut_begin, cut_end in cuts[first:]:
+                if cut_begin > end:
+                    break
+                if cut_begin > left:
+                    rest.append((left, cut_begin - 1))
+                left = cut_end + 1
+            if left <= end:
+                rest.append((left, end))
+        return Intervals(rest)
+
+    def __ge__(self, other: "Intervals") -> bool:
+        return not other - self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Intervals) and self._pairs == other._pairs
+
+    def __hash__(self) -> int:
+        return hash(self._pairs)
+
+    def __bool__(self) -> bool:
+        return bool(self._pairs)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._pairs)
+
+    def __repr__(self) -> str:
+        return f"[{','.join(f'{begin}-{end}' for begin, end in self)}]"

@@ -1,0 +1,95 @@
+"""Resources as operators write them, and as schedulers older than Mesos 1.4 do."""
+
+import json
+import re
+
+from google.protobuf import json_format
+
+from allocator.contract import mesos_pb2 as mesos
+from frameworks.local_mesos.bag import Bag, Resource
+
+
+def parse_flag(text: str) -> list[Resource]:
+    """Read an agent's `--resources`: Mesos's text syntax, or a JSON array of resources.
+
+    >>> [text_of(r) for r in parse_flag("cpus:4;mem(eng):64;ports:[1-9];disks:{b,a}")]
+    ['cpus:4', 'mem(eng):64', 'ports:[1-9]', 'disks:{a,b}']
+
+    Raises:
+        ValueError: the text does not have that form; the message shows where.
+    """
+    if text.lstrip().startswith("["):
+        return Bag(_parse_json(text)).resources()
+    bag = Bag()
+    for entry in filter(None, map(str.strip, text.split(";"))):
+        try:
+            bag.add([_parse_entry(entry)])
+        except ValueError as error:
+            raise ValueError(f"{entry!r}: {error}") from error
+    return bag.resources()
+
+
+def _parse_entry(entry: str) -> Resource:
+    match = re.fullmatch(r"(\w+)\s*(?:\(([^()\s]+)\))?\s*:\s*(\S.*)", entry)
+    if match is None:
+        raise ValueError("not of the form NAME:VALUE or NAME(ROLE):VALUE, such as cpus:4")
+    name, role, value = match.groups()
+    resource = Resource(name=name, type=mesos.Value.SCALAR)
+    if role not in {None, "*"}:
+        resource.reservations.add(type=Resource.ReservationInfo.STATIC, role=role)
+    if value.startswith("[") and value.endswith("]"):
+        resource.type = mesos.Value.RANGES
+        for interval in value[1:-1].split(","):
+            begin, _, end = interval.partition("-")
+            resource.ranges.range.add(begin=int(begin), end=int(end))
+    elif value.startswith("{") and value.endswith("}"):
+        resource.type = mesos.Value.SET
+        resource.set.item.extend(filter(None, map(str.strip, value[1:-1].split(","))))
+    else:
+        resource.scalar.value = float(value)
+    return resource
+
+
+def _parse_json(text: str) -> list[Resource]:
+    try:
+        return [
+            upgraded(json_format.ParseDict(entry, Resource(type=mesos.Value.SCALAR)))
+            for entry in json.loads(text)
+        ]
+    except json_format.ParseError as error:
+        raise ValueError(f"not a JSON array of Mesos resources: {error}") from error
+
+
+def upgraded(resource: Resource) -> Resource:
+    """Turn a resource of an old scheduler, with a `role` field, into today's form."""
+    if not (resource.HasField("role") or resource.HasField("reservation")):
+        return resource
+    new = Resource()
+    new.CopyFrom(resource)
+    new.ClearField("role")
+    new.ClearField("reservation")
+    if resource.role != "*":
+        added = new.reservations.add()
+        added.CopyFrom(resource.reservation)
+        added.type = (
+            Resource.ReservationInfo.DYNAMIC
+            if resource.HasField("reservation")
+            else Resource.ReservationInfo.STATIC
+        )
+        added.role = resource.role
+    return new
+
+
+def downgraded(resource: Resource) -> Resource:
+    """Turn a resource into the form of schedulers that know no refined reservations."""
+    old = Resource()
+    old.CopyFrom(resource)
+    old.role = resource.reservations[0].role if resource.reservations else "*"
+    if resource.reservations:
+        reservation = resource.reservations[0]
+        if reservation.type == Resource.ReservationInfo.DYNAMIC:
+            old.reservation.CopyFrom(reservation)
+            old.reservation.ClearField("type")
+            old.reservation.ClearField("role")
+        old.ClearField("reservations")
+    return old

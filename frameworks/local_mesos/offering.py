@@ -1,0 +1,132 @@
+"""Offers: the allocator's decisions, checked before a scheduler hears of them.
+
+The checks are those of `mesos-allocator.md` §5.4, which a module in a real master has to make
+too: a master believes its allocator and would not survive some mistakes.
+"""
+
+from collections.abc import Iterable
+
+from google.protobuf.message import DecodeError
+
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from frameworks.local_mesos import scheduler_pb2 as v1
+from frameworks.local_mesos.bag import Bag, Resource
+from frameworks.local_mesos.books import Books
+from frameworks.local_mesos.notation import downgraded
+from frameworks.local_mesos.state import Agent, Capability, Framework, Offer
+from frameworks.local_mesos.validation import Refused
+
+
+class Offering:
+    """Makes offers of decisions, and takes them back when they are declined.
+
+    Args:
+        books: The master's.
+    """
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+
+    def decide(self, decisions: contract.Decisions) -> None:
+        """Make the offers that pass; send the others back to the allocator."""
+        for offers in decisions.offers:
+            made = []
+            for part in offers.offers:
+                agent = self._books.agents.get(part.agent_id)
+                if agent is not None and decisions.applied_sequence < agent.added_at:
+                    continue  # of an earlier life of this agent, whose books are closed
+                try:
+                    made.append(self._admit(offers.framework_id, part))
+                except Refused as error:
+                    self._reject(offers.framework_id, part, str(error))
+            if made:
+                self._send(self._books.frameworks[offers.framework_id], made)
+
+    def decline(self, framework: Framework, call: v1.Call.Decline) -> None:
+        """Take declined offers back; those that are not valid any more are passed over."""
+        filters = call.filters if call.HasField("filters") else mesos.Filters()
+        for offer_id in call.offer_ids:
+            offer = framework.offers.get(offer_id.value)
+            if offer is not None:
+                self._books.forget(offer)
+                self._books.recover(framework.id, offer.agent, offer.role, offer.resources, filters)
+
+    def _admit(self, framework_id: str, part: contract.Offer) -> Offer:
+        framework = self._books.frameworks.get(framework_id)
+        agent = self._books.agents.get(part.agent_id)
+        if framework is None or not framework.connected:
+            raise Refused("the framework is gone or not connected")
+        if part.role not in framework.roles:
+            raise Refused(f"the framework is not subscribed to role {part.role!r}")
+        if agent is None or not agent.active:
+            raise Refused("the agent is gone or not connected")
+        resources = _resources(part)
+        offer = Offer(self._books.new_id("O"), framework_id, agent.id, part.role, resources)
+        try:
+            self._books.book(offer)
+        except ValueError as error:
+            raise Refused(f"the agent has not that much free: {error}") from error
+        return offer
+
+    def _reject(self, framework_id: str, part: contract.Offer, reason: str) -> None:
+        self._books.counters["offers_rejected"] += 1
+        self._books.tell(
+            reject_offer=contract.RejectOffer(
+                framework_id=framework_id,
+                agent_id=part.agent_id,
+                resources=part.resources,
+                reason=reason,
+            )
+        )
+
+    def _send(self, framework: Framework, offers: Iterable[Offer]) -> None:
+        event = v1.Event(type=v1.Event.OFFERS, offers=v1.Event.Offers())
+        for offer in offers:
+            event.offers.offers.append(
+                _described(offer, framework, self._books.agents[offer.agent])
+            )
+        framework.send(event)
+
+
+def _resources(part: contract.Offer) -> list[Resource]:
+    """Read an offer's resources.
+
+    Raises:
+        Refused: they are none, or would harm a master.
+    """
+    try:
+        resources = [Resource.FromString(data) for data in part.resources]
+        empty = not Bag(resources)
+    except (DecodeError, ValueError) as error:
+        raise Refused(f"the resources are invalid: {error}") from error
+    if empty or any(r.allocation_info.role != part.role for r in resources):
+        raise Refused(f"the resources are not allocated to role {part.role!r}, or none at all")
+    if any(r.HasField("role") or r.HasField("reservation") for r in resources):
+        raise Refused("the resources carry the deprecated fields role or reservation")
+    return resources
+
+
+def _described(offer: Offer, framework: Framework, agent: Agent) -> v1.Offer:
+    """Say an offer as its scheduler understands it."""
+    modern = framework.capable(Capability.RESERVATION_REFINEMENT)
+    said = v1.Offer(
+        id=v1.OfferID(value=offer.id),
+        framework_id=mesos.FrameworkID(value=framework.id),
+        agent_id=v1.AgentID(value=agent.id),
+        hostname=agent.hostname,
+        url=agent.url(),
+        attributes=agent.attributes,
+        executor_ids=[
+            v1.ExecutorID(value=executor_id)
+            for agent_id, executor_id in framework.executors
+            if agent_id == agent.id
+        ],
+        resources=offer.resources if modern else map(downgraded, offer.resources),
+    )
+    if framework.capable(Capability.MULTI_ROLE):
+        said.allocation_info.role = offer.role
+    else:
+        for resource in said.resources:
+            resource.ClearField("allocation_info")
+    return said

@@ -1,0 +1,179 @@
+"""Schedulers come, fail over, and go."""
+
+import ipaddress
+from collections import OrderedDict
+
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from frameworks.local_mesos import MESOS_VERSION
+from frameworks.local_mesos import scheduler_pb2 as v1
+from frameworks.local_mesos.books import Books
+from frameworks.local_mesos.state import Framework, Subscriber
+from frameworks.local_mesos.tasks import Tasks
+from frameworks.local_mesos.updates import Updates
+from frameworks.local_mesos.validation import Refused, check_subscription
+
+HEARTBEAT = 15.0
+"""Seconds between heartbeats on a scheduler's stream."""
+_REMEMBERED = 50
+"""Completed frameworks; Mesos's `--max_completed_frameworks`."""
+
+
+class Subscribing:
+    """The frameworks' streams.
+
+    Args:
+        books: The master's.
+        tasks: What the frameworks run.
+        updates: What waits for them to come back.
+    """
+
+    def __init__(self, books: Books, tasks: Tasks, updates: Updates) -> None:
+        self._books = books
+        self._tasks = tasks
+        self._updates = updates
+        self.address = ("127.0.0.1", 5050)
+        """Where the master listens: an IPv4 address and a port."""
+        self.completed: OrderedDict[str, Framework] = OrderedDict()
+
+    def subscribe(self, call: v1.Call.Subscribe, subscriber: Subscriber) -> Framework | None:
+        """Open a stream; None: refused, and the stream says why."""
+        info = mesos.FrameworkInfo()
+        info.CopyFrom(call.framework_info)
+        suppressed = set(call.suppressed_roles)
+        again = bool(info.id.value)
+        name = "messages_reregister_framework" if again else "messages_register_framework"
+        self._books.counters[name] += 1
+        try:
+            check_subscription(info, suppressed, self.completed)
+        except Refused as error:
+            subscriber.send(_error(str(error)))
+            subscriber.close()
+            return None
+        if not again:
+            return self._register(info, suppressed, subscriber)
+        framework = self._books.frameworks.get(info.id.value)
+        if framework is None:  # of an earlier master
+            framework = self._add(info, suppressed, None)
+        self._fail_over(framework, info, suppressed, subscriber)
+        return framework
+
+    def disconnected(self, framework_id: str, subscriber: Subscriber) -> None:
+        """Hear that a stream has broken."""
+        framework = self._books.frameworks.get(framework_id)
+        if framework is None or framework.subscriber is not subscriber:
+            return  # removed, or failed over already
+        self._leave(framework)
+        self._deactivate(framework)
+        framework.removal = self._books.clock.after(
+            framework.info.failover_timeout, lambda: self.remove(framework)
+        )
+
+    def remove(self, framework: Framework) -> None:
+        """End a framework with all its tasks."""
+        if framework.removal is not None:
+            framework.removal.cancel()
+        subscriber = framework.subscriber
+        if subscriber is not None:
+            self._leave(framework)
+            self._deactivate(framework)
+        self._tasks.abandon(framework)
+        if subscriber is not None:
+            subscriber.close()
+        framework.unregistered = self._books.clock.now
+        del self._books.frameworks[framework.id]
+        self._books.tell(pause=contract.Pause())
+        self._books.tell(remove_framework=contract.RemoveFramework(framework_id=framework.id))
+        self._books.tell(resume=contract.Resume())
+        self.completed[framework.id] = framework
+        while len(self.completed) > _REMEMBERED:
+            self.completed.popitem(last=False)
+
+    def _register(
+        self, info: mesos.FrameworkInfo, suppressed: set[str], subscriber: Subscriber
+    ) -> Framework:
+        info.id.value = self._books.new_id("")
+        while info.id.value in self._books.frameworks:  # brought from a master of the same seed
+            info.id.value = self._books.new_id("")
+        framework = self._add(info, suppressed, subscriber)
+        self._greet(framework)
+        return framework
+
+    def _add(
+        self, info: mesos.FrameworkInfo, suppressed: set[str], subscriber: Subscriber | None
+    ) -> Framework:
+        now = self._books.clock.now
+        framework = Framework(info.id.value, info, suppressed, now, now, subscriber=subscriber)
+        self._books.add_framework(framework)
+        return framework
+
+    def _fail_over(
+        self,
+        framework: Framework,
+        info: mesos.FrameworkInfo,
+        suppressed: set[str],
+        subscriber: Subscriber,
+    ) -> None:
+        """Give a known framework a new stream, and its old one, if there is one, an end."""
+        for field in ("user", "checkpoint", "principal"):  # these cannot change
+            setattr(info, field, getattr(framework.info, field))
+        framework.info, framework.suppressed = info, suppressed
+        framework.reregistered = self._books.clock.now
+        self._books.update_framework(framework)
+        if framework.removal is not None:
+            framework.removal.cancel()
+        old = framework.subscriber
+        if old is not None:
+            old.send(_error("Framework failed over"))
+            self._leave(framework)
+            old.close()
+        framework.subscriber = subscriber
+        for offer in list(framework.offers.values()):  # made to the scheduler that was here before
+            self._books.take_back(offer, rescind=False)
+        if old is None:
+            self._books.tell(
+                activate_framework=contract.ActivateFramework(framework_id=framework.id)
+            )
+        self._greet(framework)
+        self._updates.resume(framework, framework.tasks.values())
+
+    def _leave(self, framework: Framework) -> None:
+        framework.subscriber = None
+        if framework.heartbeat is not None:
+            framework.heartbeat.cancel()
+
+    def _deactivate(self, framework: Framework) -> None:
+        self._books.tell(
+            deactivate_framework=contract.DeactivateFramework(framework_id=framework.id)
+        )
+        for offer in list(framework.offers.values()):
+            self._books.take_back(offer, rescind=False)
+
+    def _greet(self, framework: Framework) -> None:
+        subscribed = v1.Event.Subscribed(
+            framework_id=mesos.FrameworkID(value=framework.id),
+            heartbeat_interval_seconds=HEARTBEAT,
+            master_info=self._master_info(),
+        )
+        framework.send(v1.Event(type=v1.Event.SUBSCRIBED, subscribed=subscribed))
+        self._beat(framework)
+
+    def _beat(self, framework: Framework) -> None:
+        framework.send(v1.Event(type=v1.Event.HEARTBEAT))
+        framework.heartbeat = self._books.clock.after(HEARTBEAT, lambda: self._beat(framework))
+
+    def _master_info(self) -> v1.MasterInfo:
+        host, port = self.address
+        return v1.MasterInfo(
+            id=self._books.master_id,
+            ip=int.from_bytes(ipaddress.IPv4Address(host).packed, "little"),  # as in_addr has it
+            port=port,
+            pid=f"master@{host}:{port}",
+            hostname=host,
+            version=MESOS_VERSION,
+            address=v1.Address(hostname=host, ip=host, port=port),
+        )
+
+
+def _error(message: str) -> v1.Event:
+    return v1.Event(type=v1.Event.ERROR, error=v1.Event.Error(message=message))

@@ -1,0 +1,150 @@
+"""Tasks on virtual agents: nothing is executed, time alone makes them finish."""
+
+import re
+
+from frameworks.local_mesos import scheduler_pb2 as v1
+from frameworks.local_mesos.books import Books
+from frameworks.local_mesos.state import Agent, Capability, Executor, Framework, Task
+from frameworks.local_mesos.updates import Updates
+
+_SLEEP = re.compile(r"\s*(?:exec\s+)?sleep\s+(\d+(?:\.\d+)?)\s*")
+
+
+class Tasks:
+    """What goes on on the agents, and what the master says of it when asked.
+
+    Args:
+        books: The master's.
+        updates: Where states are reported.
+        task_seconds: How long a task runs whose command is not `sleep N`.
+    """
+
+    def __init__(self, books: Books, updates: Updates, task_seconds: float) -> None:
+        self._books = books
+        self._updates = updates
+        self._task_seconds = task_seconds
+
+    def start(self, framework: Framework, task: Task) -> None:
+        """Start a task that has been validated, with an executor that is there."""
+        framework.tasks[task.id] = task
+        if task.executor is None:  # Mesos's own executor says so, a custom one need not
+            self._updates.add(framework, task, v1.TASK_STARTING)
+        self._updates.add(framework, task, v1.TASK_RUNNING)
+        task.end = self._books.clock.after(
+            self._run_time(task.info), lambda: self._updates.add(framework, task, v1.TASK_FINISHED)
+        )
+
+    def kill(self, framework: Framework, call: v1.Call.Kill) -> None:
+        """Kill a task; of one that is not known, say so; with the wrong agent, do nothing."""
+        task = framework.tasks.get(call.task_id.value)
+        if task is None:
+            self.report(framework, call.task_id, call.agent_id)
+        elif not call.HasField("agent_id") or call.agent_id.value == task.agent:
+            self._kill(framework, task)
+
+    def shut_down(self, framework: Framework, call: v1.Call.Shutdown) -> None:
+        """End a custom executor; what it still runs fails."""
+        key = (call.agent_id.value, call.executor_id.value)
+        executor = framework.executors.get(key)
+        if executor is None or not self._books.agents[executor.agent].active:
+            return
+        for task in list(framework.tasks.values()):
+            if (task.agent, task.executor) == key and not task.ended:
+                self._cancel(task)
+                self._updates.add(
+                    framework,
+                    task,
+                    v1.TASK_FAILED,
+                    reason=v1.TaskStatus.REASON_EXECUTOR_TERMINATED,
+                    message="Executor terminated",
+                )
+        self._remove_executor(framework, executor)
+        failure = v1.Event.Failure(agent_id=call.agent_id, executor_id=call.executor_id, status=0)
+        framework.send(v1.Event(type=v1.Event.FAILURE, failure=failure))
+
+    def agent_is_back(self, agent: Agent) -> None:
+        """Catch up on what happened while an agent was not connected."""
+        for framework in list(self._books.frameworks.values()):
+            tasks = [task for task in framework.tasks.values() if task.agent == agent.id]
+            self._updates.resume(framework, tasks)
+            for task in tasks:
+                if task.kill_when_back:
+                    self._kill(framework, task)
+
+    def lose(self, agent_id: str, reason: str) -> None:
+        """End everything on an agent that is gone."""
+        for framework in self._books.frameworks.values():
+            for task in [t for t in framework.tasks.values() if t.agent == agent_id]:
+                self._remove(framework, task, v1.TASK_LOST)
+                self._updates.tell(
+                    framework,
+                    v1.TaskStatus(
+                        task_id=task.info.task_id,
+                        agent_id=task.info.agent_id,
+                        state=v1.TASK_LOST,
+                        reason=v1.TaskStatus.REASON_AGENT_REMOVED,
+                        message=reason,
+                    ),
+                )
+            for executor in [e for e in framework.executors.values() if e.agent == agent_id]:
+                self._remove_executor(framework, executor)
+
+    def abandon(self, framework: Framework) -> None:
+        """End everything of a framework that is gone; nobody is left to be told."""
+        for task in list(framework.tasks.values()):
+            self._remove(framework, task, v1.TASK_KILLED)
+        for executor in list(framework.executors.values()):
+            self._remove_executor(framework, executor)
+
+    def report(self, framework: Framework, task_id: v1.TaskID, agent_id: v1.AgentID | None) -> None:
+        """Answer a question for a task's state."""
+        task = framework.tasks.get(task_id.value)
+        if task is not None:
+            agent_id = task.info.agent_id
+            state, message = task.reported or task.state, "Latest task state"
+        elif not framework.capable(Capability.PARTITION_AWARE):
+            state, message = v1.TASK_LOST, "Task is unknown"
+        elif agent_id is not None and agent_id.value in self._books.agents:
+            state, message = v1.TASK_GONE, "Task is unknown to the agent"
+        else:
+            state, message = v1.TASK_UNKNOWN, "Task is unknown"
+        self._updates.tell(
+            framework,
+            v1.TaskStatus(
+                task_id=task_id,
+                agent_id=agent_id if agent_id is not None and agent_id.value else None,
+                state=state,
+                reason=v1.TaskStatus.REASON_RECONCILIATION,
+                message=f"Reconciliation: {message}",
+            ),
+        )
+
+    def _kill(self, framework: Framework, task: Task) -> None:
+        if not self._books.agents[task.agent].active:
+            task.kill_when_back = True
+        elif not task.ended:
+            self._cancel(task)
+            if framework.capable(Capability.TASK_KILLING_STATE):
+                self._updates.add(framework, task, v1.TASK_KILLING)
+            self._updates.add(framework, task, v1.TASK_KILLED, message="Command terminated")
+
+    def _cancel(self, task: Task) -> None:
+        if task.end is not None:
+            task.end.cancel()
+
+    def _remove(self, framework: Framework, task: Task, state: v1.TaskState.ValueType) -> None:
+        self._cancel(task)
+        self._updates.stop(task)
+        self._updates.end(framework, task, state)
+        framework.completed.append(framework.tasks.pop(task.id))
+
+    def _remove_executor(self, framework: Framework, executor: Executor) -> None:
+        del framework.executors[executor.agent, executor.id]
+        self._books.recover(framework.id, executor.agent, executor.role, executor.resources)
+
+    def _run_time(self, info: v1.TaskInfo) -> float:
+        """Return how long a task's command takes, in seconds."""
+        command = info.command
+        text = command.value if command.shell else " ".join(command.arguments)
+        match = _SLEEP.fullmatch(text)
+        return float(match[1]) if match else self._task_seconds

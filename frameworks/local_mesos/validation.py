@@ -1,0 +1,151 @@
+"""What a master refuses, and how it says so; the rules are `src/master/validation.cpp`'s."""
+
+import math
+import re
+from collections.abc import Container, Sequence
+
+from allocator.contract import mesos_pb2 as mesos
+from frameworks.local_mesos import scheduler_pb2 as v1
+from frameworks.local_mesos.bag import Bag
+from frameworks.local_mesos.state import Capability, Executor, Framework, Offer, Task, roles_of
+
+_LONGEST_ID = 255
+"""Bytes: ids become names of folders."""
+_LONGEST_DURATION = 2**63 / 1e9
+"""Seconds: what fits into 64 bits of nanoseconds."""
+
+
+class Refused(ValueError):  # noqa: N818 - Mesos's word for it
+    """Something that a scheduler asked for and cannot have; the message tells it why."""
+
+
+def check_id(what: str, value: str) -> None:
+    """Refuse an id that could not name a folder."""
+    problem = None
+    if not value:
+        problem = "must not be empty"
+    elif len(value.encode()) > _LONGEST_ID:
+        problem = f"must not be longer than {_LONGEST_ID} bytes"
+    elif value in {".", ".."} or re.search(r"[\x00-\x1f\x7f/\\]", value):
+        problem = "must not be a path, nor contain control characters"
+    if problem is not None:
+        raise Refused(f"{what} id {value!r} {problem}")
+
+
+def check_role(role: str) -> None:
+    """Refuse what is no role: `*`, or names joined by slashes."""
+    if role != "*" and not all(
+        re.fullmatch(r"[^\s\x7f/-][^\s\x7f/]*", part) and part not in {".", "..", "*"}
+        for part in role.split("/")
+    ):
+        raise Refused(
+            f"{role!r} is not a role: expecting '*', or names such as eng or eng/web that neither "
+            "begin with a dash nor contain blanks"
+        )
+
+
+def check_subscription(
+    info: mesos.FrameworkInfo, suppressed: set[str], completed: Container[str]
+) -> None:
+    """Refuse a framework that contradicts itself, or has been removed before."""
+    if any(declared.type == Capability.MULTI_ROLE for declared in info.capabilities):
+        if info.HasField("role"):
+            raise Refused("'FrameworkInfo.role' must not be set by a MULTI_ROLE framework")
+        if len(set(info.roles)) < len(info.roles):
+            raise Refused("'FrameworkInfo.roles' names a role twice")
+    elif info.roles:
+        raise Refused("'FrameworkInfo.roles' must not be set without the capability MULTI_ROLE")
+    roles = roles_of(info)
+    for role in sorted(roles):
+        check_role(role)
+    if info.id.value:
+        check_id("framework", info.id.value)
+    if not suppressed <= roles:
+        raise Refused(
+            f"Suppressed roles {sorted(suppressed - roles)} are not contained in the framework's"
+        )
+    if info.id.value in completed:
+        raise Refused("Framework has been removed")
+    timeout = info.failover_timeout
+    if not math.isfinite(timeout) or abs(timeout) >= _LONGEST_DURATION:
+        raise Refused(f"The framework failover_timeout ({timeout}) is invalid")
+
+
+def check_offers(framework: Framework, asked: int, offers: Sequence[Offer]) -> None:
+    """Refuse an ACCEPT whose offers are not all valid, and of one agent and role."""
+    if not asked:
+        raise Refused("No offers specified")
+    if len({offer.id for offer in offers}) < len(offers):
+        raise Refused("An offer is named twice")
+    if len(offers) < asked:
+        raise Refused("An offer is no longer valid")
+    if any(offer.framework != framework.id for offer in offers):
+        raise Refused("An offer is another framework's")
+    if len({offer.role for offer in offers}) > 1:
+        raise Refused("The offers are allocated to different roles")
+    if len({offer.agent for offer in offers}) > 1:
+        raise Refused("The offers are of different agents")
+
+
+def check_launch(operation: v1.Offer.Operation) -> None:
+    """Refuse a LAUNCH that wants feedback, which comes as status updates of its tasks."""
+    if operation.HasField("id"):
+        raise Refused("The 'id' field cannot be set on LAUNCH operations")
+
+
+def check_task(framework: Framework, task: Task, executor: Executor | None, left: Bag) -> None:
+    """Refuse a task that is not well-formed, or asks for more than is left of its offers.
+
+    Args:
+        framework: Whose task it is.
+        task: As it would be launched on its offers' agent.
+        executor: Its own, if it has one that does not run there yet.
+        left: Of the offers.
+    """
+    info = task.info
+    check_id("task", task.id)
+    if task.id in framework.tasks:
+        raise Refused(f"Task has duplicate id {task.id!r}")
+    if info.agent_id.value != task.agent:
+        raise Refused(f"Task uses agent {info.agent_id.value!r}, its offers are of {task.agent!r}")
+    if not info.resources:
+        raise Refused("Task uses no resources")
+    wanted = _bag("Task", task)
+    if info.HasField("executor") == info.HasField("command"):
+        raise Refused("Task should have either a command or an executor, and not both")
+    if info.HasField("executor"):
+        _check_executor(framework, task, executor)
+    if executor is not None:
+        own = _bag("Executor", executor)
+        if wanted.overlaps(own):
+            raise Refused(f"Task ({wanted}) and executor ({own}) overlap")
+        wanted.add(executor.resources)
+    if not left.contains(wanted):
+        raise Refused(f"Task and its executor use more ({wanted}) than available ({left})")
+
+
+def _check_executor(framework: Framework, task: Task, executor: Executor | None) -> None:
+    info = task.info.executor
+    check_id("executor", info.executor_id.value)
+    if info.HasField("type") and info.type != v1.ExecutorInfo.CUSTOM:
+        raise Refused("'ExecutorInfo.type' must be 'CUSTOM'")
+    if not info.HasField("command"):
+        raise Refused("'ExecutorInfo.command' must be set")
+    if info.framework_id.value != framework.id:
+        raise Refused(
+            f"'ExecutorInfo.framework_id' is {info.framework_id.value!r}, but this is framework "
+            f"{framework.id!r}"
+        )
+    if executor is None and framework.executors[task.agent, info.executor_id.value].info != info:
+        raise Refused(
+            f"Another executor with the id {info.executor_id.value!r} runs on agent {task.agent!r}"
+        )
+
+
+def _bag(what: str, holder: Task | Executor) -> Bag:
+    if any(r.allocation_info.role != holder.role for r in holder.resources):
+        raise Refused(f"{what} uses resources that are not allocated to role {holder.role!r}")
+    try:
+        return Bag(holder.resources)
+    except ValueError as error:
+        raise Refused(f"{what} uses invalid resources: {error}") from error
