@@ -207,6 +207,7 @@ def test_sdrf_priorities_are_in_exact_order_after_every_action(
         tree._check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_hundred_thousand_operations_on_hundreds_of_lines_agree_with_a_scan(seed: int) -> None:
     rng = random.Random(seed)

@@ -334,6 +334,7 @@ TestPoolMachine = PoolMachine.TestCase
 TestPoolMachine.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parameters", [{"delta": 0.99}, {"delta": 0.9, "form": "thesis"}], ids=["journal", "thesis"]
 )
