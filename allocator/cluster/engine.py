@@ -39,6 +39,8 @@ class Statistics:
     events: int = 0
     runs: int = 0
     """Allocation runs."""
+    candidates: int = 0
+    """Agents that these runs looked at."""
     offers: int = 0
     """Offers made: one for each role and agent."""
     clamped: int = 0
@@ -187,6 +189,7 @@ class Engine:
             min_allocatable=self._min_allocatable,
             filter_gpus=self._filter_gpus,
         )
+        self.statistics.candidates += len(self._candidates)
         decisions.offers.extend(run.run(self._candidates, self._random))
         self._candidates = set()
         self.statistics.runs += 1

@@ -27,11 +27,12 @@ def registry(engine: Engine, statistics: SessionStatistics) -> CollectorRegistry
     made = CollectorRegistry()
     runs = Histogram(
         "longshare_message_duration_seconds",
-        "Time to apply a message of events and to allocate.",
+        "Time to apply a message and allocate (decide), and to hand over the decisions (write).",
+        labelnames=["phase"],
         buckets=_BUCKETS,
         registry=made,
     )
-    statistics.observe_run = runs.observe
+    statistics.observe = lambda phase, seconds: runs.labels(phase).observe(seconds)
     made.register(_EngineCollector(engine, statistics))
     return made
 
@@ -119,6 +120,7 @@ class _EngineCollector(Collector):
             "live_tree_events": ("Position changes looked at as time passed.", engine.pool.events),
             "events": ("Events applied.", done.events),
             "allocation_runs": ("Allocation runs.", done.runs),
+            "candidates": ("Agents looked at in allocation runs.", done.candidates),
             "offers": ("Offers made, one for each role and agent.", done.offers),
             "clamped_events": ("Recoveries of more than was allocated.", done.clamped),
             "ignored_events": ("Recoveries for agents that are gone.", done.ignored),

@@ -30,8 +30,8 @@ class SessionStatistics:
     """Snapshots that had to be asked for."""
     lag: float = 0.0
     """Seconds from reading the latest message to having written its decisions."""
-    observe_run: Callable[[float], None] = field(default=lambda _seconds: None)
-    """Told how long each message took to apply, in seconds."""
+    observe: Callable[[str, float], None] = field(default=lambda _phase, _seconds: None)
+    """Told how long each message took: phase ("decide" or "write") and seconds."""
 
 
 class ProtocolError(Exception):
@@ -140,9 +140,11 @@ class _Session:
         while (message := await self._next(requests)) is not None:
             begun = time.perf_counter()
             answer = self._answer(message, hello)
-            self._statistics.observe_run(time.perf_counter() - begun)
+            decided = time.perf_counter()
+            self._statistics.observe("decide", decided - begun)
             if answer is not None:
                 yield answer
+                self._statistics.observe("write", time.perf_counter() - decided)
             self._statistics.lag = time.perf_counter() - begun
 
     def _answer(

@@ -30,9 +30,10 @@ def scrape(running: Service) -> dict[tuple[str, ...], float]:
     with urllib.request.urlopen(running.metrics_url) as answer:
         text = answer.read().decode()
     return {
-        (sample.name, *(sample.labels[k] for k in ("user", "resource") if k in sample.labels)): (
-            sample.value
-        )
+        (
+            sample.name,
+            *(sample.labels[k] for k in ("user", "resource", "phase") if k in sample.labels),
+        ): (sample.value)
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
@@ -67,7 +68,8 @@ def test_metrics_agree_with_the_recorder_and_the_equations(tmp_path: Path) -> No
     assert seen["longshare_capacity", "cpus"] == 4.0
     assert seen["longshare_session_connected",] == 1.0
     assert seen["longshare_snapshots_total",] == 1.0
-    assert seen["longshare_message_duration_seconds_count",] == 2.0
+    assert seen["longshare_candidates_total",] == 2.0
+    assert seen["longshare_message_duration_seconds_count", "decide"] == 2.0
     with running.recording.open() as file:
         last = {(row["user"], row["resource"]): row for row in csv.DictReader(file)}
     for (user, resource), row in last.items():
