@@ -1,14 +1,19 @@
 """Algorithm 1 on a pool starts every task when the paper authors' own simulator does.
 
+Users are taken in the pool's order throughout. Only where several are exactly equal may the
+oracle's own choice among them be followed, and each such case is accounted for.
+
 Their decisions on a synthetic workload are no part of this repository. The environment variable
 LONGSHARE_ORACLE names the folder that holds them: `workload.csv` and `starts-*.csv`.
 """
 
 import csv
 import heapq
+import math
 import os
 from collections import defaultdict, deque
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -73,7 +78,10 @@ def starts_of_oracle(name: str) -> dict[str, float]:
 class Cluster:
     """One machine of the oracle's capacity, and Algorithm 1 in front of it."""
 
-    def __init__(self, policy: policies.Policy, tasks: list[Task]) -> None:
+    def __init__(
+        self, policy: policies.Policy, tasks: list[Task], expected: dict[str, float]
+    ) -> None:
+        self.expected = expected
         # Of equals the oracle takes the user that was seen first, so that is what ids are.
         self.ids = {user: i for i, user in enumerate(dict.fromkeys(t.user for t in tasks))}
         self.free = fine(CAPACITY)
@@ -84,6 +92,8 @@ class Cluster:
         self.running: list[tuple[int, int, Task]] = []
         """(finish, serial, task), a heap"""
         self.starts: dict[str, float] = {}
+        self.against_the_rule: list[str] = []
+        """Tasks that the oracle started although an equal user of a lower number was waiting."""
 
     def submit(self, task: Task) -> None:
         self.finish_until(task.submitted)
@@ -104,7 +114,7 @@ class Cluster:
     def start(self, now: int) -> None:
         """Algorithm 1: while the next task of the user who is next fits, start it."""
         while self.pool.active:
-            user = self.pool.minimum()
+            user = self.next_user(now)
             task = self.waiting[user][0]
             if not self.free.contains(task.demand):
                 return
@@ -114,6 +124,19 @@ class Cluster:
             self.pool.set_active(user, bool(self.waiting[user]))
             heapq.heappush(self.running, (now + task.duration, len(self.starts), task))
             self.starts[task.name] = float(now)
+
+    def next_user(self, now: int) -> int:
+        """Return the pool's choice or, of users exactly equal to it, the one the oracle took."""
+        first = self.pool.minimum()
+        if self.expected[self.waiting[first][0].name] == now:
+            return first
+        least = self.pool.standing(first).priority
+        for user in takewhile(lambda user: self.pool.standing(user).priority == least, self.pool):
+            task = self.waiting[user][0].name
+            if self.expected[task] == now:
+                self.against_the_rule.append(task)
+                return user
+        return first
 
 
 def mean_wait(tasks: list[Task], starts: dict[str, float]) -> float:
@@ -125,36 +148,32 @@ def mean_wait(tasks: list[Task], starts: dict[str, float]) -> float:
     return sum(means) / len(means)
 
 
-CONFIGURATIONS = [
-    pytest.param("drf", "drf", {}, 2011.179, id="drf"),
-    *(
+@pytest.mark.parametrize(
+    ("oracle", "policy", "parameters", "against_the_rule", "wait"),
+    [
+        # The authors' DRF queue relabels a removed entry where it lies in a sorted list, so the
+        # list is out of order for a while, and one of 1,034 ties falls to a higher number.
+        pytest.param("drf", "drf", {}, ["8-63"], 2011.179, id="drf"),
+        pytest.param("sdrf-0.9999", "sdrf", {"delta": 0.9999}, [], 1901.551, id="live-tree"),
         pytest.param(
-            "sdrf-0.9999",
-            "sdrf",
-            {"delta": 0.9999, "ranking": ranking},
-            1901.551,
-            id=f"sdrf-{ranking}",
-        )
-        for ranking in ("live-tree", "scan")
-    ),
-]
-
-
-@pytest.mark.parametrize(("oracle", "policy", "parameters", "wait"), CONFIGURATIONS)
+            "sdrf-0.9999", "sdrf", {"delta": 0.9999, "ranking": "scan"}, [], 1901.551, id="scan"
+        ),
+    ],
+)
 def test_every_task_starts_when_the_authors_simulator_starts_it(
-    oracle: str, policy: str, parameters: dict[str, object], wait: float
+    oracle: str,
+    policy: str,
+    parameters: dict[str, object],
+    against_the_rule: list[str],
+    wait: float,
 ) -> None:
-    tasks = workload()
-    cluster = Cluster(policies.create(policy, parameters), tasks)
+    tasks, expected = workload(), starts_of_oracle(oracle)
+    cluster = Cluster(policies.create(policy, parameters), tasks, expected)
     for task in tasks:
         cluster.submit(task)
-    cluster.finish_until(float("inf"))
-    expected = starts_of_oracle(oracle)
+    cluster.finish_until(math.inf)
+    differing = {task: start for task, start in cluster.starts.items() if start != expected[task]}
+    assert not differing
     assert cluster.starts.keys() == expected.keys()
-    differing = [
-        f"{task.name}: {cluster.starts[task.name]} instead of {expected[task.name]}"
-        for task in tasks
-        if cluster.starts[task.name] != expected[task.name]
-    ]
-    assert not differing, f"{len(differing)} of {len(tasks)} differ: {differing[:5]}"
+    assert cluster.against_the_rule == against_the_rule
     assert mean_wait(tasks, cluster.starts) == pytest.approx(wait, abs=5e-4)
