@@ -42,7 +42,7 @@ class Observer:
         Raises:
             OSError: it does not answer.
         """
-        metrics = self._get("/metrics/snapshot")
+        metrics = self.metrics()
         uptime, wall = float(metrics["master/uptime_secs"]), time.monotonic()
         if self._seen is not None and wall > self._seen[0]:
             self._rate = (uptime - self._seen[1]) / (wall - self._seen[0])
@@ -52,6 +52,14 @@ class Observer:
             used = float(framework["used_resources"]["cpus"])
             cpus[framework["name"]] = cpus.get(framework["name"], 0.0) + used
         return Glance(uptime, bool(metrics.get("longshare/connected", 1)), cpus)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the master's metrics.
+
+        Raises:
+            OSError: it does not answer.
+        """
+        return self._get("/metrics/snapshot")
 
     def until(self, uptime: float) -> float:
         """Return the wall seconds until the master's time is there, as things go."""

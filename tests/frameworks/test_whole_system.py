@@ -1,6 +1,7 @@
 """Everything together, nothing faked: service, contract, embedded Mesos, pymesos frameworks."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from frameworks import experiment
 from frameworks.harness.observer import Observer
 from frameworks.harness.processes import Children
 from frameworks.harness.runner import Progress, Settings, run
+from tests.service.served import service
 
 SMALL = """
 title = "Two users, one after the other, on three agents"
@@ -85,12 +87,16 @@ def mesos(folder: Path, *, speed: float) -> Iterator[str]:
             *("local-mesos", "--agents=3", f"--speed={speed}", "--port=0"),
             f"--allocator=unix://{folder}/s",
         )
-        while " on " not in log.read_text():
-            children.check()
-            time.sleep(0.02)
-        address = log.read_text().split(" on ")[1].split()[0]
+        address = address_of(log, children)
         Observer(address).wait_for(20.0)
         yield address
+
+
+def address_of(log: Path, children: Children) -> str:
+    while (said := re.search(r"Mesos master on (\S+)", log.read_text())) is None:
+        children.check()
+        time.sleep(0.02)
+    return said[1]
 
 
 THIRD_PARTY = Path(__file__).with_name("third_party_scheduler.py")
@@ -123,6 +129,33 @@ def test_a_framework_with_a_number_of_tasks_ends_when_they_have_finished(tmp_pat
         )
         assert ran.returncode == 0
         assert Observer(address).glance().cpus == {}
+
+
+def test_a_service_that_is_killed_and_comes_back_costs_no_task(tmp_path: Path) -> None:
+    framework = ("framework", "--name=A", "--role=a", "--tasks=150", "--run-time=10")
+    with Children(tmp_path) as children, service(tmp_path) as doomed:
+        children.start(
+            "mesos",
+            *("local-mesos", "--agents=3", "--speed=20", "--port=0"),
+            f"--allocator={doomed.address}",
+        )
+        address = address_of(tmp_path / "mesos.log", children)
+        observer = Observer(address)
+        observer.wait_for(20.0)
+        running = subprocess.Popen(
+            [sys.executable, "-m", "allocator.cli", *framework, f"--master={address}"]
+        )
+        while sum(observer.glance().cpus.values()) < 12:
+            time.sleep(0.05)
+        doomed.stop(signal.SIGKILL)
+        while sum(observer.glance().cpus.values()) > 6:
+            time.sleep(0.05)  # tasks run on and end; nothing new is offered
+        with service(tmp_path) as restarted:
+            assert running.wait(60) == 0, "all tasks have finished"
+            assert "snapshot restored" in restarted.log.read_text()
+        metrics = observer.metrics()
+    assert metrics["master/tasks_finished"] == 150
+    assert metrics["master/tasks_lost"] == 0
 
 
 def test_experiments_run_against_a_master_that_is_there_already(tmp_path: Path) -> None:
