@@ -72,7 +72,8 @@ def run_experiment(
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
 
     from frameworks import experiment  # noqa: PLC0415
-    from frameworks.harness.runner import ChildFailed, Settings, run  # noqa: PLC0415
+    from frameworks.harness.processes import ChildFailed  # noqa: PLC0415
+    from frameworks.harness.runner import Settings, run  # noqa: PLC0415
 
     try:
         chosen = experiment.load(name)
@@ -83,7 +84,7 @@ def run_experiment(
     console = Console(stderr=True)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with _display(chosen, console) as watch:
+        with _Display(chosen, console) as watch:
             verdict = run(chosen, settings, watch)
     except KeyboardInterrupt as error:
         console.print("Stopped; nothing is left running.")
@@ -141,7 +142,7 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-class _display:  # noqa: N801 - used as a function is
+class _Display:
     """Shows an experiment's progress for as long as it runs."""
 
     def __init__(self, experiment: "Experiment", console: object) -> None:

@@ -6,7 +6,7 @@ Its tasks are `sleep SECONDS`, so it runs unchanged on an embedded and on a real
 import getpass
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -171,7 +171,8 @@ def launch(workload: Workload, master: str, stop: threading.Event) -> None:
     Raises:
         RuntimeError: the master refused the framework.
     """
-    scheduler = TaskLauncher(Plan(workload))
+    plan = Plan(workload)
+    scheduler = TaskLauncher(plan)
     info = {
         "user": getpass.getuser(),
         "name": workload.name,
@@ -188,10 +189,4 @@ def launch(workload: Workload, master: str, stop: threading.Event) -> None:
         driver.join()
     if scheduler.failure is not None:
         raise RuntimeError(f"the master at {master} refused {workload.name}: {scheduler.failure}")
-    for state in _summary(scheduler):
-        _log.info(state)
-
-
-def _summary(scheduler: TaskLauncher) -> Iterator[str]:
-    plan = scheduler._plan  # noqa: SLF001 - of this module
-    yield f"{plan.workload.name}: {plan.launched} tasks launched, {plan.finished} finished"
+    _log.info("%s: %d tasks launched, %d finished", workload.name, plan.launched, plan.finished)

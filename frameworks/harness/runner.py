@@ -15,7 +15,7 @@ from frameworks.experiment import Experiment, Phase
 from frameworks.harness.figure import draw
 from frameworks.harness.measurement import Measurement, read_recorder, write_table
 from frameworks.harness.observer import Glance, Observer
-from frameworks.harness.processes import Child, ChildFailed, Children
+from frameworks.harness.processes import Child, Children
 from frameworks.harness.verdict import Verdict, expectation, expected_cpus, judge
 
 PATIENCE = 30.0
@@ -195,6 +195,3 @@ def _await_line(child: Child, log: Path, pattern: str) -> str:
         child.check()
         time.sleep(0.02)
     raise TimeoutError(f"{child.name} did not come up within {PATIENCE:g} s; see {log}")
-
-
-__all__ = ["ChildFailed", "Progress", "Settings", "run"]
