@@ -6,14 +6,20 @@ events nothing changes but commitments, and these are known functions of time.
 
 import csv
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+import structlog
 
 from allocator.cluster.engine import Engine
 
 COLUMNS = ("time", "user", "resource", "allocation", "share", "commitment", "priority")
 LONGEST_GAP = 3600
 """Samples; after a longer silence of the master the grid goes on at its new time."""
+
+_log = structlog.get_logger(__name__)
 
 
 class Recorder:
@@ -26,27 +32,45 @@ class Recorder:
     def __init__(self, path: Path, every: float) -> None:
         self._every = every
         self._next: int | None = None
+        self._failed = False
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[str] = path.open("w", newline="", encoding="utf-8")
         self._rows = csv.writer(self._file)
         self._rows.writerow(COLUMNS)
 
     def sample_until(self, engine: Engine, instant: float) -> None:
-        """Write all samples due up to an instant at which something is about to change."""
+        """Write all samples due up to an instant at which something is about to change.
+
+        A disk that is full ends the recording, not the allocation.
+        """
+        if self._failed:
+            return
         due = math.floor(instant / self._every)
         if self._next is None or not self._next - 1 <= due <= self._next + LONGEST_GAP:
             self._next = due + 1  # the first event, another master's clock, or a long silence
-        for index in range(self._next, due + 1):
-            self._write(engine, index * self._every)
+        with self._giving_up():
+            for index in range(self._next, due + 1):
+                self._write(engine, index * self._every)
         self._next = due + 1
 
     def flush(self) -> None:
         """Hand what has been written to the operating system."""
-        self._file.flush()
+        with self._giving_up():
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with self._giving_up():
+            self._file.close()
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if not self._failed:
+                _log.error("recording ends", file=self._file.name, reason=error.strerror)
+            self._failed = True
 
     def _write(self, engine: Engine, instant: float) -> None:
         for standing in engine.pool.standings_at(instant):

@@ -76,3 +76,14 @@ def test_a_clock_that_begins_anew_is_followed(tmp_path: Path) -> None:
     with (tmp_path / "r.csv").open() as file:
         times = {row["time"] for row in csv.DictReader(file)}
     assert times == {"101.000", "51.000"}
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_allocation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recorder = Recorder(Path("/dev/full"), 0.001)
+    engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    assert drive(engine, 0.5, 1.0, 3.0) == drive(Engine(SETTINGS), 0.5, 1.0, 3.0)
+    recorder.flush()
+    recorder.close()
+    assert capsys.readouterr().out.count("recording ends") == 1
