@@ -94,13 +94,13 @@ def test_leads_are_bounded_from_below_and_from_above(user: str, factor: float, b
     measured = ideal(ADAPTIVE)
     measured.cpus[user] = {when: factor * value for when, value in measured.cpus[user].items()}
     holds = [finding.holds for finding in judged(measured).claims]
-    assert holds == [number != broken for number in range(4)]
+    assert [number for number, held in enumerate(holds) if not held] == [broken, 4]
 
 
 def test_a_commitment_that_is_off_is_noticed() -> None:
     measured = ideal(ADAPTIVE)
     measured.commitments["A"] = dict.fromkeys(measured.commitments["A"], 0.5)
-    assert [finding.holds for finding in judged(measured).claims] == [False, True, True, True]
+    assert [finding.holds for finding in judged(measured).claims] == [False] + 4 * [True]
 
 
 def test_the_summary_has_the_promised_keys_and_is_json() -> None:
