@@ -95,7 +95,7 @@ class Pool(Generic[User]):
 
     def advance(self, now: float) -> None:
         """Move to a later instant; an earlier one is read as the latest seen."""
-        if now <= self._now:
+        if not now > self._now:  # also where it is no number
             return
         self._refresh()
         self._now = now
@@ -163,7 +163,7 @@ class Pool(Generic[User]):
 
         Raises:
             KeyError: the user is not known.
-            ValueError: a commitment is not between 0 and 1.
+            ValueError: a commitment is negative or not finite.
         """
         account = self._account(user)
         self._unsettle()
@@ -353,7 +353,10 @@ def _set_commitment(
 ) -> None:
     amounts = commitment if isinstance(commitment, Mapping) else {"every resource": commitment}
     for name, amount in amounts.items():
-        if not 0.0 <= amount <= 1.0:
-            raise ValueError(f"user {user!r}: commitment {amount} of {name} is not in 0 … 1")
+        # Over 1 is possible: of a capacity that has shrunk below what is allocated.
+        if not 0.0 <= amount < math.inf:
+            raise ValueError(
+                f"user {user!r}: commitment {amount} of {name} is not a finite number ≥ 0"
+            )
     account.commitments = dict(commitment) if isinstance(commitment, Mapping) else {}
     account.inherited = 0.0 if isinstance(commitment, Mapping) else commitment

@@ -66,18 +66,21 @@ def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
     """Build an envelope for (0, s]: drop lines that another is above of at both ends."""
     kept: list[Segment] = []
     for line in sorted(set(lines), reverse=True):
-        top = line[0] + line[1] * s
-        if not any(a >= line[0] and m >= line[1] for a, m in kept) and not any(
-            a >= line[0] and _above(a, m, s, top) for a, m in kept
+        if not any(
+            other[0] >= line[0] and (other[1] >= line[1] or _above(other, line, s))
+            for other in kept
         ):
             kept.append(line)
     return Envelope(tuple(kept), count)
 
 
-def _above(a: float, m: float, s: float, top: float) -> bool:
-    """Whether A + M·s is above `top`, beyond any rounding."""
-    value = a + m * s
-    return value - top > 8 * _ULP * (abs(a) + abs(m * s) + abs(top))
+def _above(upper: Segment, lower: Segment, s: float) -> bool:
+    """Whether a line is above another at s, beyond any rounding, that of s included."""
+    (a, m), (b, n) = upper, lower
+    rise, other = m * s, n * s
+    # Operands, not sums: these may be far smaller, and their errors are not.
+    size = abs(a) + abs(rise) + abs(b) + abs(other)
+    return (a + rise) - (b + other) > 16 * _ULP * size
 
 
 class Envelopes:
@@ -119,7 +122,7 @@ class Envelopes:
                     if exact >= s_now:
                         continue
                     early = s_now
-                if not (_hidden(a_value, a_slope, s, a) or _hidden(b_value, b_slope, s, b)):
+                if not (_hidden((a_value, a_slope), s, a) or _hidden((b_value, b_slope), s, b)):
                     first = early
         return None if first is None else -first
 
@@ -161,7 +164,6 @@ def _exact_meeting(a: Segment, b: Segment) -> Fraction:
     return (Fraction(b[0]) - Fraction(a[0])) / (Fraction(a[1]) - Fraction(b[1]))
 
 
-def _hidden(value: float, slope: float, s: float, inside: Envelope) -> bool:
-    """Whether the line is below the envelope at s, beyond any rounding."""
-    top = value + slope * s
-    return any(_above(a, m, s, top) for a, m in inside.lines)
+def _hidden(line: Segment, s: float, inside: Envelope) -> bool:
+    """Whether the line is below its envelope at s, beyond any rounding."""
+    return any(_above(other, line, s) for other in inside.lines)

@@ -12,11 +12,11 @@ def to_milli(value: float) -> int:
     """Round to thousandths, half away from zero, in double arithmetic (C's `llround`).
 
     Raises:
-        ValueError: the value is not a finite number.
+        ValueError: the value is not a finite number of thousandths that fits 64 bits.
     """
-    if not math.isfinite(value):
-        raise ValueError(f"{value} is not a finite number")
     scaled = abs(value) * 1000.0
+    if not scaled < 2.0**63:
+        raise ValueError(f"{value} is not a finite number below 2^63 thousandths")
     whole = math.floor(scaled)
     whole += scaled - whole >= 0.5
     return whole if value >= 0 else -whole

@@ -188,7 +188,7 @@ def test_excluded_resources_count_for_nothing() -> None:
     [
         (lambda p: p.add("A"), "user 'A' is known already"),
         (lambda p: p.add("E", weight=0.0), "user 'E': weight 0.0"),
-        (lambda p: p.add("E", commitment=1.5), "commitment 1.5"),
+        (lambda p: p.add("E", commitment=math.inf), "commitment inf"),
         (lambda p: p.set_weight("A", math.nan), "weight nan"),
         (lambda p: p.set_commitment("A", {"cpus": -0.1}), "commitment -0.1 of cpus"),
         (lambda p: p.remove("A"), "user 'A' still holds cpus:1;mem:1024"),
@@ -205,6 +205,25 @@ def test_a_bad_call_names_the_user_and_changes_nothing(action: object, complaint
     with pytest.raises((ValueError, KeyError), match=complaint):
         action(made)  # type: ignore[operator]
     assert made.standings() == before
+
+
+def test_what_is_owed_for_more_than_all_of_a_shrunken_capacity_can_be_carried_over() -> None:
+    made = pool(users="AB", delta=0.9)
+    hold(made, "A", 160)
+    made.set_capacity(Quantities.parse("cpus:40;mem:61440"))
+    made.advance(100.0)
+    owed = made.standing("A").commitments
+    assert owed["cpus"] > 3
+    heir = pool(users="", delta=0.9)
+    heir.add("A", commitment=owed)
+    assert heir.standing("A").commitments == owed
+
+
+def test_an_instant_that_is_no_number_is_passed_over() -> None:
+    made = pool(delta=0.9)
+    made.advance(1.0)
+    made.advance(math.nan)
+    assert made.now == 1.0
 
 
 def test_nobody_is_next_in_an_empty_pool() -> None:

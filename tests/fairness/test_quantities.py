@@ -32,7 +32,7 @@ def test_rounding_does_not_stumble_over_the_largest_double_below_a_half() -> Non
     assert to_milli(below_half) == (1 if below_half * 1000.0 >= 0.5 else 0) == 0
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e306, -1e17])
 def test_what_is_not_a_finite_number_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="finite"):
         to_milli(value)
