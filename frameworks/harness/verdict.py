@@ -168,6 +168,8 @@ def _findings(
                 furthest <= claim.within_cpus,
             )
         elif isinstance(claim, CommitmentAt):
+            if not measured.commitments:
+                continue  # a master that was there already does not tell
             owed = last(measured.commitments.get(claim.user, {}), claim.at)
             yield Finding(
                 f"{claim.user}'s commitment is {claim.value:g} ± {claim.within:g} at "

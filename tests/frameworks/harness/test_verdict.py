@@ -103,6 +103,14 @@ def test_a_commitment_that_is_off_is_noticed() -> None:
     assert [finding.holds for finding in judged(measured).claims] == [False] + 4 * [True]
 
 
+def test_claims_about_commitments_wait_for_a_master_that_tells_them() -> None:
+    measured = ideal(ADAPTIVE)
+    measured.commitments = {}
+    verdict = judged(measured)
+    assert verdict.agrees
+    assert not any("commitment" in finding.claim for finding in verdict.claims)
+
+
 def test_the_summary_has_the_promised_keys_and_is_json() -> None:
     summary = json.loads(json.dumps(judged(ideal(ADAPTIVE)).summary()))
     assert {"experiment", "policy", "seed", "utilization", "agrees", "phases"} <= summary.keys()
