@@ -69,8 +69,10 @@ def decode(body: bytes, content_type: str, into: type[M]) -> M:
     else:
         try:
             parsed = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Malformed(f"Failed to parse body into JSON: {error}") from error
+        if not isinstance(parsed, dict):
+            raise Malformed(f"Failed to convert JSON into {name} protobuf: expecting an object")
         try:
             message = json_format.ParseDict(parsed, into(), ignore_unknown_fields=True)
         except (json_format.ParseError, AttributeError, TypeError, ValueError) as error:

@@ -74,10 +74,12 @@ class Book:
         self.inactive_agents: set[str] = set()
         self.held: defaultdict[tuple[str, str], Amounts] = defaultdict(Counter)
         """(agent, framework) → what it holds there."""
+        self.in_flight: defaultdict[tuple[str, str], Amounts] = defaultdict(Counter)
+        """What of it is offered, but the master has not heard of the offer."""
+        self.added_at: dict[str, int] = {}
         self.frameworks: dict[str, mesos.FrameworkInfo] = {}
         self.active: set[str] = set()
         self.suppressed: dict[str, set[str]] = {}
-        self.removed_agents: set[str] = set()
         self.paused = False
         self.ticks: list[int] = []
         self.log: list[contract.Event] = []
@@ -155,8 +157,18 @@ class Book:
         offers = contract.Offers(framework_id=framework_id)
         for agent_id, amounts in parts:
             self.held[agent_id, framework_id].update(amounts)
+            self.in_flight[agent_id, framework_id].update(amounts)
             offers.offers.add(role=role, agent_id=agent_id, resources=messages_of(amounts, role))
         return contract.Decisions(applied_sequence=self.sequence, offers=[offers])
+
+    def arrived(self, decisions: contract.Decisions) -> None:
+        """Hear that decisions are about to reach the master."""
+        for offers in decisions.offers:
+            for offer in offers.offers:
+                agent_id, framework_id = offer.agent_id, offers.framework_id
+                if self.added_at.get(agent_id, 0) <= decisions.applied_sequence:
+                    amounts = amounts_of(offer.resources)
+                    self.in_flight[agent_id, framework_id].subtract(amounts)
 
     def offer_all(self) -> contract.Decisions:
         """Offer everything that is free to the first framework that may have it."""
@@ -184,6 +196,7 @@ class Book:
         assert info.id.value == call.agent_id
         assert call.agent_id not in self.totals
         self.totals[call.agent_id] = amounts_of(call.total)
+        self.added_at[call.agent_id] = self.sequence
         for used in call.used:
             self.held[call.agent_id, used.framework_id] = amounts_of(used.resources)
         assert all(amount >= 0 for amount in self.free(call.agent_id).values())
@@ -191,9 +204,9 @@ class Book:
     def _remove_agent(self, call: contract.RemoveAgent) -> None:
         del self.totals[call.agent_id]
         self.inactive_agents.discard(call.agent_id)
-        self.removed_agents.add(call.agent_id)
         for key in [key for key in self.held if key[0] == call.agent_id]:
             del self.held[key]
+            self.in_flight.pop(key, None)
 
     def _activate_agent(self, call: contract.ActivateAgent) -> None:
         self.inactive_agents.remove(call.agent_id)
@@ -224,8 +237,8 @@ class Book:
         assert call.framework_id not in self.active
         del self.frameworks[call.framework_id]
         del self.suppressed[call.framework_id]
-        for (_, framework_id), amounts in self.held.items():
-            assert framework_id != call.framework_id or not +amounts
+        for key in [key for key in self.held if key[1] == call.framework_id]:
+            assert +self.held.pop(key) == +self.in_flight.pop(key, Amounts())
 
     def _activate_framework(self, call: contract.ActivateFramework) -> None:
         assert call.framework_id in self.frameworks.keys() - self.active
@@ -260,9 +273,8 @@ class Book:
         messages = list(messages)
         roles = {mesos.Resource.FromString(data).allocation_info.role for data in messages}
         assert len(roles) <= 1
-        if agent_id not in self.totals:
-            assert agent_id in self.removed_agents
-            return
+        if agent_id not in self.totals or framework_id not in self.frameworks:
+            return  # freed with the agent or the framework
         held = self.held[agent_id, framework_id]
         held.subtract(amounts_of(messages))
         assert all(amount >= 0 for amount in held.values()), "more came back than was held"
@@ -368,6 +380,11 @@ class Cluster:
         call.framework_id.value = scheduler.framework_id
         self.master.call(self.framework(scheduler), call)
 
+    def decide(self, decisions: contract.Decisions) -> None:
+        """Have the allocator's decisions reach the master."""
+        self.book.arrived(decisions)
+        self.master.decide(decisions)
+
     def offer(self, scheduler: Scheduler, text: str | None = None, agent: int = 0) -> v1.Offer:
         """Have the allocator offer resources of an agent, all that are free if not said which."""
         agent_id = self.agents[agent].id
@@ -377,7 +394,7 @@ class Cluster:
             else amounts_of(r.SerializeToString() for r in parse_flag(text))
         )
         role = self.book.roles(scheduler.framework_id)[0]
-        self.master.decide(self.book.offer(scheduler.framework_id, role, [(agent_id, amounts)]))
+        self.decide(self.book.offer(scheduler.framework_id, role, [(agent_id, amounts)]))
         return scheduler.of(v1.Event.OFFERS)[-1].offers.offers[-1]
 
     def accept(

@@ -13,7 +13,7 @@ Capability = mesos.FrameworkInfo.Capability
 def test_a_run_s_offers_reach_a_framework_in_one_event() -> None:
     cluster = Cluster(agents=3)
     scheduler = cluster.subscribe()
-    cluster.master.decide(cluster.book.offer_all())
+    cluster.decide(cluster.book.offer_all())
     [event] = scheduler.of(v1.Event.OFFERS)
     assert [offer.agent_id.value for offer in event.offers.offers] == [a.id for a in cluster.agents]
     assert [offer.hostname for offer in event.offers.offers] == ["agent-0", "agent-1", "agent-2"]
@@ -143,7 +143,7 @@ def _rejected(cluster: Cluster, decisions: contract.Decisions) -> str:
     """Return why an offer was sent back; nobody hears of it."""
     before = cluster.book.sequence
     offers = dict(cluster.master.offers)
-    cluster.master.decide(decisions)
+    cluster.decide(decisions)
     assert cluster.book.kinds(since=before) == ["reject_offer"]
     assert cluster.master.offers == offers
     return cluster.book.last("reject_offer").reject_offer.reason
@@ -177,7 +177,7 @@ def test_an_offer_of_more_than_an_agent_has_free_is_rejected() -> None:
     cluster = Cluster()
     cluster.subscribe()
     decisions = cluster.book.offer_all()
-    cluster.master.decide(decisions)
+    cluster.decide(decisions)
     [offers] = decisions.offers
     cluster.book.offer(
         offers.framework_id,
@@ -243,10 +243,10 @@ def test_an_offer_of_an_agent_s_earlier_life_is_dropped_in_silence() -> None:
     cluster.master.remove_agent(agent.id)
     cluster.master.add_agent(agent.hostname, agent.total, agent_id=agent.id)
     before = cluster.book.sequence
-    cluster.master.decide(late)
+    cluster.decide(late)
     assert cluster.book.kinds(since=before) == []
     assert not scheduler.offers
-    cluster.master.decide(cluster.book.offer_all())
+    cluster.decide(cluster.book.offer_all())
     assert len(scheduler.offers) == 1
 
 

@@ -1,0 +1,237 @@
+"""Numbers and times of the embedded master: intervals, bags, the clock, JSON and RecordIO."""
+
+import base64
+import json
+from itertools import pairwise
+from random import Random
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.contract import mesos_pb2 as mesos
+from frameworks.local_mesos import scheduler_pb2 as v1
+from frameworks.local_mesos import wire
+from frameworks.local_mesos.bag import Bag
+from frameworks.local_mesos.clock import Clock
+from frameworks.local_mesos.intervals import Intervals
+from frameworks.local_mesos.notation import downgraded, parse_flag, upgraded
+
+numbers = st.frozensets(st.integers(0, 30))
+
+
+def _intervals(members: frozenset[int]) -> Intervals:
+    return Intervals((n, n) for n in members)
+
+
+def _members(intervals: Intervals) -> frozenset[int]:
+    return frozenset(n for begin, end in intervals for n in range(begin, end + 1))
+
+
+@given(numbers, numbers)
+def test_intervals_are_the_sets_of_their_numbers(a: frozenset[int], b: frozenset[int]) -> None:
+    left, right = _intervals(a), _intervals(b)
+    assert _members(left) == a
+    assert left | right == _intervals(a | b)
+    assert left & right == _intervals(a & b)
+    assert left - right == _intervals(a - b)
+    assert (left >= right) == (a >= b)
+    assert bool(left) == bool(a)
+    assert all(end + 1 < begin for (_, end), (begin, _) in pairwise(left))
+
+
+def test_intervals_that_overlap_or_run_backwards_are_refused() -> None:
+    for pairs in ([(1, 3), (3, 4)], [(2, 1)], [(1, 9), (4, 5)]):
+        with pytest.raises(ValueError, match="-"):
+            Intervals(pairs)
+
+
+@st.composite
+def bags(draw: st.DrawFn) -> list[mesos.Resource]:
+    """Resources of a few kinds, each at most once."""
+    role = st.sampled_from(["", "(eng)"])
+    entries = {
+        f"cpus{draw(role)}:{draw(st.integers(0, 4000)) / 1000}",
+        f"mem:{draw(st.integers(0, 64))}",
+    }
+    ports = draw(numbers)
+    if ports:
+        entries.add(f"ports{draw(role)}:[{','.join(f'{n}-{n}' for n in ports)}]")
+    disks = draw(st.sets(st.sampled_from("abc")))
+    if disks:
+        entries.add(f"disks:{{{','.join(disks)}}}")
+    return parse_flag(";".join(entries))
+
+
+@given(bags(), bags())
+def test_what_is_removed_from_a_bag_and_put_back_was_in_it(
+    a: list[mesos.Resource], b: list[mesos.Resource]
+) -> None:
+    bag = Bag(a)
+    bag.add(Bag(r for r in b if r.type == mesos.Value.SCALAR).resources())
+    before = Bag(bag.resources())
+    assert before == bag
+    wanted = Bag(b)
+    if bag.contains(wanted):
+        bag.remove(b)
+        assert not bag.overlaps(wanted)
+        bag.add(b)
+    else:
+        with pytest.raises(ValueError, match="more than there is"):
+            bag.remove(b)
+    assert bag == before
+
+
+def test_thousandths_are_what_scalars_are_counted_in() -> None:
+    bag = Bag()
+    for _ in range(10):
+        bag.add(parse_flag("cpus:0.1"))
+    assert bag == Bag(parse_flag("cpus:1"))
+
+
+@given(bags())
+def test_the_old_form_of_a_reservation_says_the_same(resources: list[mesos.Resource]) -> None:
+    assert [upgraded(downgraded(resource)) for resource in resources] == resources
+
+
+def test_resources_are_read_from_json_too_in_today_s_form_or_the_old_one() -> None:
+    text = json.dumps(
+        [
+            {"name": "cpus", "type": "SCALAR", "scalar": {"value": 4}, "role": "eng"},
+            {"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 9}]}},
+        ]
+    )
+    assert Bag(parse_flag(text)) == Bag(parse_flag("cpus(eng):4;ports:[1-9]"))
+    with pytest.raises(ValueError, match="JSON"):
+        parse_flag('[{"name": "cpus", "sort": "SCALAR"}]')
+
+
+@given(st.lists(st.integers(0, 100)), st.lists(st.integers(0, 60)), st.integers())
+def test_timers_go_off_in_order_each_at_its_own_time_however_time_passes(
+    delays: list[int], steps: list[int], seed: int
+) -> None:
+    clock = Clock(1000)
+    seen: list[tuple[int, int]] = []
+    timers = []
+    for serial, delay in enumerate(delays):
+
+        def fire(serial: int = serial) -> None:
+            seen.append((clock.now_ns - 1000, serial))
+
+        timers.append(clock.after(delay / 1e9, fire))
+    cancelled = {serial for serial in range(len(delays)) if Random(seed + serial).random() < 0.2}
+    for serial in cancelled:
+        timers[serial].cancel()
+    for step in steps:
+        clock.advance(step)
+    due = [
+        (delay, serial)
+        for serial, delay in enumerate(delays)
+        if delay <= sum(steps) and serial not in cancelled
+    ]
+    assert clock.now_ns == 1000 + sum(steps)
+    assert seen == (sorted(due) if steps else [])
+
+
+def test_a_timer_may_start_another_that_is_due_in_the_same_step() -> None:
+    clock = Clock(0)
+    beats: list[int] = []
+
+    def beat() -> None:
+        beats.append(clock.now_ns)
+        clock.after(1e-9, beat)
+
+    clock.after(1e-9, beat)
+    clock.advance(5)
+    assert beats == [1, 2, 3, 4, 5]
+
+
+def _call() -> v1.Call:
+    call = v1.Call(type=v1.Call.ACKNOWLEDGE)
+    call.framework_id.value = "f"
+    call.acknowledge.uuid = bytes(range(16))
+    call.acknowledge.task_id.value = "t ü"
+    call.acknowledge.agent_id.value = "S0"
+    return call
+
+
+def test_json_is_written_as_mesos_writes_it() -> None:
+    offer = v1.Offer(hostname="h", resources=parse_flag("cpus:0.5;ports:[1-18446744073709551615]"))
+    assert wire.to_dict(offer) == {
+        "hostname": "h",
+        "resources": [
+            {"name": "cpus", "type": "SCALAR", "scalar": {"value": 0.5}},
+            {
+                "name": "ports",
+                "type": "RANGES",
+                "ranges": {"range": [{"begin": 1, "end": 18446744073709551615}]},
+            },
+        ],
+    }
+    said = wire.to_dict(_call())
+    assert said["type"] == "ACKNOWLEDGE"
+    assert said["acknowledge"]["uuid"] == base64.b64encode(bytes(range(16))).decode()
+
+
+def test_maps_are_written_as_objects() -> None:
+    info = mesos.FrameworkInfo(user="u", name="n")
+    amounts = info.offer_filters["r"].min_allocatable_resources.quantities.add()
+    amounts.quantities["cpus"].value = 2
+    assert wire.to_dict(info)["offer_filters"] == {
+        "r": {"min_allocatable_resources": {"quantities": [{"quantities": {"cpus": {"value": 2}}}]}}
+    }
+
+
+@pytest.mark.parametrize("content_type", [wire.JSON, wire.PROTOBUF])
+def test_what_is_written_is_read_back(content_type: str) -> None:
+    call = _call()
+    assert wire.decode(wire.encode(call, content_type), content_type, v1.Call) == call
+
+
+def test_fields_that_are_not_known_are_passed_over() -> None:
+    body = b'{"type": "REVIVE", "framework_id": {"value": "f", "colour": 3}, "later": {}}'
+    assert wire.decode(body, wire.JSON, v1.Call).framework_id.value == "f"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"x"',
+        b"3",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"type": {}}',
+        b'{"framework_id": {}}',
+        b'{"framework_id": {"value": 3}}',
+        b'{"accept": {"filters": {"refuse_seconds": "soon"}}}',
+        b'{"framework_id": {"value": "\\ud800"}}',
+        b'{"acknowledge": {"uuid": "no base64!"}}',
+        b'{"accept": {"operations": {}}}',
+    ],
+)
+def test_a_body_that_is_no_call_is_malformed_and_nothing_worse(body: bytes) -> None:
+    with pytest.raises(wire.Malformed, match=r"Failed to"):
+        wire.decode(body, wire.JSON, v1.Call)
+
+
+def test_a_message_that_is_no_protobuf_or_lacks_a_required_field_is_malformed() -> None:
+    for body in (b"\xff", v1.Call(kill=v1.Call.Kill()).SerializePartialToString()):
+        with pytest.raises(wire.Malformed, match=r"Call"):
+            wire.decode(body, wire.PROTOBUF, v1.Call)
+
+
+def test_a_record_is_its_length_a_line_break_and_itself() -> None:
+    assert wire.record(b"{}") == b"2\n{}"
+
+
+def test_the_writer_agrees_with_protobuf_s_own_but_for_whole_numbers() -> None:
+    event = v1.Event(type=v1.Event.SUBSCRIBED)
+    event.subscribed.framework_id.value = "f"
+    event.subscribed.heartbeat_interval_seconds = 15
+    event.subscribed.master_info.id = "m"
+    event.subscribed.master_info.ip = 1
+    assert wire.to_dict(event) == json_format.MessageToDict(event, preserving_proto_field_name=True)
