@@ -37,20 +37,17 @@ class Framework:
         self.update(self.info, self.suppressed)
 
     def update(self, info: mesos.FrameworkInfo, suppressed: Iterable[str]) -> None:
-        """Take over a new subscription."""
+        """Take over a new subscription.
+
+        Raises:
+            InvalidEvent: its minimum allocatable resources are no amounts; nothing has changed.
+        """
+        self.min_allocatable = _min_allocatable(info)
         self.info = info
         self.capabilities = frozenset(capability.type for capability in info.capabilities)
         multi_role = _Capability.MULTI_ROLE in self.capabilities
         self.roles = frozenset(info.roles) if multi_role else frozenset((info.role,))
         self.suppressed = set(suppressed) & self.roles
-        self.min_allocatable = {
-            role: tuple(
-                Quantities.from_doubles({n: s.value for n, s in alternative.quantities.items()})
-                for alternative in filters.min_allocatable_resources.quantities
-            )
-            for role, filters in info.offer_filters.items()
-            if filters.HasField("min_allocatable_resources")
-        }
 
     def wants(self, role: str) -> bool:
         """Whether the framework is to be offered resources for the role."""
@@ -76,6 +73,20 @@ class Framework:
             and (not kind.shared or _Capability.SHARED_RESOURCES in self.capabilities)
             and (not kind.refined or _Capability.RESERVATION_REFINEMENT in self.capabilities)
         )
+
+
+def _min_allocatable(info: mesos.FrameworkInfo) -> dict[str, Alternatives]:
+    try:
+        return {
+            role: tuple(
+                Quantities.from_doubles({n: s.value for n, s in alternative.quantities.items()})
+                for alternative in filters.min_allocatable_resources.quantities
+            )
+            for role, filters in info.offer_filters.items()
+            if filters.HasField("min_allocatable_resources")
+        }
+    except ValueError as error:
+        raise InvalidEvent(f"offer_filters: min_allocatable_resources: {error}") from error
 
 
 def parse_framework_info(framework_id: str, data: bytes) -> mesos.FrameworkInfo:
