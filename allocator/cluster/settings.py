@@ -30,4 +30,5 @@ class EngineSettings:
     seed: int = 0
     """Of the order in which a run visits agents."""
     forget_after: float = 86400.0
-    """Seconds for which an undeclared user without frameworks or allocation stays known."""
+    """Seconds for which an undeclared user without frameworks or allocation stays known; longer
+    while it owes something."""

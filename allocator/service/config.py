@@ -89,6 +89,8 @@ class UsersSection(_Section):
     """`[users]`: what a user is, and who is known from the start."""
 
     key: UserKey = "role"
+    forget_after: Annotated[float, Field(gt=0)] = 86400.0
+    """Seconds without frameworks and debts after which an undeclared user is forgotten."""
     declared: tuple[UserSection, ...] = ()
 
     @field_validator("declared")
@@ -143,6 +145,7 @@ class Config(_Section):
         return EngineSettings(
             policy=self.policy.create(),
             user_key=self.users.key,
+            forget_after=self.users.forget_after,
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)
                 for user in self.users.declared

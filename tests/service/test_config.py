@@ -37,10 +37,12 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
         form = "thesis"
         [users]
         key = "principal"
+        forget_after = 60
         declared = [{ name = "A", weight = 2, commitment = { cpus = 0.5 } }]
         """,
     ).engine_settings()
     assert settings.user_key == "principal"
+    assert settings.forget_after == 60.0
     assert settings.users[0].commitment == {"cpus": 0.5}
     assert settings.policy.model_dump()["form"] == "thesis"
 
