@@ -58,9 +58,11 @@ class Clients:
         elapsed = max(self.pool.now - old.pool.now, 0.0)
         old.advance(old.pool.now + elapsed)
         for standing in old.pool.standings():
+            if not standing.commitments:
+                continue  # nothing has been shared yet; what is declared still holds
             if standing.user in self.pool:
                 self.pool.set_commitment(standing.user, standing.commitments)
-            elif standing.commitment >= FADED:
+            elif max(standing.commitments.values()) >= FADED:
                 self.pool.add(
                     standing.user, weight=standing.weight, commitment=standing.commitments
                 )
@@ -161,7 +163,7 @@ class Clients:
         for user in gone:
             if user in self._declared:
                 del self._idle_since[user]
-            elif self.pool.standing(user).commitment < FADED:
+            elif max(self.pool.standing(user).commitments.values(), default=0.0) < FADED:
                 del self._idle_since[user]
                 self.pool.remove(user)
 

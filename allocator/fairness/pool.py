@@ -30,8 +30,9 @@ class Standing(Generic[User]):
     share: float
     """Dominant share"""
     commitments: dict[str, float]
+    """Also of resources that do not count, or that the capacity has lost"""
     commitment: float
-    """Dominant commitment (Eq. 9)"""
+    """Dominant commitment (Eq. 9), of resources that count"""
     priority: float
     """Lowest first"""
 
@@ -222,9 +223,12 @@ class Pool(Generic[User]):
         Raises:
             KeyError: nobody is active.
         """
-        for user in self:
-            return user
-        raise KeyError("no user is active")
+        if not self._active:
+            raise KeyError("no user is active")
+        self._refresh()
+        self._ranking.advance(self._phase(self._now))
+        first: User = self._ranking.minimum()
+        return first
 
     def standing(self, user: User) -> Standing[User]:
         """Return how a user stands now.
@@ -244,7 +248,7 @@ class Pool(Generic[User]):
         self._refresh()
         when = max(when, self._now)
         standings = [self._standing(u, account, when) for u, account in self._accounts.items()]
-        return sorted(standings, key=lambda standing: (standing.priority, str(standing.user)))
+        return sorted(standings, key=lambda standing: (standing.priority, standing.user))
 
     def crossings(self) -> Iterator[Crossing[float, User]]:
         """Go through upcoming changes of the order, soonest first: at `when`, right passes left.
@@ -328,7 +332,7 @@ class Pool(Generic[User]):
             shares=dict(account.shares),
             share=account.share,
             commitments=commitments,
-            commitment=max(commitments.values(), default=0.0),
+            commitment=max((commitments.get(name, 0.0) for name in account.shares), default=0.0),
             priority=self.policy.priority(account, commitments),
         )
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 _ULP = 2.0**-53
-_EARLY = 1.0 + 8 * _ULP
+_EARLY, _LATE = 1.0 + 8 * _ULP, 1.0 - 8 * _ULP
 """A crossing is two rounded differences and a rounded quotient away from its operands."""
 
 
@@ -117,6 +117,8 @@ class Envelopes:
                 early = s * _EARLY
                 if s <= 0 or (first is not None and early <= first):
                     continue
+                if s * _LATE >= s_now:
+                    continue
                 if early >= s_now:
                     exact = _exact_meeting((a_value, a_slope), (b_value, b_slope))
                     if exact >= s_now:
@@ -129,6 +131,12 @@ class Envelopes:
 
 def _difference(a: Envelope, b: Envelope, s: float) -> float | Fraction:
     """Return a − b at s with the right sign: rounded where that is safe, else exact."""
+    if len(a.lines) == len(b.lines) == 1:
+        ((value, slope),), ((other, tilt),) = a.lines, b.lines
+        moved, shifted = slope * s, tilt * s
+        ahead = (value + moved) - (other + shifted)
+        size = abs(value) + abs(moved) + abs(other) + abs(shifted)
+        return ahead if abs(ahead) > 8 * _ULP * size else _exact(a, s) - _exact(b, s)
     high_a = high_b = -math.inf
     size = 0.0
     for value, slope in a.lines:

@@ -36,6 +36,10 @@ class Ranking(ABC, Generic[Id, K]):
     def __len__(self) -> int:
         """Return the number of elements."""
 
+    def minimum(self) -> Id:
+        """Return the first element; there must be one."""
+        return next(iter(self))
+
     def replace(self, element: Id, attribute: K) -> None:
         """Change an element's attribute."""
         self.delete(element)
@@ -119,7 +123,7 @@ class LiveRanking(Ranking[Id, K]):
 class ScanRanking(Ranking[Id, K]):
     """Order by priorities that drift, worked out anew at each look; the plain reference.
 
-    Changes O(1), looking O(n log n).
+    Changes O(1), the least O(n), all in order O(n log n).
     """
 
     def __init__(self, priorities: Priorities[K, float], now: float) -> None:
@@ -139,13 +143,17 @@ class ScanRanking(Ranking[Id, K]):
     def advance(self, now: float) -> None:
         self._now = max(self._now, now)
 
+    def _order(self, a: tuple[Id, K], b: tuple[Id, K]) -> int:
+        ahead = self._priorities.compare(a[1], b[1], self._now)
+        return ahead or (-1 if a[0] < b[0] else 1)  # type: ignore[operator]
+
+    @override
+    def minimum(self) -> Id:
+        return min(self._attributes.items(), key=cmp_to_key(self._order))[0]
+
     @override
     def __iter__(self) -> Iterator[Id]:
-        def order(a: tuple[Id, K], b: tuple[Id, K]) -> int:
-            ahead = self._priorities.compare(a[1], b[1], self._now)
-            return ahead or (-1 if a[0] < b[0] else 1)  # type: ignore[operator]
-
-        ranked = sorted(self._attributes.items(), key=cmp_to_key(order))
+        ranked = sorted(self._attributes.items(), key=cmp_to_key(self._order))
         return iter([element for element, _ in ranked])
 
     @override

@@ -243,6 +243,20 @@ def test_initial_commitments_hold_from_the_first_snapshot_on() -> None:
     assert master.engine.pool.standing("b").commitments == {"cpus": 0.25, "mem": 0.0}
 
 
+def test_debts_survive_a_master_that_comes_back_before_its_agents() -> None:
+    users = (DeclaredUser("a", commitment=0.5),)
+    master = MasterSide("sdrf", {"delta": 0.99}, users=users)
+    empty = contract.Snapshot(time_ns=START_NS)
+    master.restore(empty)  # nothing was shared yet
+    master.add_agent("s1", "cpus:4;mem:4096")
+    assert master.engine.pool.standing("a").commitment == 0.5
+    for _ in range(2):
+        master.restore(empty)
+    master.sequence = 0
+    master.add_agent("s1", "cpus:4;mem:4096")
+    assert master.engine.pool.standing("a").commitments == {"cpus": 0.5, "mem": 0.5}
+
+
 def test_a_snapshot_that_contradicts_itself_changes_nothing() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")

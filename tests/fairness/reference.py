@@ -13,7 +13,7 @@ def line_order(lines: Mapping[int, Line], now: int | Fraction) -> list[int]:
     return sorted(lines, key=lambda i: (lines[i].value + lines[i].slope * now, lines[i].slope, i))
 
 
-def envelope_order(envelopes: Mapping[Any, Envelope], s: float) -> list[Any]:
+def envelope_order(envelopes: Mapping[Any, Envelope], s: float | Fraction) -> list[Any]:
     """Order SDRF priorities just after s (towards smaller s), in rational arithmetic."""
     at = Fraction(s)
     exact: dict[Any, tuple[Fraction, Fraction, int]] = {}

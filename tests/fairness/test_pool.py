@@ -183,6 +183,29 @@ def test_excluded_resources_count_for_nothing() -> None:
     assert made.standing("A").commitment == 0.0
 
 
+@pytest.mark.parametrize("form", ["journal", "thesis"])
+def test_debts_of_resources_that_do_not_count_are_kept_but_do_not_count(form: str) -> None:
+    policy = policies.create("sdrf", {"delta": 0.9, "form": form})
+    made: Pool[int] = Pool(policy, capacity=CLUSTER, excluded=["mem"])
+    made.add(1, commitment={"mem": 0.9, "disk": 0.8, "cpus": 0.1})
+    made.add(2, commitment={"cpus": 0.2})
+    for user in (1, 2):
+        made.set_active(user, True)
+    assert list(made) == [1, 2]
+    standing = made.standing(1)
+    assert standing.commitment == 0.1
+    assert standing.priority == pytest.approx(0.1)
+    assert standing.commitments == {"mem": 0.9, "disk": 0.8, "cpus": 0.1}
+
+
+def test_standings_of_equals_are_in_order_of_users() -> None:
+    made: Pool[int] = Pool(policies.create("sdrf", {"delta": 0.9}), capacity=CLUSTER)
+    for user in (10, 2, 1):
+        made.add(user)
+        made.set_active(user, True)
+    assert [standing.user for standing in made.standings()] == list(made) == [1, 2, 10]
+
+
 @pytest.mark.parametrize(
     ("action", "complaint"),
     [

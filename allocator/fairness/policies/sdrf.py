@@ -72,19 +72,18 @@ class Sdrf(Policy):
         """Return the priority as lines in s = e^(−(t − base)/τ) (Eq. 13)."""
         stretch = math.exp((account.settled_at - base) / self.tau) / account.weight
         lines = []
-        for name, c in account.commitments.items():
-            rate = account.overuse.get(name, 0.0)
-            held = account.share if self.form == "journal" else account.shares.get(name, 0.0)
-            lines.append(((held + rate) / account.weight, (c - rate) * stretch))
+        for name, share in account.shares.items():
+            rate = account.overuse[name]
+            held = account.share if self.form == "journal" else share
+            owed = account.commitments[name]
+            lines.append(((held + rate) / account.weight, (owed - rate) * stretch))
         return envelope(lines or [(0.0, 0.0)], -phase, account.count)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float]) -> float:
+        shares = account.shares
         if self.form == "journal":
-            value = account.share + max(commitments.values(), default=0.0)
+            value = account.share + max((commitments[name] for name in shares), default=0.0)
         else:
-            names = account.shares.keys() | commitments.keys()
-            value = max(
-                (account.shares.get(n, 0.0) + commitments.get(n, 0.0) for n in names), default=0.0
-            )
+            value = max((share + commitments[n] for n, share in shares.items()), default=0.0)
         return value / account.weight

@@ -1,0 +1,56 @@
+"""A crossing may be announced early, but never late, whatever the coefficients."""
+
+import math
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.fairness.priorities import Envelope, Envelopes, Segment, envelope
+from tests.fairness.reference import envelope_order
+
+slopes = st.sampled_from([-1e8, -3.0, -1.0, -0.5, -1e-3, 0.0, 1e-3, 0.5, 1.0, 3.0, 1e8])
+
+
+@st.composite
+def bundles(draw: st.DrawFn) -> tuple[list[Segment], list[Segment], float]:
+    """Draw two sets of lines that all but meet in one point, and where that is."""
+    height, where = draw(st.floats(0.01, 1.0)), draw(st.floats(0.01, 0.99))
+
+    def lines() -> list[Segment]:
+        return [
+            (math.nextafter(height - slope * where, draw(st.sampled_from([-1e9, 1e9]))), slope)
+            for slope in draw(st.lists(slopes, min_size=1, max_size=3))
+        ]
+
+    return lines(), lines(), where
+
+
+def order_changes(a: Envelope, b: Envelope, s: float) -> list[Fraction]:
+    """Return the instants below s at which the order changes, in rational arithmetic."""
+    lines = [(Fraction(level), Fraction(slope)) for level, slope in (*a.lines, *b.lines)]
+    meetings = {
+        (level - other) / (tilt - slope)
+        for level, slope in lines
+        for other, tilt in lines
+        if slope != tilt
+    }
+    both = {0: a, 1: b}
+    now = envelope_order(both, s)
+    return [at for at in meetings if 0 < at < s and envelope_order(both, at) != now]
+
+
+@given(bundles(), st.sampled_from([1.0, 1.0 + 2**-52, 1.0 - 2**-53, 2.0]))
+@settings(max_examples=1000, deadline=None)
+def test_a_crossing_is_never_announced_late(
+    bundle: tuple[list[Segment], list[Segment], float], factor: float
+) -> None:
+    first, second, where = bundle
+    s = min(where * factor, 1.0)
+    a, b = envelope(first, 1.0), envelope(second, 1.0)
+    announced = Envelopes().crossing(a, b, -s)
+    assert announced is None or announced >= -s
+    changes = order_changes(a, b, s)
+    if changes:
+        assert announced is not None
+        assert -announced >= max(changes)
