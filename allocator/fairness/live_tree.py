@@ -95,6 +95,13 @@ class LiveTree(Generic[Id, K, T]):
     def insert(self, element: Id, attribute: K) -> None:
         """Add an element (the paper's INSERT). O(log n).
 
+        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> tree = LiveTree(StraightLines(), now=0)
+        >>> tree.insert("b", Line(value=2, slope=0))
+        >>> tree.insert("a", Line(value=1, slope=0))
+        >>> list(tree)
+        ['a', 'b']
+
         Raises:
             KeyError: there is one of this id already.
         """
@@ -112,6 +119,13 @@ class LiveTree(Generic[Id, K, T]):
     def delete(self, element: Id) -> None:
         """Remove an element (the paper's DELETE). O(log n).
 
+        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> tree = LiveTree(StraightLines(), now=0)
+        >>> tree.insert("a", Line(value=1, slope=0))
+        >>> tree.delete("a")
+        >>> len(tree)
+        0
+
         Raises:
             KeyError: there is none of this id.
         """
@@ -128,6 +142,13 @@ class LiveTree(Generic[Id, K, T]):
     def replace(self, element: Id, attribute: K) -> None:
         """Give an element another attribute. O(log n).
 
+        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> tree = LiveTree(StraightLines(), now=0)
+        >>> tree.insert("a", Line(value=1, slope=0))
+        >>> tree.replace("a", Line(value=5, slope=0))
+        >>> tree["a"]
+        Line(value=5, slope=0)
+
         Raises:
             KeyError: there is none of this id.
         """
@@ -142,6 +163,16 @@ class LiveTree(Generic[Id, K, T]):
         search works, and go back in at the new one. Pairs that become neighbours meanwhile
         are asked for their crossing from the old time on, so nothing is overlooked however
         many crossings lie in between.
+
+        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> tree = LiveTree(StraightLines(), now=0)
+        >>> for start in range(4):
+        ...     tree.insert(start, Line(value=10 * start, slope=-start))
+        >>> list(tree)
+        [0, 1, 2, 3]
+        >>> tree.update(11)
+        >>> list(tree)
+        [3, 2, 1, 0]
         """
         if not self._now < now:  # type: ignore[operator]  # T is ordered
             return
@@ -160,6 +191,13 @@ class LiveTree(Generic[Id, K, T]):
     def minimum(self) -> Id:
         """Return the first element. O(1).
 
+        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> tree = LiveTree(StraightLines(), now=0)
+        >>> tree.insert("a", Line(value=1, slope=2))
+        >>> tree.insert("b", Line(value=2, slope=1))
+        >>> tree.minimum()
+        'a'
+
         Raises:
             KeyError: the tree is empty.
         """
@@ -167,6 +205,13 @@ class LiveTree(Generic[Id, K, T]):
 
     def maximum(self) -> Id:
         """Return the last element. O(1).
+
+        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> tree = LiveTree(StraightLines(), now=0)
+        >>> tree.insert("a", Line(value=1, slope=2))
+        >>> tree.insert("b", Line(value=2, slope=1))
+        >>> tree.maximum()
+        'b'
 
         Raises:
             KeyError: the tree is empty.
@@ -177,6 +222,13 @@ class LiveTree(Generic[Id, K, T]):
         """Go through upcoming position changes of neighbours, soonest first. O(log n) each.
 
         Early ones may turn out to be none.
+
+        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> tree = LiveTree(StraightLines(), now=0)
+        >>> tree.insert("hare", Line(value=0, slope=3))
+        >>> tree.insert("tortoise", Line(value=4, slope=1))
+        >>> [(str(when), left, right) for when, left, right in tree.crossings()]
+        [('2', 'hare', 'tortoise')]
         """
         for when, _serial, left in self._events:
             right = self._elements[self._elements.bisect_left(left) + 1]
