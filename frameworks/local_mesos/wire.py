@@ -78,7 +78,8 @@ def decode(body: bytes, content_type: str, into: type[M]) -> M:
         except (json_format.ParseError, AttributeError, TypeError, ValueError) as error:
             raise Malformed(f"Failed to convert JSON into {name} protobuf: {error}") from error
     if not message.IsInitialized():
-        raise Malformed(f"Failed to read {name} protobuf: a required field is missing")
+        missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]  # not in the stubs
+        raise Malformed(f"Failed to read {name} protobuf: {missing} is required and missing")
     return message
 
 

@@ -1,0 +1,308 @@
+"""The HTTP face, over real sockets: codes, streams, endpoints."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from allocator.contract import mesos_pb2 as mesos
+from frameworks.local_mesos import scheduler_pb2 as v1
+from frameworks.local_mesos import wire
+from frameworks.local_mesos.server import Embedded
+from tests.frameworks.local_mesos.shell import STREAM_ID, HttpScheduler, system, until
+
+UUID = "AAAAAAAAAAAAAAAAAAAAAA=="
+JSON = {"Content-Type": wire.JSON}
+
+
+def _bad_requests(framework: str, stream: str, away: str) -> dict[str, Any]:
+    """Return requests: name → (method, headers, body, status, part of the answer)."""
+
+    def call(kind: str, **fields: object) -> dict[str, Any]:
+        return {"type": kind, "framework_id": {"value": framework}, **fields}
+
+    mine = {**JSON, STREAM_ID: stream}
+    info = {"user": "u", "name": "n"}
+    subscribe = {"type": "SUBSCRIBE", "subscribe": {"framework_info": info}}
+    acknowledge = {"agent_id": {"value": "S0"}, "task_id": {"value": "t"}, "uuid": "AAAA"}
+    return {
+        "another method": ("GET", JSON, None, 405, "Method Not Allowed"),
+        "no content type": ("POST", {}, b"{}", 400, "'Content-Type'"),
+        "another content type": ("POST", {"Content-Type": "text/xml"}, b"", 415, "x-protobuf"),
+        "no JSON": ("POST", JSON, b"{", 400, "parse body into JSON"),
+        "no protobuf": ("POST", {"Content-Type": wire.PROTOBUF}, b"\xff", 400, "Call protobuf"),
+        "no type": ("POST", JSON, {}, 400, "Expecting 'type'"),
+        "a type there is not": ("POST", mine, call("FLY"), 400, "Expecting 'type'"),
+        "a type that says nothing": ("POST", mine, call("UNKNOWN"), 501, ""),
+        "no framework": ("POST", mine, {"type": "REVIVE"}, 400, "'framework_id'"),
+        "no part": ("POST", mine, call("ACCEPT"), 400, "Expecting 'accept'"),
+        "no part, inverse": (
+            *("POST", mine, call("ACCEPT_INVERSE_OFFERS"), 400, "'accept_inverse_offers'"),
+        ),
+        "a part that lacks what it needs": ("POST", mine, call("KILL", kill={}), 400, "task_id"),
+        "a short uuid": ("POST", mine, call("ACKNOWLEDGE", acknowledge=acknowledge), 400, "uuid"),
+        "an unknown framework": (
+            *("POST", mine, {"type": "REVIVE", "framework_id": {"value": "?"}}, 400),
+            "Framework cannot be found",
+        ),
+        "a framework that is away": (
+            *("POST", mine, {"type": "REVIVE", "framework_id": {"value": away}}, 403),
+            "not subscribed",
+        ),
+        "no stream": ("POST", JSON, call("REVIVE"), 400, STREAM_ID),
+        "another stream": (
+            "POST",
+            {**JSON, STREAM_ID: "x"},
+            call("TEARDOWN"),
+            400,
+            "stream ID 'x'",
+        ),
+        "a stream while subscribing": ("POST", mine, subscribe, 400, STREAM_ID),
+        "nothing acceptable": ("POST", {**JSON, "Accept": "text/html"}, subscribe, 406, "'Accept'"),
+        "two framework ids": (
+            *("POST", JSON, {**subscribe, "framework_id": {"value": "x"}}, 400),
+            "differs",
+        ),
+    }
+
+
+@pytest.mark.parametrize("mistake", _bad_requests("", "", ""))
+def test_a_malformed_request_gets_mesos_s_code_says_what_is_wrong_and_changes_nothing(
+    mistake: str, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path, speed=0.01) as (_, embedded), aiohttp.ClientSession() as http:
+            scheduler = HttpScheduler(http, embedded.address)
+            await scheduler.subscribe()
+            away = HttpScheduler(http, embedded.address)
+            await away.subscribe(failover_timeout=1000)
+            away.break_off()
+            framework = embedded.master.frameworks[away.framework_id]
+            await until(lambda: not framework.connected)
+            before = embedded.link.sequence
+            method, headers, body, status, said = _bad_requests(
+                scheduler.framework_id, scheduler.stream_id, away.framework_id
+            )[mistake]
+            data = json.dumps(body).encode() if isinstance(body, dict) else body
+            async with http.request(
+                method,
+                scheduler.url,
+                data=data,
+                headers=headers,
+                skip_auto_headers=["Content-Type"],
+            ) as response:
+                assert response.status == status
+                assert said in await response.text()
+                assert status != 405 or response.headers["Allow"] == "POST"
+            assert embedded.link.sequence == before
+            assert len(embedded.master.frameworks) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_scheduler_subscribes_launches_acknowledges_and_leaves(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path) as (allocator, embedded), aiohttp.ClientSession() as http:
+            scheduler = HttpScheduler(http, embedded.address)
+            subscribed = await scheduler.subscribe()
+            assert subscribed["heartbeat_interval_seconds"] == 15
+            port = int(embedded.address.split(":")[1])
+            assert subscribed["master_info"]["port"] == port
+            offer = (await scheduler.next("OFFERS"))["offers"][0]
+            assert offer["hostname"] == "agent-1"
+            assert offer["resources"][0]["scalar"] == {"value": 4}
+            await scheduler.launch(offer, "t1", "t2")
+            expected = ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]
+            assert await scheduler.states_of("t1", "TASK_FINISHED") == expected
+            await scheduler.call("RECONCILE", reconcile={"tasks": []})
+            await scheduler.call("REQUEST", request={"requests": []})
+            await scheduler.call("MESSAGE", message={**_message(offer), "data": "AAAA"})
+            await scheduler.call("ACCEPT_INVERSE_OFFERS", accept_inverse_offers={})
+            await scheduler.call("TEARDOWN")
+            await scheduler.ended.wait()
+            await until(lambda: not allocator.book.frameworks)
+            assert not embedded.master.frameworks
+
+    asyncio.run(scenario())
+
+
+def _message(offer: Mapping[str, Any]) -> dict[str, Any]:
+    return {"agent_id": offer["agent_id"], "executor_id": {"value": "e"}}
+
+
+def test_protobuf_does_as_well_as_json(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path) as (_, embedded), aiohttp.ClientSession() as http:
+            call = v1.Call(type=v1.Call.SUBSCRIBE)
+            call.subscribe.framework_info.CopyFrom(mesos.FrameworkInfo(user="u", name="n"))
+            url = f"http://{embedded.address}/api/v1/scheduler"
+            headers = {"Content-Type": wire.PROTOBUF, "Accept": wire.PROTOBUF}
+            body = call.SerializeToString()
+            async with http.post(url, data=body, headers=headers) as stream:
+                assert stream.headers["Content-Type"] == wire.PROTOBUF
+                events: list[v1.Event] = []
+                while not events or events[-1].type != v1.Event.OFFERS:
+                    length = int(await stream.content.readline())
+                    events.append(v1.Event.FromString(await stream.content.readexactly(length)))
+                decline = v1.Call(type=v1.Call.DECLINE)
+                decline.framework_id.CopyFrom(events[0].subscribed.framework_id)
+                decline.decline.offer_ids.append(events[-1].offers.offers[0].id)
+                headers = {"Content-Type": wire.PROTOBUF, STREAM_ID: stream.headers[STREAM_ID]}
+                async with http.post(
+                    url, data=decline.SerializeToString(), headers=headers
+                ) as answer:
+                    assert answer.status == 202
+                assert len(embedded.master.offers) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_scheduler_that_goes_away_is_noticed_at_once_not_with_the_next_heartbeat(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path, speed=1.0) as (_, embedded), aiohttp.ClientSession() as http:
+            scheduler = HttpScheduler(http, embedded.address)
+            await scheduler.subscribe(failover_timeout=1000)
+            framework = embedded.master.frameworks[scheduler.framework_id]
+            before = embedded.master.clock.now
+            scheduler.break_off()
+            await until(lambda: not framework.connected)
+            assert embedded.master.clock.now - before < 10
+
+    asyncio.run(scenario())
+
+
+def test_health_is_an_empty_answer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            system(tmp_path) as (_, embedded),
+            aiohttp.request("GET", f"http://{embedded.address}/health") as response,
+        ):
+            assert (response.status, await response.read()) == (200, b"")
+
+    asyncio.run(scenario())
+
+
+def test_a_second_subscription_takes_over_and_the_first_stream_ends(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path) as (allocator, embedded), aiohttp.ClientSession() as http:
+            first, second = (HttpScheduler(http, embedded.address) for _ in range(2))
+            await first.subscribe()
+            again = await second.subscribe(first.framework_id)
+            assert again["framework_id"]["value"] == first.framework_id
+            assert await first.next("ERROR") == {"message": "Framework failed over"}
+            await first.ended.wait()
+            await second.next("OFFERS")
+            assert allocator.book.active == {first.framework_id}
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_subscription_is_a_stream_that_says_why_and_ends(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path) as (_, embedded), aiohttp.ClientSession() as http:
+            scheduler = HttpScheduler(http, embedded.address)
+            answer = await scheduler.subscribe(role="no role")
+            assert "'no role' is not a role" in answer["message"]
+            await scheduler.ended.wait()
+
+    asyncio.run(scenario())
+
+
+def test_the_endpoints_say_what_is_going_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            system(tmp_path, resources=_RESERVED, agents=1) as (allocator, embedded),
+            aiohttp.ClientSession() as http,
+        ):
+            scheduler = HttpScheduler(http, embedded.address)
+            await scheduler.subscribe(role="eng")
+            [offer] = (await scheduler.next("OFFERS"))["offers"]
+            allocator.offering = False
+            await scheduler.launch(offer, "t", command="sleep 1000000")
+            await scheduler.states_of("t", "TASK_RUNNING")
+            get = partial(_get, http, embedded.address)
+            await _check_running(get, embedded, scheduler.framework_id, offer["agent_id"]["value"])
+            await scheduler.call("KILL", kill={"task_id": {"value": "t"}})
+            assert await scheduler.states_of("t", "TASK_KILLED") == ["TASK_KILLED"]
+            assert (await get("/metrics/snapshot"))["master/tasks_killed"] == 1
+            await until(lambda: not embedded.master.frameworks[scheduler.framework_id].tasks)
+            [framework] = (await get("/state"))["frameworks"]
+            assert [task["state"] for task in framework["completed_tasks"]] == ["TASK_KILLED"]
+            await scheduler.call("TEARDOWN")
+            [framework] = (await get("/state"))["completed_frameworks"]
+            assert framework["unregistered_time"] > framework["registered_time"]
+
+    asyncio.run(scenario())
+
+
+async def _get(http: aiohttp.ClientSession, address: str, path: str) -> Any:  # noqa: ANN401
+    async with http.get(f"http://{address}{path}") as response:
+        assert response.status == 200
+        return await response.json()
+
+
+async def _check_running(
+    get: Callable[[str], Awaitable[Any]], embedded: Embedded, framework_id: str, agent_id: str
+) -> None:
+    """Look at a framework of role eng that runs the task t of one CPU on the only agent."""
+    assert (await get("/version"))["version"] == "1.8.0"
+    state = await get("/state")
+    assert state["start_time"] == embedded.master.started
+    [framework] = state["frameworks"]
+    assert (framework["id"], framework["role"]) == (framework_id, "eng")
+    assert framework["used_resources"] == {"cpus": 1, "gpus": 0, "mem": 0, "disk": 0}
+    [task] = framework["tasks"]
+    assert (task["id"], task["state"], task["slave_id"]) == ("t", "TASK_RUNNING", agent_id)
+    assert [status["state"] for status in task["statuses"]] == ["TASK_STARTING", "TASK_RUNNING"]
+
+    [agent] = (await get("/slaves"))["slaves"]
+    assert agent["hostname"] == "agent-1"
+    expected = {"cpus": 4, "gpus": 0, "mem": 1024, "disk": 0, "ports": "[1-9]"}
+    assert agent["resources"] == expected
+    assert agent["reserved_resources"]["eng"]["mem"] == 64
+    assert agent["used_resources_full"] == [
+        {"name": "cpus", "type": "SCALAR", "scalar": {"value": 1}, "role": "*"}
+    ]
+    summary = await get("/state-summary")
+    assert summary["frameworks"][0]["TASK_RUNNING"] == 1
+    assert summary["slaves"][0]["framework_ids"] == [framework_id]
+
+    metrics = await get("/metrics/snapshot")
+    expected = {"cpus_total": 4, "cpus_used": 1, "cpus_percent": 0.25, "tasks_running": 1}
+    assert {key: metrics[f"master/{key}"] for key in expected} == expected
+    assert metrics["master/messages_launch_tasks"] == 1
+    assert metrics["master/messages_kill_task"] == 0
+    assert metrics["master/frameworks_active"] == 1
+    assert metrics["longshare/connected"] == 1
+    now = embedded.master.clock.now
+    await until(lambda: embedded.master.clock.now > now)
+    later = await get("/master/metrics/snapshot")
+    assert later["master/uptime_secs"] > metrics["master/uptime_secs"] > 0
+    for path in ("/master/state", "/master/slaves", "/master/state-summary"):
+        assert await get(path)
+
+
+_RESERVED = [
+    mesos.Resource(name="cpus", type=mesos.Value.SCALAR, scalar=mesos.Value.Scalar(value=4)),
+    mesos.Resource(name="mem", type=mesos.Value.SCALAR, scalar=mesos.Value.Scalar(value=960)),
+    mesos.Resource(
+        name="mem",
+        type=mesos.Value.SCALAR,
+        scalar=mesos.Value.Scalar(value=64),
+        reservations=[
+            mesos.Resource.ReservationInfo(type=mesos.Resource.ReservationInfo.STATIC, role="eng")
+        ],
+    ),
+    mesos.Resource(
+        name="ports",
+        type=mesos.Value.RANGES,
+        ranges=mesos.Value.Ranges(range=[mesos.Value.Range(begin=1, end=9)]),
+    ),
+]

@@ -1,0 +1,250 @@
+"""The stream to the allocator, on a real channel: order, batches, loss and return."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+import pytest
+
+from allocator.contract import allocator_pb2 as contract
+from frameworks.local_mesos import link as link_module
+from frameworks.local_mesos.server import Embedded, serving
+from tests.frameworks.local_mesos.shell import (
+    Context,
+    GreedyAllocator,
+    HttpScheduler,
+    listening,
+    settings,
+    system,
+    until,
+)
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry often."""
+    monkeypatch.setattr(link_module, "LAST_RETRY", 0.05)
+
+
+def _kinds(allocator: GreedyAllocator) -> list[str | None]:
+    return [message.WhichOneof("message") for message in allocator.received]
+
+
+def _snapshots_exceed(allocator: GreedyAllocator, number: int) -> bool:
+    return _kinds(allocator).count("snapshot") > number
+
+
+def test_a_session_is_hello_then_a_snapshot_then_events(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path, agents=3) as (allocator, embedded):
+            await until(lambda: len(allocator.received) > 5)
+            assert _kinds(allocator)[:2] == ["hello", "snapshot"]
+            assert set(_kinds(allocator)[2:]) == {"events"}
+            hello = allocator.received[0].hello
+            assert (hello.contract_version, hello.mesos_version) == (1, "1.8.0")
+            assert hello.session_id
+            assert hello.options.allocation_interval_ns == 10**9
+            assert [dict(q.amounts) for q in hello.options.min_allocatable] == [
+                {"cpus": 0.01},
+                {"mem": 32.0},
+            ]
+            assert len(allocator.received[1].snapshot.agents) == 3
+            assert embedded.link.metrics()["longshare/sessions_total"] == 1
+
+    asyncio.run(scenario())
+
+
+def test_what_happens_in_one_go_is_one_message_and_holds_one_tick(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path, speed=0.01) as (allocator, embedded):
+            before = len(allocator.received)
+            for call in ("tick", "pause", "resume", "tick", "tick"):
+                event = contract.Event(time_ns=embedded.master.clock.now_ns)
+                getattr(event, call).SetInParent()
+                embedded.link.tell(event)
+            await until(lambda: len(allocator.received) > before)
+            [message] = allocator.received[before:]
+            kinds = [event.WhichOneof("call") for event in message.events.events]
+            assert kinds == ["tick", "pause", "resume"]
+
+    asyncio.run(scenario())
+
+
+def test_the_master_runs_without_an_allocator_and_finds_it_when_it_comes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            serving(settings(f"unix://{tmp_path}/a")) as embedded,
+            aiohttp.ClientSession() as http,
+        ):
+            scheduler = HttpScheduler(http, embedded.address)
+            await scheduler.subscribe()
+            assert not embedded.link.connected
+            allocator = GreedyAllocator()
+            async with listening(allocator, tmp_path):
+                offers = await scheduler.next("OFFERS")
+                assert len(offers["offers"]) == 2
+                [framework] = allocator.received[1].snapshot.frameworks
+                assert framework.framework_id == scheduler.framework_id
+                assert framework.active
+
+    asyncio.run(scenario())
+
+
+def test_tasks_run_on_and_nothing_is_lost_when_the_allocator_is_killed_and_restarted(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        first = GreedyAllocator()
+        async with (
+            serving(settings(f"unix://{tmp_path}/a")) as embedded,
+            aiohttp.ClientSession() as http,
+        ):
+            scheduler = HttpScheduler(http, embedded.address)
+            await scheduler.subscribe()
+            async with listening(first, tmp_path):
+                one, other = (await scheduler.next("OFFERS"))["offers"]
+                first.offering = False
+                await scheduler.launch(one, "short", command="sleep 10")
+                await scheduler.launch(other, "long", command="sleep 1000000")
+            await until(lambda: not embedded.link.connected)
+            states = await scheduler.states_of("short", "TASK_FINISHED")
+            assert states == ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]
+            assert embedded.master.frameworks[scheduler.framework_id].connected
+            for _ in range(3):  # and again, and again
+                await _check_restart(tmp_path, embedded, other["agent_id"]["value"])
+            assert "long" in embedded.master.frameworks[scheduler.framework_id].tasks
+
+    asyncio.run(scenario())
+
+
+async def _check_restart(folder: Path, embedded: Embedded, agent_id: str) -> None:
+    """Start an allocator, see what it hears, and kill it."""
+    anew = GreedyAllocator()
+    anew.offering = False
+    async with listening(anew, folder):
+        await until(lambda: len(anew.received) > 4)
+        assert _kinds(anew)[:2] == ["hello", "snapshot"]
+        assert set(_kinds(anew)[2:]) == {"events"}
+        held = {key: +amounts for key, amounts in anew.book.held.items() if +amounts}
+        [(place, amounts)] = held.items()
+        assert place[0] == agent_id
+        assert amounts == {("cpus", (), None): 1000}
+    assert anew.failure is None
+    await until(lambda: not embedded.link.connected)
+
+
+def test_an_allocator_that_asks_for_a_snapshot_gets_one_and_then_what_follows_it(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path) as (allocator, embedded), aiohttp.ClientSession() as http:
+            scheduler = HttpScheduler(http, embedded.address)
+            await scheduler.subscribe()
+            await scheduler.next("OFFERS")
+            for rounds in range(1, 4):
+                allocator.ask_anew = True
+                await until(partial(_snapshots_exceed, allocator, rounds))
+            sequence = allocator.book.sequence
+            await until(lambda: allocator.book.sequence > sequence + 3)
+            assert allocator.sessions == 1
+            assert embedded.link.metrics()["longshare/resyncs_total"] == 3
+
+    asyncio.run(scenario())
+
+
+def test_what_an_accept_leaves_arrives_with_its_brackets_in_one_message(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path) as (allocator, embedded), aiohttp.ClientSession() as http:
+            scheduler = HttpScheduler(http, embedded.address)
+            await scheduler.subscribe()
+            for offer in (await scheduler.next("OFFERS"))["offers"]:
+                await scheduler.launch(offer, f"t-{offer['id']['value']}")
+            await until(lambda: any(e.HasField("resume") for e in allocator.events()))
+            for message in allocator.received:
+                kinds = [event.WhichOneof("call") for event in message.events.events]
+                assert kinds.count("pause") == kinds.count("resume")
+
+    asyncio.run(scenario())
+
+
+def test_an_allocator_that_refuses_is_asked_again_and_again_and_its_reason_is_logged_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Stern(GreedyAllocator):
+        async def Session(  # noqa: N802 - the name is the contract's
+            self,
+            request_iterator: AsyncIterator[contract.FromMaster],  # noqa: ARG002 - not even read
+            context: Context,
+        ) -> AsyncIterator[contract.ToMaster]:
+            self.sessions += 1
+            yield contract.ToMaster()  # says nothing yet
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not this one")
+
+    async def scenario() -> None:
+        stern = Stern()
+        async with (
+            listening(stern, tmp_path) as address,
+            serving(settings(address)) as embedded,
+        ):
+            await until(lambda: stern.sessions > 3)
+            assert not embedded.link.connected
+            assert not embedded.background.done()
+
+    asyncio.run(scenario())
+    assert capsys.readouterr().out.count("not this one") == 1
+
+
+def test_many_schedulers_and_the_allocator_agree_to_the_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            system(tmp_path, agents=4, speed=50.0) as (allocator, embedded),
+            aiohttp.ClientSession() as http,
+        ):
+            schedulers = [HttpScheduler(http, embedded.address) for _ in range(4)]
+            for scheduler in schedulers:
+                await scheduler.subscribe()
+
+            await asyncio.gather(*(_work(*numbered) for numbered in enumerate(schedulers)))
+            await until(lambda: not allocator.book.frameworks)
+            assert not any(+amounts for amounts in allocator.book.held.values())
+            assert embedded.link.metrics()["longshare/resyncs_total"] == 0
+            assert embedded.master.counters["offers_rejected"] == 0
+            assert embedded.master.counters["tasks_finished"] >= 20
+
+    asyncio.run(scenario())
+
+
+async def _work(number: int, scheduler: HttpScheduler) -> None:
+    """Run five pairs of tasks, each pair on one offer, and leave."""
+    for lap in range(5):
+        await scheduler.call("REVIVE")
+        offer = await _offer_of_two_cpus(scheduler)
+        task = f"{number}-{lap}"
+        await scheduler.launch(offer, task, f"{task}-b")
+        await scheduler.states_of(task, "TASK_FINISHED")
+    await scheduler.call("TEARDOWN")
+
+
+async def _offer_of_two_cpus(scheduler: HttpScheduler) -> dict[str, Any]:
+    """Wait for an offer, ask for no more, and decline all others."""
+    fitting: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    while not fitting:
+        offers = (await scheduler.next("OFFERS"))["offers"]
+        if any(_cpus(offer) >= 2 for offer in offers):
+            await scheduler.call("SUPPRESS")
+        while not scheduler.events["OFFERS"].empty():
+            offers += (await scheduler.next("OFFERS"))["offers"]
+        fitting += [offer for offer in offers if _cpus(offer) >= 2]
+        others += [offer for offer in offers if _cpus(offer) < 2]
+    for offer in [*fitting[1:], *others]:
+        await scheduler.call("DECLINE", decline={"offer_ids": [offer["id"]]})
+    return fitting[0]
+
+
+def _cpus(offer: dict[str, Any]) -> float:
+    return float(sum(r["scalar"]["value"] for r in offer["resources"] if r["name"] == "cpus"))
