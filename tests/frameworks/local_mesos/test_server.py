@@ -1,0 +1,102 @@
+"""The embedded master as a process: where it listens, how time goes by, how it ends."""
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from frameworks.local_mesos import server
+from frameworks.local_mesos.clock import SECOND, Clock
+from tests.frameworks.local_mesos.shell import settings, until
+
+
+@contextmanager
+def command(*options: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `longshare local-mesos` without an allocator."""
+    arguments = ["local-mesos", "--allocator=unix:///nowhere", *options]
+    with subprocess.Popen(
+        [sys.executable, "-m", "allocator.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_listens_and_stops_cleanly_when_told_to(number: int) -> None:
+    with command("--port=0", "--agents=2") as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout)
+        address = next(filter(None, (re.search(r"Mesos master on (\S+):(\d+)", x) for x in lines)))
+        with socket.create_connection((address[1], int(address[2]))):
+            process.send_signal(number)
+        out, errors = process.communicate()
+    assert process.returncode == 0
+    assert "Traceback" not in out + errors
+
+
+def test_an_address_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with command(f"--port={port}") as process:
+            _, errors = process.communicate()
+    assert process.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in errors
+    assert "Traceback" not in errors
+
+
+def test_agents_are_numbered_so_that_they_sort() -> None:
+    async def names() -> list[str]:
+        changes = {"agents": 12, "hostname_prefix": "node"}
+        async with server.serving(settings("unix:///nowhere", **changes)) as embedded:
+            return [agent.hostname for agent in embedded.master.agents.values()]
+
+    named = asyncio.run(names())
+    assert named == sorted(named)
+    assert (named[0], named[-1]) == ("node01", "node12")
+
+
+def test_masters_of_one_seed_give_the_same_ids_and_others_do_not() -> None:
+    async def master_id(seed: int | None) -> str:
+        async with server.serving(settings("unix:///nowhere", seed=seed)) as embedded:
+            return embedded.master.id
+
+    ids = [asyncio.run(master_id(seed)) for seed in (1, 1, None, None)]
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 3
+
+
+def test_a_process_that_was_held_up_does_not_make_time_leap() -> None:
+    class Watched(Clock):
+        steps: list[int]
+
+        def advance(self, nanoseconds: int) -> None:
+            self.steps.append(nanoseconds)
+            super().advance(nanoseconds)
+
+    async def steps() -> list[int]:
+        clock = Watched(0)
+        clock.steps = []
+        driving = asyncio.create_task(server._drive(clock, 1000.0))
+        await until(lambda: clock.steps)
+        time.sleep(0.2)  # noqa: ASYNC251 - this is the hiccup
+        count = len(clock.steps)
+        await until(lambda: len(clock.steps) > count)
+        driving.cancel()
+        with suppress(asyncio.CancelledError):
+            await driving
+        return clock.steps
+
+    taken = asyncio.run(steps())
+    assert 0 < max(taken) <= server.LONGEST_STEP * 1000 * SECOND
