@@ -103,9 +103,7 @@ async def _allocator_server(config: Config, sessions: Sessions) -> AsyncIterator
     try:
         yield
     finally:
-        await server.stop(GRACE)
-        if path is not None:
-            path.unlink(missing_ok=True)
+        await server.stop(GRACE)  # which removes the socket, too
 
 
 def _clear_socket(path: Path) -> None:
