@@ -119,8 +119,8 @@ class RecorderSection(_Section):
     """`[recorder]`: a file of shares and commitments over time."""
 
     file: Path
-    every: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Seconds of the master's clock."""
+    every: Annotated[float, Field(ge=0.001, allow_inf_nan=False)] = 1.0
+    """Seconds of the master's clock; the file's times have three decimals."""
 
 
 class LogSection(_Section):

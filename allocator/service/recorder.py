@@ -27,16 +27,21 @@ class Recorder:
 
     `time` is in seconds since the Unix epoch, `allocation` in the resource's own units (cores,
     megabytes), `share` and `commitment` are fractions of the cluster, `priority` is the user's.
+    What the file held before is replaced when the first event comes, not earlier: a service that
+    cannot start, because another one runs, must leave that one's recording alone.
+
+    Raises:
+        OSError: the file cannot be written.
     """
 
     def __init__(self, path: Path, every: float) -> None:
         self._every = every
         self._next: int | None = None
         self._failed = False
+        self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[str] = path.open("w", newline="", encoding="utf-8")
-        self._rows = csv.writer(self._file)
-        self._rows.writerow(COLUMNS)
+        path.open("a").close()
+        self._file: IO[str] | None = None
 
     def sample_until(self, engine: Engine, instant: float) -> None:
         """Write all samples due up to an instant at which something is about to change.
@@ -49,19 +54,24 @@ class Recorder:
         if self._next is None or not self._next - 1 <= due <= self._next + LONGEST_GAP:
             self._next = due + 1  # the first event, another master's clock, or a long silence
         with self._giving_up():
+            if self._file is None:
+                self._file = self._path.open("w", newline="", encoding="utf-8")
+                csv.writer(self._file).writerow(COLUMNS)
             for index in range(self._next, due + 1):
-                self._write(engine, index * self._every)
+                self._write(self._file, engine, index * self._every)
         self._next = due + 1
 
     def flush(self) -> None:
         """Hand what has been written to the operating system."""
         with self._giving_up():
-            self._file.flush()
+            if self._file is not None:
+                self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
         with self._giving_up():
-            self._file.close()
+            if self._file is not None:
+                self._file.close()
 
     @contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -69,18 +79,19 @@ class Recorder:
             yield
         except OSError as error:
             if not self._failed:
-                _log.error("recording ends", file=self._file.name, reason=error.strerror)
+                _log.error("recording ends", file=str(self._path), reason=error.strerror)
             self._failed = True
 
-    def _write(self, engine: Engine, instant: float) -> None:
+    def _write(self, file: IO[str], engine: Engine, instant: float) -> None:
+        rows = csv.writer(file)
         for standing in engine.pool.standings_at(instant):
             held = standing.allocation.to_doubles()
-            self._rows.writerows(
+            rows.writerows(
                 (
                     f"{instant:.3f}",
                     standing.user,
                     name,
-                    f"{held.get(name, 0.0):g}",
+                    f"{held.get(name, 0.0):.15g}",
                     f"{share:.6g}",
                     f"{standing.commitments.get(name, 0.0):.6g}",
                     f"{standing.priority:.6g}",

@@ -69,13 +69,22 @@ class Sessions(AllocatorServicer):
         self._statistics.connected = True
         self._statistics.sessions += 1
         _log.info("session opened", master=hello.master, mesos=hello.mesos_version)
+        # Cancelled in a read or abandoned in a write: a lost peer shows in more ways than one.
+        closed: str | None = "the master's side is gone"
         try:
             async for answer in session.serve(request_iterator, hello):
                 yield answer
-            _log.info("session closed", master=hello.master)
+            closed = "the master's side is done"
         except ProtocolError as error:
+            closed = None
             await self._refuse(context, error)
+        except Exception:
+            closed = None
+            _log.exception("session failed", master=hello.master)
+            raise
         finally:
+            if closed is not None:
+                _log.info("session closed", master=hello.master, reason=closed)
             if self._current is session:
                 self._current = None
                 self._statistics.connected = False

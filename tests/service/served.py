@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,13 @@ from allocator.contract.allocator_pb2_grpc import AllocatorStub
 from tests.cluster.master_side import SECOND
 
 PATIENCE = 20.0
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
 
 
 class Service:
@@ -117,6 +124,11 @@ class Stream:
     def skip(self) -> None:
         """Lose an event on the way."""
         self._sequence += 1
+
+    def vanish(self) -> None:
+        """Drop the connection without ending the stream."""
+        self._channel.close()
+        self._outbox.put(None)
 
     def close(self) -> None:
         self._outbox.put(None)

@@ -87,3 +87,19 @@ def test_a_full_disk_ends_the_recording_and_not_the_allocation(
     recorder.flush()
     recorder.close()
     assert capsys.readouterr().out.count("recording ends") == 1
+
+
+def test_allocations_are_written_to_the_last_digit(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.csv", 1.0)
+    engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    agent = agent_call("s1", "cpus:4;mem:1234567.125")
+    engine.restore(
+        contract.Options(),
+        contract.Snapshot(time_ns=START_NS, agents=[agent], frameworks=[FRAMEWORK]),
+    )
+    tick = contract.Event(sequence=1, time_ns=START_NS + SECOND, tick=contract.Tick())
+    engine.apply(contract.Events(events=[tick]))
+    recorder.close()
+    with (tmp_path / "r.csv").open() as file:
+        rows = {(row["user"], row["resource"]): row for row in csv.DictReader(file)}
+    assert rows["a", "mem"]["allocation"] == "1234567.125"

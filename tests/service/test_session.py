@@ -11,7 +11,7 @@ import pytest
 
 from allocator.contract import allocator_pb2 as contract
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
-from tests.service.served import Service, Stream, hello, service
+from tests.service.served import Service, Stream, hello, service, wait_for
 
 SDRF = '[policy]\nname = "sdrf"\ndelta = 0.99\n[[users.declared]]\nname = "b"\n'
 AGENT = agent_call("s1", "cpus:4;mem:4096")
@@ -176,6 +176,31 @@ def test_a_second_service_at_the_same_address_says_so(tmp_path: Path, listen: st
         stream = Stream(first.address)
         stream.open()
         stream.close()
+
+
+def test_a_second_service_that_cannot_start_leaves_the_recording_alone(tmp_path: Path) -> None:
+    with service(tmp_path, SDRF) as first:
+        stream = Stream(first.address)
+        stream.open(agents=[AGENT], frameworks=[FRAMEWORK])
+        for _ in range(20):
+            stream.now_ns += SECOND
+            stream.tell(tick=contract.Tick())
+        wait_for(lambda: first.recording.stat().st_size > 100)  # written, not only buffered
+        second = [sys.executable, "-m", "allocator.cli", "serve", "--config"]
+        second.append(str(tmp_path / "longshare.toml"))
+        assert subprocess.run(second, capture_output=True, timeout=20, check=False).returncode == 2
+        stream.close()
+        assert first.stop() == 0
+    lines = first.recording.read_text().splitlines()
+    assert lines[0].startswith("time,user,")
+    assert len({line.split(",")[0] for line in lines[1:]}) == 20
+
+
+def test_a_master_that_vanishes_is_logged(running: Service) -> None:
+    stream = Stream(running.address)
+    stream.open()
+    stream.vanish()
+    wait_for(lambda: "session closed" in running.log.read_text())
 
 
 def conversation(stream: Stream) -> list[bytes]:
