@@ -120,7 +120,7 @@ class Engine:
                 self._deactivate_agent(contract.DeactivateAgent(agent_id=agent_id))
             for framework in snapshot.frameworks:
                 self._add_framework(framework)
-        except InvalidEvent:
+        except BaseException:  # whatever it was, half a snapshot is worse than none
             self.__dict__.update(former)
             raise
         if self.statistics.snapshots:  # before the first one no time had passed

@@ -299,6 +299,8 @@ def _decoded(data: bytes) -> tuple[Kind, Amount, str | None]:
         message = mesos.Resource.FromString(data)
     except DecodeError as error:
         raise InvalidResource(f"not a serialised mesos.Resource: {error}") from error
+    if not message.IsInitialized():
+        raise InvalidResource("not a whole mesos.Resource: a required field is missing")
     _validate(message)
     amount = _amount(message)
     role = message.allocation_info.role if message.HasField("allocation_info") else None

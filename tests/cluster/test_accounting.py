@@ -268,6 +268,22 @@ def test_a_snapshot_that_contradicts_itself_changes_nothing() -> None:
     assert len(master.recover(offer)) == 1
 
 
+def test_a_resource_that_lacks_what_it_needs_is_refused_and_leaves_the_cluster_as_it_was() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    master.add_agent("s1", "cpus:2;mem:1024")
+    broken = agent_call("s9", "")
+    broken.total.append(mesos.Resource(name="cpus").SerializePartialToString())
+    with pytest.raises(InvalidEvent, match="required field is missing"):
+        master.engine.restore(
+            master.options, contract.Snapshot(agents=[agent_call("s8", "cpus:1"), broken])
+        )
+    with pytest.raises(InvalidEvent, match="required field is missing"):
+        master.send(broken)
+    assert master.engine.agents == 1
+    assert master.engine.pool.capacity["cpus"] == 2000
+
+
 def test_a_snapshot_of_a_paused_master_offers_nothing_until_it_resumes() -> None:
     master = MasterSide()
     snapshot = contract.Snapshot(
