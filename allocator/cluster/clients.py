@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from allocator.cluster.frameworks import Framework
+from allocator.cluster.memory import Memory, Remembered
 from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.fairness import policies
+from allocator.fairness.commitment import decayed
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
@@ -45,28 +47,68 @@ class Clients:
         self._of: dict[str, list[Client]] = {}
         self._inner: dict[str, Pool[Client]] = {}
         self._idle_since: dict[str, float] = {}
+        self._ordered: dict[str, float] = {}
+        """Weights set by an operator."""
         for declared in settings.users:
             self.pool.add(declared.name, weight=declared.weight, commitment=declared.commitment)
 
-    def inherit(self, old: "Clients") -> None:
-        """Take over users with what they owe, and let commitments fade over the time between.
-
-        The old clients lose what they hold and must not be used any more.
-        """
-        for client in list(old._members):  # noqa: SLF001 - of this class
-            old.remove(client)
-        elapsed = max(self.pool.now - old.pool.now, 0.0)
-        old.advance(old.pool.now + elapsed)
-        for standing in old.pool.standings():
-            if not standing.commitments:
-                continue  # nothing has been shared yet; what is declared still holds
-            if standing.user in self.pool:
-                self.pool.set_commitment(standing.user, standing.commitments)
-            elif max(standing.commitments.values()) >= FADED:
-                self.pool.add(
-                    standing.user, weight=standing.weight, commitment=standing.commitments
+    def memory(self) -> Memory:
+        """Return what users owe now, and what was ordered for them."""
+        return Memory(
+            time=self.pool.now,
+            users={
+                standing.user: Remembered(
+                    commitments=standing.commitments,
+                    overuse=standing.overuse,
+                    others=standing.inherited,
+                    weight=self._ordered.get(standing.user),
                 )
-                self._idle_since[standing.user] = self.pool.now
+                for standing in self.pool.standings()
+            },
+        )
+
+    def inherit(self, memory: Memory) -> None:
+        """Take over what users owe, settled for the time that has passed since.
+
+        What a user held in excess both then and now, it is taken to have held in between: exact
+        if nothing changed meanwhile, else in its favour.
+        """
+        elapsed = max(self.pool.now - memory.time, 0.0) if memory.time else 0.0
+        tau = self._settings.policy.tau
+        for user, remembered in memory.users.items():
+            present = self.pool.standing(user).overuse if user in self.pool else {}
+            commitments = dict(remembered.commitments)
+            others = remembered.others
+            if tau is not None:
+                commitments = {
+                    name: decayed(
+                        owed,
+                        min(remembered.overuse.get(name, 0.0), present.get(name, 0.0)),
+                        elapsed,
+                        tau,
+                    )
+                    for name, owed in commitments.items()
+                }
+                others = decayed(others, 0.0, elapsed, tau)
+            if user not in self.pool:
+                owes = max(commitments.values(), default=others) >= FADED
+                if not owes and remembered.weight is None:
+                    continue
+                self.pool.add(user)
+                self._idle_since[user] = self.pool.now
+            self.pool.set_commitment(user, commitments, others=others)
+            if remembered.weight is not None:
+                self.order_weight(user, remembered.weight)
+
+    def order_weight(self, user: str, weight: float | None) -> None:
+        """Set a user's weight as an operator wants it; None: as it would be without."""
+        if weight is None:
+            self._ordered.pop(user, None)
+            declared = {user.name: user.weight for user in self._settings.users}
+            self.pool.set_weight(user, declared.get(user, 1.0))
+        else:
+            self.pool.set_weight(user, weight)
+            self._ordered[user] = weight
 
     def advance(self, now: float) -> None:
         """Move to a later instant."""

@@ -4,7 +4,7 @@ It reads no clock, does no I/O and draws no unseeded number: the same messages a
 same decisions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 
@@ -13,10 +13,11 @@ from google.protobuf.message import DecodeError
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation import AllocationRun
 from allocator.cluster.clients import Clients
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.filters import OfferFilters, refusal_ns
 from allocator.cluster.frameworks import Alternatives, Framework, parse_framework_info
 from allocator.cluster.ledger import Ledger
+from allocator.cluster.memory import Memory
 from allocator.cluster.resources import (
     Resources,
     parse_allocated,
@@ -26,6 +27,7 @@ from allocator.cluster.resources import (
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.contract import operator_pb2 as operator
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
@@ -59,17 +61,25 @@ class Engine:
 
     Args:
         settings: What the operator decides.
+        memory: What a former engine has left.
         before_change: Told the time of each event before it is applied; may look, not touch.
     """
 
     def __init__(
-        self, settings: EngineSettings, before_change: Callable[[float], None] | None = None
+        self,
+        settings: EngineSettings,
+        *,
+        memory: Memory | None = None,
+        before_change: Callable[[float], None] | None = None,
     ) -> None:
         self._settings = settings
         self._before_change = before_change
         self._random = Random(settings.seed)  # noqa: S311 - order of agents, not a secret
         self.statistics = Statistics()
-        self._begin(contract.Options(), sequence=0, now_ns=0)
+        since_ns = round(memory.time * _NANOSECONDS) if memory is not None else 0
+        self._begin(contract.Options(), sequence=0, now_ns=since_ns)
+        if memory is not None:
+            self._ledger.clients.inherit(memory)
 
     @property
     def sequence(self) -> int:
@@ -111,6 +121,7 @@ class Engine:
         """
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
+        memory = self.memory()
         former = self.__dict__.copy()
         try:
             self._begin(options, sequence=snapshot.sequence, now_ns=snapshot.time_ns)
@@ -123,8 +134,7 @@ class Engine:
         except BaseException:  # whatever it was, half a snapshot is worse than none
             self.__dict__.update(former)
             raise
-        if self.statistics.snapshots:  # before the first one no time had passed
-            self._ledger.clients.inherit(former["_ledger"].clients)
+        self._ledger.clients.inherit(memory)
         self._paused = snapshot.paused
         self.statistics.snapshots += 1
         return self._decide()
@@ -139,6 +149,34 @@ class Engine:
         for event in events.events:
             self._apply(event)
         return self._decide()
+
+    def memory(self) -> Memory:
+        """Return what a successor must know that no master will tell it."""
+        return self._ledger.clients.memory()
+
+    def order(self, order: operator.Order) -> None:
+        """Carry out what an operator orders, at the time of the last event.
+
+        Raises:
+            InvalidOrder: it is malformed or names a user that is not known.
+        """
+        clients = self._ledger.clients
+        match order.WhichOneof("order"):
+            case "set_weight":
+                change = order.set_weight
+                _require_known(self.pool, [change.user])
+                weight = change.weight if change.HasField("weight") else None
+                try:
+                    clients.order_weight(change.user, weight)
+                except ValueError as error:
+                    raise InvalidOrder(str(error)) from error
+            case "reset_commitments":
+                users = order.reset_commitments.users
+                _require_known(self.pool, users)
+                for user in users or [standing.user for standing in self.pool.standings()]:
+                    self.pool.set_commitment(user, 0.0)
+            case _:
+                raise InvalidOrder("an order of a kind that this version does not know")
 
     def _begin(self, options: contract.Options, *, sequence: int, now_ns: int) -> None:
         self._sequence = sequence
@@ -358,3 +396,9 @@ def _quantities(message: contract.Quantities) -> Quantities:
         return Quantities.from_doubles(message.amounts)
     except ValueError as error:
         raise InvalidEvent(f"options: min_allocatable: {error}") from error
+
+
+def _require_known(pool: Pool[str], users: Iterable[str]) -> None:
+    unknown = sorted(user for user in users if user not in pool)
+    if unknown:
+        raise InvalidOrder(f"no such user: {', '.join(unknown)}")

@@ -1,6 +1,10 @@
 """What the engine raises."""
 
 
+class InvalidOrder(ValueError):  # noqa: N818 - it names the order, which is what is wrong
+    """An operator's order cannot be carried out; it has changed nothing."""
+
+
 class InvalidEvent(ValueError):  # noqa: N818 - it names the event, which is what is wrong
     """An event is malformed or contradicts what the engine knows.
 

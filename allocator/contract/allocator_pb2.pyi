@@ -7,6 +7,10 @@ One bidirectional stream carries one session of one master: the master's side sa
 and sends a `Snapshot`, then events in the order in which they happened there; the allocator
 answers with decisions in the order in which they must take effect. Mesos messages travel as
 serialised bytes, so that nothing the allocator does not know is lost on the way.
+
+Every call of Mesos's C++ `Allocator` interface (1.8) is an event here, but for `initialize`,
+which is `Hello`. Several masters may be connected; the one that leads is served, the others
+are kept waiting (see `Snapshot.leading_since_ns`).
 """
 
 from collections import abc as _abc
@@ -141,9 +145,12 @@ class Options(_message.Message):
     FAIRNESS_EXCLUDED_FIELD_NUMBER: _builtins.int
     FILTER_GPU_RESOURCES_FIELD_NUMBER: _builtins.int
     MIN_ALLOCATABLE_FIELD_NUMBER: _builtins.int
+    DOMAIN_FIELD_NUMBER: _builtins.int
     allocation_interval_ns: _builtins.int
     filter_gpu_resources: _builtins.bool
     """keep frameworks without GPU_RESOURCES off GPU agents"""
+    domain: _builtins.bytes
+    """mesos.DomainInfo of the master"""
     @_builtins.property
     def fairness_excluded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """resource names that do not count in shares"""
@@ -159,12 +166,15 @@ class Options(_message.Message):
         fairness_excluded: _abc.Iterable[_builtins.str] | None = ...,
         filter_gpu_resources: _builtins.bool = ...,
         min_allocatable: _abc.Iterable[Global___Quantities] | None = ...,
+        domain: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_domain", b"_domain", "domain", b"domain"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation_interval_ns", b"allocation_interval_ns", "fairness_excluded", b"fairness_excluded", "filter_gpu_resources", b"filter_gpu_resources", "min_allocatable", b"min_allocatable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_domain", b"_domain", "allocation_interval_ns", b"allocation_interval_ns", "domain", b"domain", "fairness_excluded", b"fairness_excluded", "filter_gpu_resources", b"filter_gpu_resources", "min_allocatable", b"min_allocatable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__domain: _TypeAlias = _typing.Literal["domain"]  # noqa: Y015
+    _WhichOneofArgType__domain: _TypeAlias = _typing.Literal["_domain", b"_domain"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__domain) -> _WhichOneofReturnType__domain | None: ...
 
 Global___Options: _TypeAlias = Options  # noqa: Y015
 
@@ -264,16 +274,39 @@ class Snapshot(_message.Message):
     INACTIVE_AGENTS_FIELD_NUMBER: _builtins.int
     FRAMEWORKS_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
+    LEADING_SINCE_NS_FIELD_NUMBER: _builtins.int
+    HOLD_OFF_FIELD_NUMBER: _builtins.int
+    QUOTAS_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    WHITELIST_FIELD_NUMBER: _builtins.int
+    INVERSE_OFFERS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """of the last event that is contained; the next one is this + 1"""
     time_ns: _builtins.int
     paused: _builtins.bool
+    """by Pause, without a Resume since"""
+    leading_since_ns: _builtins.int
+    """when this master was elected (Recover); 0: it is on standby"""
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddAgent]: ...
     @_builtins.property
     def inactive_agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def frameworks(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddFramework]: ...
+    @_builtins.property
+    def hold_off(self) -> Global___RecoveryHoldOff:
+        """absent: over, or never begun"""
+
+    @_builtins.property
+    def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___SetQuota]: ...
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___Weight]: ...
+    @_builtins.property
+    def whitelist(self) -> Global___Whitelist:
+        """absent: every agent is allowed"""
+
+    @_builtins.property
+    def inverse_offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___InverseOfferState]: ...
     def __init__(
         self,
         *,
@@ -283,18 +316,84 @@ class Snapshot(_message.Message):
         inactive_agents: _abc.Iterable[_builtins.str] | None = ...,
         frameworks: _abc.Iterable[Global___AddFramework] | None = ...,
         paused: _builtins.bool = ...,
+        leading_since_ns: _builtins.int = ...,
+        hold_off: Global___RecoveryHoldOff | None = ...,
+        quotas: _abc.Iterable[Global___SetQuota] | None = ...,
+        weights: _abc.Iterable[Global___Weight] | None = ...,
+        whitelist: Global___Whitelist | None = ...,
+        inverse_offers: _abc.Iterable[Global___InverseOfferState] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hold_off", b"hold_off", "whitelist", b"whitelist"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "frameworks", b"frameworks", "inactive_agents", b"inactive_agents", "paused", b"paused", "sequence", b"sequence", "time_ns", b"time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "frameworks", b"frameworks", "hold_off", b"hold_off", "inactive_agents", b"inactive_agents", "inverse_offers", b"inverse_offers", "leading_since_ns", b"leading_since_ns", "paused", b"paused", "quotas", b"quotas", "sequence", b"sequence", "time_ns", b"time_ns", "weights", b"weights", "whitelist", b"whitelist"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
 
 @_typing.final
+class RecoveryHoldOff(_message.Message):
+    """After a failover nothing is offered until enough agents are back, or ten minutes have passed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENTS_NEEDED_FIELD_NUMBER: _builtins.int
+    UNTIL_NS_FIELD_NUMBER: _builtins.int
+    agents_needed: _builtins.int
+    """known agents at which it ends"""
+    until_ns: _builtins.int
+    def __init__(
+        self,
+        *,
+        agents_needed: _builtins.int = ...,
+        until_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents_needed", b"agents_needed", "until_ns", b"until_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoveryHoldOff: _TypeAlias = RecoveryHoldOff  # noqa: Y015
+
+@_typing.final
+class InverseOfferState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    OUTSTANDING_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    framework_id: _builtins.str
+    outstanding: _builtins.bool
+    """sent and not answered yet"""
+    status: _builtins.bytes
+    """mesos.allocator.InverseOfferStatus: the latest answer"""
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        framework_id: _builtins.str = ...,
+        outstanding: _builtins.bool = ...,
+        status: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_status", b"_status", "status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status", b"_status", "agent_id", b"agent_id", "framework_id", b"framework_id", "outstanding", b"outstanding", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__status: _TypeAlias = _typing.Literal["status"]  # noqa: Y015
+    _WhichOneofArgType__status: _TypeAlias = _typing.Literal["_status", b"_status"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__status) -> _WhichOneofReturnType__status | None: ...
+
+Global___InverseOfferState: _TypeAlias = InverseOfferState  # noqa: Y015
+
+@_typing.final
 class Events(_message.Message):
-    """Events that reach the allocator together. It applies all of them, then allocates once."""
+    """Events that reach the allocator together. It applies all of them, then allocates once. What one
+    turn of the master's actor gives rise to belongs together: resources that an operator's
+    RESERVE has just taken back must not be offered again before its `UpdateAvailable`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -337,6 +436,18 @@ class Event(_message.Message):
     REJECT_OFFER_FIELD_NUMBER: _builtins.int
     PAUSE_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
+    RECOVER_FIELD_NUMBER: _builtins.int
+    UPDATE_AGENT_FIELD_NUMBER: _builtins.int
+    ADD_RESOURCE_PROVIDER_FIELD_NUMBER: _builtins.int
+    UPDATE_WHITELIST_FIELD_NUMBER: _builtins.int
+    UPDATE_UNAVAILABILITY_FIELD_NUMBER: _builtins.int
+    UPDATE_INVERSE_OFFER_FIELD_NUMBER: _builtins.int
+    GET_INVERSE_OFFER_STATUSES_FIELD_NUMBER: _builtins.int
+    UPDATE_ALLOCATION_FIELD_NUMBER: _builtins.int
+    UPDATE_AVAILABLE_FIELD_NUMBER: _builtins.int
+    SET_QUOTA_FIELD_NUMBER: _builtins.int
+    REMOVE_QUOTA_FIELD_NUMBER: _builtins.int
+    UPDATE_WEIGHTS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """one more than that of the event before"""
     time_ns: _builtins.int
@@ -375,6 +486,30 @@ class Event(_message.Message):
     def pause(self) -> Global___Pause: ...
     @_builtins.property
     def resume(self) -> Global___Resume: ...
+    @_builtins.property
+    def recover(self) -> Global___Recover: ...
+    @_builtins.property
+    def update_agent(self) -> Global___UpdateAgent: ...
+    @_builtins.property
+    def add_resource_provider(self) -> Global___AddResourceProvider: ...
+    @_builtins.property
+    def update_whitelist(self) -> Global___UpdateWhitelist: ...
+    @_builtins.property
+    def update_unavailability(self) -> Global___UpdateUnavailability: ...
+    @_builtins.property
+    def update_inverse_offer(self) -> Global___UpdateInverseOffer: ...
+    @_builtins.property
+    def get_inverse_offer_statuses(self) -> Global___GetInverseOfferStatuses: ...
+    @_builtins.property
+    def update_allocation(self) -> Global___UpdateAllocation: ...
+    @_builtins.property
+    def update_available(self) -> Global___UpdateAvailable: ...
+    @_builtins.property
+    def set_quota(self) -> Global___SetQuota: ...
+    @_builtins.property
+    def remove_quota(self) -> Global___RemoveQuota: ...
+    @_builtins.property
+    def update_weights(self) -> Global___UpdateWeights: ...
     def __init__(
         self,
         *,
@@ -397,12 +532,24 @@ class Event(_message.Message):
         reject_offer: Global___RejectOffer | None = ...,
         pause: Global___Pause | None = ...,
         resume: Global___Resume | None = ...,
+        recover: Global___Recover | None = ...,
+        update_agent: Global___UpdateAgent | None = ...,
+        add_resource_provider: Global___AddResourceProvider | None = ...,
+        update_whitelist: Global___UpdateWhitelist | None = ...,
+        update_unavailability: Global___UpdateUnavailability | None = ...,
+        update_inverse_offer: Global___UpdateInverseOffer | None = ...,
+        get_inverse_offer_statuses: Global___GetInverseOfferStatuses | None = ...,
+        update_allocation: Global___UpdateAllocation | None = ...,
+        update_available: Global___UpdateAvailable | None = ...,
+        set_quota: Global___SetQuota | None = ...,
+        remove_quota: Global___RemoveQuota | None = ...,
+        update_weights: Global___UpdateWeights | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activate_agent", b"activate_agent", "activate_framework", b"activate_framework", "add_agent", b"add_agent", "add_framework", b"add_framework", "call", b"call", "deactivate_agent", b"deactivate_agent", "deactivate_framework", b"deactivate_framework", "pause", b"pause", "recover_resources", b"recover_resources", "reject_offer", b"reject_offer", "remove_agent", b"remove_agent", "remove_framework", b"remove_framework", "request_resources", b"request_resources", "resume", b"resume", "revive_offers", b"revive_offers", "suppress_offers", b"suppress_offers", "tick", b"tick", "update_framework", b"update_framework"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activate_agent", b"activate_agent", "activate_framework", b"activate_framework", "add_agent", b"add_agent", "add_framework", b"add_framework", "add_resource_provider", b"add_resource_provider", "call", b"call", "deactivate_agent", b"deactivate_agent", "deactivate_framework", b"deactivate_framework", "get_inverse_offer_statuses", b"get_inverse_offer_statuses", "pause", b"pause", "recover", b"recover", "recover_resources", b"recover_resources", "reject_offer", b"reject_offer", "remove_agent", b"remove_agent", "remove_framework", b"remove_framework", "remove_quota", b"remove_quota", "request_resources", b"request_resources", "resume", b"resume", "revive_offers", b"revive_offers", "set_quota", b"set_quota", "suppress_offers", b"suppress_offers", "tick", b"tick", "update_agent", b"update_agent", "update_allocation", b"update_allocation", "update_available", b"update_available", "update_framework", b"update_framework", "update_inverse_offer", b"update_inverse_offer", "update_unavailability", b"update_unavailability", "update_weights", b"update_weights", "update_whitelist", b"update_whitelist"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate_agent", b"activate_agent", "activate_framework", b"activate_framework", "add_agent", b"add_agent", "add_framework", b"add_framework", "call", b"call", "deactivate_agent", b"deactivate_agent", "deactivate_framework", b"deactivate_framework", "pause", b"pause", "recover_resources", b"recover_resources", "reject_offer", b"reject_offer", "remove_agent", b"remove_agent", "remove_framework", b"remove_framework", "request_resources", b"request_resources", "resume", b"resume", "revive_offers", b"revive_offers", "sequence", b"sequence", "suppress_offers", b"suppress_offers", "tick", b"tick", "time_ns", b"time_ns", "update_framework", b"update_framework"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate_agent", b"activate_agent", "activate_framework", b"activate_framework", "add_agent", b"add_agent", "add_framework", b"add_framework", "add_resource_provider", b"add_resource_provider", "call", b"call", "deactivate_agent", b"deactivate_agent", "deactivate_framework", b"deactivate_framework", "get_inverse_offer_statuses", b"get_inverse_offer_statuses", "pause", b"pause", "recover", b"recover", "recover_resources", b"recover_resources", "reject_offer", b"reject_offer", "remove_agent", b"remove_agent", "remove_framework", b"remove_framework", "remove_quota", b"remove_quota", "request_resources", b"request_resources", "resume", b"resume", "revive_offers", b"revive_offers", "sequence", b"sequence", "set_quota", b"set_quota", "suppress_offers", b"suppress_offers", "tick", b"tick", "time_ns", b"time_ns", "update_agent", b"update_agent", "update_allocation", b"update_allocation", "update_available", b"update_available", "update_framework", b"update_framework", "update_inverse_offer", b"update_inverse_offer", "update_unavailability", b"update_unavailability", "update_weights", b"update_weights", "update_whitelist", b"update_whitelist"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["tick", "add_agent", "remove_agent", "activate_agent", "deactivate_agent", "add_framework", "update_framework", "remove_framework", "activate_framework", "deactivate_framework", "revive_offers", "suppress_offers", "request_resources", "recover_resources", "reject_offer", "pause", "resume"]  # noqa: Y015
+    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["tick", "add_agent", "remove_agent", "activate_agent", "deactivate_agent", "add_framework", "update_framework", "remove_framework", "activate_framework", "deactivate_framework", "revive_offers", "suppress_offers", "request_resources", "recover_resources", "reject_offer", "pause", "resume", "recover", "update_agent", "add_resource_provider", "update_whitelist", "update_unavailability", "update_inverse_offer", "get_inverse_offer_statuses", "update_allocation", "update_available", "set_quota", "remove_quota", "update_weights"]  # noqa: Y015
     _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
 
@@ -434,9 +581,12 @@ class AddAgent(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     USED_FIELD_NUMBER: _builtins.int
+    UNAVAILABILITY_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     info: _builtins.bytes
     """mesos.SlaveInfo"""
+    unavailability: _builtins.bytes
+    """mesos.Unavailability"""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """mesos.SlaveInfo.Capability.Type"""
@@ -457,12 +607,15 @@ class AddAgent(_message.Message):
         capabilities: _abc.Iterable[_builtins.int] | None = ...,
         total: _abc.Iterable[_builtins.bytes] | None = ...,
         used: _abc.Iterable[Global___Allocation] | None = ...,
+        unavailability: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_unavailability", b"_unavailability", "unavailability", b"unavailability"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "capabilities", b"capabilities", "info", b"info", "total", b"total", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unavailability", b"_unavailability", "agent_id", b"agent_id", "capabilities", b"capabilities", "info", b"info", "total", b"total", "unavailability", b"unavailability", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__unavailability: _TypeAlias = _typing.Literal["unavailability"]  # noqa: Y015
+    _WhichOneofArgType__unavailability: _TypeAlias = _typing.Literal["_unavailability", b"_unavailability"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__unavailability) -> _WhichOneofReturnType__unavailability | None: ...
 
 Global___AddAgent: _TypeAlias = AddAgent  # noqa: Y015
 
@@ -492,6 +645,245 @@ class Allocation(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Allocation: _TypeAlias = Allocation  # noqa: Y015
+
+@_typing.final
+class UpdateAgent(_message.Message):
+    """An agent registered anew or reported a change. What is absent stays as it was."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    INFO_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    info: _builtins.bytes
+    """mesos.SlaveInfo"""
+    @_builtins.property
+    def total(self) -> Global___ResourceList:
+        """the full new total, which may be less than what is allocated"""
+
+    @_builtins.property
+    def capabilities(self) -> Global___CapabilityList: ...
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        info: _builtins.bytes = ...,
+        total: Global___ResourceList | None = ...,
+        capabilities: Global___CapabilityList | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "total", b"total"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "capabilities", b"capabilities", "info", b"info", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateAgent: _TypeAlias = UpdateAgent  # noqa: Y015
+
+@_typing.final
+class ResourceList(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """mesos.Resource"""
+
+    def __init__(
+        self,
+        *,
+        resources: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceList: _TypeAlias = ResourceList  # noqa: Y015
+
+@_typing.final
+class CapabilityList(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """mesos.SlaveInfo.Capability.Type"""
+
+    def __init__(
+        self,
+        *,
+        capabilities: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CapabilityList: _TypeAlias = CapabilityList  # noqa: Y015
+
+@_typing.final
+class AddResourceProvider(_message.Message):
+    """Adds to an agent's total and to what is allocated on it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    @_builtins.property
+    def total(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """mesos.Resource, without allocation_info"""
+
+    @_builtins.property
+    def used(self) -> _containers.RepeatedCompositeFieldContainer[Global___Allocation]: ...
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        total: _abc.Iterable[_builtins.bytes] | None = ...,
+        used: _abc.Iterable[Global___Allocation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "total", b"total", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddResourceProvider: _TypeAlias = AddResourceProvider  # noqa: Y015
+
+@_typing.final
+class UpdateWhitelist(_message.Message):
+    """Which agents may be offered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHITELIST_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def whitelist(self) -> Global___Whitelist:
+        """absent: every agent"""
+
+    def __init__(
+        self,
+        *,
+        whitelist: Global___Whitelist | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["whitelist", b"whitelist"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["whitelist", b"whitelist"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateWhitelist: _TypeAlias = UpdateWhitelist  # noqa: Y015
+
+@_typing.final
+class Whitelist(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOSTNAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hostnames(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """empty: none at all"""
+
+    def __init__(
+        self,
+        *,
+        hostnames: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hostnames", b"hostnames"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Whitelist: _TypeAlias = Whitelist  # noqa: Y015
+
+@_typing.final
+class UpdateUnavailability(_message.Message):
+    """The maintenance schedule of an agent's machine was set, changed or removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    UNAVAILABILITY_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    unavailability: _builtins.bytes
+    """mesos.Unavailability; absent: none"""
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        unavailability: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_unavailability", b"_unavailability", "unavailability", b"unavailability"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unavailability", b"_unavailability", "agent_id", b"agent_id", "unavailability", b"unavailability"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__unavailability: _TypeAlias = _typing.Literal["unavailability"]  # noqa: Y015
+    _WhichOneofArgType__unavailability: _TypeAlias = _typing.Literal["_unavailability", b"_unavailability"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__unavailability) -> _WhichOneofReturnType__unavailability | None: ...
+
+Global___UpdateUnavailability: _TypeAlias = UpdateUnavailability  # noqa: Y015
+
+@_typing.final
+class UpdateInverseOffer(_message.Message):
+    """An inverse offer was answered (status) or withdrawn (no status)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    framework_id: _builtins.str
+    status: _builtins.bytes
+    """mesos.allocator.InverseOfferStatus, ACCEPT or DECLINE"""
+    filters: _builtins.bytes
+    """mesos.Filters"""
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        framework_id: _builtins.str = ...,
+        status: _builtins.bytes | None = ...,
+        filters: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_filters", b"_filters", "_status", b"_status", "filters", b"filters", "status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_filters", b"_filters", "_status", b"_status", "agent_id", b"agent_id", "filters", b"filters", "framework_id", b"framework_id", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__filters: _TypeAlias = _typing.Literal["filters"]  # noqa: Y015
+    _WhichOneofArgType__filters: _TypeAlias = _typing.Literal["_filters", b"_filters"]  # noqa: Y015
+    _WhichOneofReturnType__status: _TypeAlias = _typing.Literal["status"]  # noqa: Y015
+    _WhichOneofArgType__status: _TypeAlias = _typing.Literal["_status", b"_status"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__filters) -> _WhichOneofReturnType__filters | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__status) -> _WhichOneofReturnType__status | None: ...
+
+Global___UpdateInverseOffer: _TypeAlias = UpdateInverseOffer  # noqa: Y015
+
+@_typing.final
+class GetInverseOfferStatuses(_message.Message):
+    """Answered by a Reply."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetInverseOfferStatuses: _TypeAlias = GetInverseOfferStatuses  # noqa: Y015
 
 @_typing.final
 class RemoveAgent(_message.Message):
@@ -809,6 +1201,208 @@ class RejectOffer(_message.Message):
 Global___RejectOffer: _TypeAlias = RejectOffer  # noqa: Y015
 
 @_typing.final
+class UpdateAllocation(_message.Message):
+    """Operations of an accepted offer changed resources that a framework holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    OFFERED_FIELD_NUMBER: _builtins.int
+    CONVERSIONS_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    agent_id: _builtins.str
+    @_builtins.property
+    def offered(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """mesos.Resource: all of the accepted offers, allocated to one role"""
+
+    @_builtins.property
+    def conversions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Conversion]:
+        """applied in order"""
+
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        offered: _abc.Iterable[_builtins.bytes] | None = ...,
+        conversions: _abc.Iterable[Global___Conversion] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "conversions", b"conversions", "framework_id", b"framework_id", "offered", b"offered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateAllocation: _TypeAlias = UpdateAllocation  # noqa: Y015
+
+@_typing.final
+class Conversion(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMED_FIELD_NUMBER: _builtins.int
+    CONVERTED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def consumed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """mesos.Resource; empty: more copies of shared volumes"""
+
+    @_builtins.property
+    def converted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """empty: the resources are gone"""
+
+    def __init__(
+        self,
+        *,
+        consumed: _abc.Iterable[_builtins.bytes] | None = ...,
+        converted: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumed", b"consumed", "converted", b"converted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Conversion: _TypeAlias = Conversion  # noqa: Y015
+
+@_typing.final
+class UpdateAvailable(_message.Message):
+    """An operator's operation on resources that are free. Answered by a Reply."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    OPERATIONS_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    @_builtins.property
+    def operations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """mesos.Offer.Operation"""
+
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        operations: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "operations", b"operations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateAvailable: _TypeAlias = UpdateAvailable  # noqa: Y015
+
+@_typing.final
+class Recover(_message.Message):
+    """The master was elected. Its agents are about to come back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPECTED_AGENTS_FIELD_NUMBER: _builtins.int
+    QUOTAS_FIELD_NUMBER: _builtins.int
+    expected_agents: _builtins.int
+    @_builtins.property
+    def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___SetQuota]: ...
+    def __init__(
+        self,
+        *,
+        expected_agents: _builtins.int = ...,
+        quotas: _abc.Iterable[Global___SetQuota] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_agents", b"expected_agents", "quotas", b"quotas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Recover: _TypeAlias = Recover  # noqa: Y015
+
+@_typing.final
+class SetQuota(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    INFO_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    info: _builtins.bytes
+    """mesos.quota.QuotaInfo"""
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        info: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["info", b"info", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetQuota: _TypeAlias = SetQuota  # noqa: Y015
+
+@_typing.final
+class RemoveQuota(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveQuota: _TypeAlias = RemoveQuota  # noqa: Y015
+
+@_typing.final
+class UpdateWeights(_message.Message):
+    """Roles that are not listed keep their weights."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___Weight]: ...
+    def __init__(
+        self,
+        *,
+        weights: _abc.Iterable[Global___Weight] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateWeights: _TypeAlias = UpdateWeights  # noqa: Y015
+
+@_typing.final
+class Weight(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    weight: _builtins.float
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        weight: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Weight: _TypeAlias = Weight  # noqa: Y015
+
+@_typing.final
 class Pause(_message.Message):
     """Brackets around calls that must look like one: no allocation happens in between."""
 
@@ -842,29 +1436,75 @@ Global___Resume: _TypeAlias = Resume  # noqa: Y015
 
 @_typing.final
 class Decisions(_message.Message):
+    """What the master's side has to do, in this order: replies, offers, inverse offers."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     APPLIED_SEQUENCE_FIELD_NUMBER: _builtins.int
     OFFERS_FIELD_NUMBER: _builtins.int
+    INVERSE_OFFERS_FIELD_NUMBER: _builtins.int
+    REPLIES_FIELD_NUMBER: _builtins.int
     applied_sequence: _builtins.int
     """the last event that these decisions know of"""
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offers]:
         """at most one for each framework"""
 
+    @_builtins.property
+    def inverse_offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___InverseOffers]:
+        """at most one for each framework"""
+
+    @_builtins.property
+    def replies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reply]:
+        """in order of the events they answer"""
+
     def __init__(
         self,
         *,
         applied_sequence: _builtins.int = ...,
         offers: _abc.Iterable[Global___Offers] | None = ...,
+        inverse_offers: _abc.Iterable[Global___InverseOffers] | None = ...,
+        replies: _abc.Iterable[Global___Reply] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "offers", b"offers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "inverse_offers", b"inverse_offers", "offers", b"offers", "replies", b"replies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Decisions: _TypeAlias = Decisions  # noqa: Y015
+
+@_typing.final
+class Reply(_message.Message):
+    """Completes the future that a call returned."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    STATUSES_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """of the event"""
+    error: _builtins.str
+    """empty: it succeeded"""
+    @_builtins.property
+    def statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___InverseOfferState]:
+        """to GetInverseOfferStatuses"""
+
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        error: _builtins.str = ...,
+        statuses: _abc.Iterable[Global___InverseOfferState] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "sequence", b"sequence", "statuses", b"statuses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reply: _TypeAlias = Reply  # noqa: Y015
 
 @_typing.final
 class Offers(_message.Message):
@@ -920,3 +1560,53 @@ class Offer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Offer: _TypeAlias = Offer  # noqa: Y015
+
+@_typing.final
+class InverseOffers(_message.Message):
+    """Which agents a framework is asked to leave."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    INVERSE_OFFERS_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    @_builtins.property
+    def inverse_offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___InverseOffer]: ...
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        inverse_offers: _abc.Iterable[Global___InverseOffer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "inverse_offers", b"inverse_offers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InverseOffers: _TypeAlias = InverseOffers  # noqa: Y015
+
+@_typing.final
+class InverseOffer(_message.Message):
+    """All that the framework holds on an agent, which is going to be unavailable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    UNAVAILABILITY_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    unavailability: _builtins.bytes
+    """mesos.Unavailability"""
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        unavailability: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "unavailability", b"unavailability"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InverseOffer: _TypeAlias = InverseOffer  # noqa: Y015

@@ -7,6 +7,10 @@ One bidirectional stream carries one session of one master: the master's side sa
 and sends a `Snapshot`, then events in the order in which they happened there; the allocator
 answers with decisions in the order in which they must take effect. Mesos messages travel as
 serialised bytes, so that nothing the allocator does not know is lost on the way.
+
+Every call of Mesos's C++ `Allocator` interface (1.8) is an event here, but for `initialize`,
+which is `Hello`. Several masters may be connected; the one that leads is served, the others
+are kept waiting (see `Snapshot.leading_since_ns`).
 """
 
 from allocator.contract import allocator_pb2 as _allocator_pb2

@@ -1035,3 +1035,331 @@ class Request(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Request: _TypeAlias = Request  # noqa: Y015
+
+@_typing.final
+class TimeInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NANOSECONDS_FIELD_NUMBER: _builtins.int
+    nanoseconds: _builtins.int
+    def __init__(
+        self,
+        *,
+        nanoseconds: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["nanoseconds", b"nanoseconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nanoseconds", b"nanoseconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TimeInfo: _TypeAlias = TimeInfo  # noqa: Y015
+
+@_typing.final
+class DurationInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NANOSECONDS_FIELD_NUMBER: _builtins.int
+    nanoseconds: _builtins.int
+    def __init__(
+        self,
+        *,
+        nanoseconds: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["nanoseconds", b"nanoseconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nanoseconds", b"nanoseconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DurationInfo: _TypeAlias = DurationInfo  # noqa: Y015
+
+@_typing.final
+class Unavailability(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def start(self) -> Global___TimeInfo: ...
+    @_builtins.property
+    def duration(self) -> Global___DurationInfo: ...
+    def __init__(
+        self,
+        *,
+        start: Global___TimeInfo | None = ...,
+        duration: Global___DurationInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unavailability: _TypeAlias = Unavailability  # noqa: Y015
+
+@_typing.final
+class InverseOfferStatus(_message.Message):
+    """In Mesos: mesos.allocator.InverseOfferStatus."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Status:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[InverseOfferStatus._Status.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        UNKNOWN: InverseOfferStatus._Status.ValueType  # 1
+        ACCEPT: InverseOfferStatus._Status.ValueType  # 2
+        DECLINE: InverseOfferStatus._Status.ValueType  # 3
+
+    class Status(_Status, metaclass=_StatusEnumTypeWrapper): ...
+    UNKNOWN: InverseOfferStatus.Status.ValueType  # 1
+    ACCEPT: InverseOfferStatus.Status.ValueType  # 2
+    DECLINE: InverseOfferStatus.Status.ValueType  # 3
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    status: Global___InverseOfferStatus.Status.ValueType
+    @_builtins.property
+    def framework_id(self) -> Global___FrameworkID: ...
+    @_builtins.property
+    def timestamp(self) -> Global___TimeInfo: ...
+    def __init__(
+        self,
+        *,
+        status: Global___InverseOfferStatus.Status.ValueType | None = ...,
+        framework_id: Global___FrameworkID | None = ...,
+        timestamp: Global___TimeInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "status", b"status", "timestamp", b"timestamp"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "status", b"status", "timestamp", b"timestamp"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InverseOfferStatus: _TypeAlias = InverseOfferStatus  # noqa: Y015
+
+@_typing.final
+class QuotaInfo(_message.Message):
+    """In Mesos: mesos.quota.QuotaInfo."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    GUARANTEE_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    principal: _builtins.str
+    @_builtins.property
+    def guarantee(self) -> _containers.RepeatedCompositeFieldContainer[Global___Resource]: ...
+    def __init__(
+        self,
+        *,
+        role: _builtins.str | None = ...,
+        principal: _builtins.str | None = ...,
+        guarantee: _abc.Iterable[Global___Resource] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal", "role", b"role"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["guarantee", b"guarantee", "principal", b"principal", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuotaInfo: _TypeAlias = QuotaInfo  # noqa: Y015
+
+@_typing.final
+class Operation(_message.Message):
+    """In Mesos: mesos.Offer.Operation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Type:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _TypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Operation._Type.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        UNKNOWN: Operation._Type.ValueType  # 0
+        LAUNCH: Operation._Type.ValueType  # 1
+        RESERVE: Operation._Type.ValueType  # 2
+        UNRESERVE: Operation._Type.ValueType  # 3
+        CREATE: Operation._Type.ValueType  # 4
+        DESTROY: Operation._Type.ValueType  # 5
+        LAUNCH_GROUP: Operation._Type.ValueType  # 6
+        GROW_VOLUME: Operation._Type.ValueType  # 11
+        SHRINK_VOLUME: Operation._Type.ValueType  # 12
+        CREATE_DISK: Operation._Type.ValueType  # 13
+        DESTROY_DISK: Operation._Type.ValueType  # 14
+
+    class Type(_Type, metaclass=_TypeEnumTypeWrapper):
+        """Values newer than this list are kept as unknown fields."""
+
+    UNKNOWN: Operation.Type.ValueType  # 0
+    LAUNCH: Operation.Type.ValueType  # 1
+    RESERVE: Operation.Type.ValueType  # 2
+    UNRESERVE: Operation.Type.ValueType  # 3
+    CREATE: Operation.Type.ValueType  # 4
+    DESTROY: Operation.Type.ValueType  # 5
+    LAUNCH_GROUP: Operation.Type.ValueType  # 6
+    GROW_VOLUME: Operation.Type.ValueType  # 11
+    SHRINK_VOLUME: Operation.Type.ValueType  # 12
+    CREATE_DISK: Operation.Type.ValueType  # 13
+    DESTROY_DISK: Operation.Type.ValueType  # 14
+
+    @_typing.final
+    class Reserve(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RESOURCES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___Resource]: ...
+        def __init__(
+            self,
+            *,
+            resources: _abc.Iterable[Global___Resource] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Unreserve(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RESOURCES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___Resource]: ...
+        def __init__(
+            self,
+            *,
+            resources: _abc.Iterable[Global___Resource] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Create(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        VOLUMES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def volumes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Resource]: ...
+        def __init__(
+            self,
+            *,
+            volumes: _abc.Iterable[Global___Resource] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["volumes", b"volumes"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Destroy(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        VOLUMES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def volumes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Resource]: ...
+        def __init__(
+            self,
+            *,
+            volumes: _abc.Iterable[Global___Resource] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["volumes", b"volumes"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class GrowVolume(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        VOLUME_FIELD_NUMBER: _builtins.int
+        ADDITION_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def volume(self) -> Global___Resource: ...
+        @_builtins.property
+        def addition(self) -> Global___Resource: ...
+        def __init__(
+            self,
+            *,
+            volume: Global___Resource | None = ...,
+            addition: Global___Resource | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["addition", b"addition", "volume", b"volume"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["addition", b"addition", "volume", b"volume"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ShrinkVolume(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        VOLUME_FIELD_NUMBER: _builtins.int
+        SUBTRACT_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def volume(self) -> Global___Resource: ...
+        @_builtins.property
+        def subtract(self) -> Global___Value.Scalar: ...
+        def __init__(
+            self,
+            *,
+            volume: Global___Resource | None = ...,
+            subtract: Global___Value.Scalar | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["subtract", b"subtract", "volume", b"volume"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["subtract", b"subtract", "volume", b"volume"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    RESERVE_FIELD_NUMBER: _builtins.int
+    UNRESERVE_FIELD_NUMBER: _builtins.int
+    CREATE_FIELD_NUMBER: _builtins.int
+    DESTROY_FIELD_NUMBER: _builtins.int
+    GROW_VOLUME_FIELD_NUMBER: _builtins.int
+    SHRINK_VOLUME_FIELD_NUMBER: _builtins.int
+    type: Global___Operation.Type.ValueType
+    @_builtins.property
+    def reserve(self) -> Global___Operation.Reserve: ...
+    @_builtins.property
+    def unreserve(self) -> Global___Operation.Unreserve: ...
+    @_builtins.property
+    def create(self) -> Global___Operation.Create: ...
+    @_builtins.property
+    def destroy(self) -> Global___Operation.Destroy: ...
+    @_builtins.property
+    def grow_volume(self) -> Global___Operation.GrowVolume: ...
+    @_builtins.property
+    def shrink_volume(self) -> Global___Operation.ShrinkVolume: ...
+    def __init__(
+        self,
+        *,
+        type: Global___Operation.Type.ValueType | None = ...,
+        reserve: Global___Operation.Reserve | None = ...,
+        unreserve: Global___Operation.Unreserve | None = ...,
+        create: Global___Operation.Create | None = ...,
+        destroy: Global___Operation.Destroy | None = ...,
+        grow_volume: Global___Operation.GrowVolume | None = ...,
+        shrink_volume: Global___Operation.ShrinkVolume | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create", b"create", "destroy", b"destroy", "grow_volume", b"grow_volume", "reserve", b"reserve", "shrink_volume", b"shrink_volume", "type", b"type", "unreserve", b"unreserve"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create", b"create", "destroy", b"destroy", "grow_volume", b"grow_volume", "reserve", b"reserve", "shrink_volume", b"shrink_volume", "type", b"type", "unreserve", b"unreserve"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Operation: _TypeAlias = Operation  # noqa: Y015

@@ -41,11 +41,18 @@ class Account:
             for name, commitment in self.commitments.items()
         }
 
+    def inherited_at(self, now: float, tau: float | None) -> float:
+        """Return the commitment for resources not named, at an instant."""
+        elapsed = now - self.settled_at
+        return self.inherited if tau is None else decayed(self.inherited, 0.0, elapsed, tau)
+
     def settle(self, now: float, tau: float | None) -> None:
         """Bring commitments up to an instant, under the rates that held until then."""
         if tau is not None and now > self.settled_at:
-            self.commitments = self.commitments_at(now, tau)
-            self.inherited = decayed(self.inherited, 0.0, now - self.settled_at, tau)
+            self.commitments, self.inherited = (
+                self.commitments_at(now, tau),
+                self.inherited_at(now, tau),
+            )
         self.settled_at = now
 
     def rate(

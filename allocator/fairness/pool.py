@@ -31,6 +31,10 @@ class Standing(Generic[User]):
     """Dominant share"""
     commitments: dict[str, float]
     """Also of resources that do not count, or that the capacity has lost"""
+    inherited: float
+    """Commitment for resources that the capacity has not had yet"""
+    overuse: dict[str, float]
+    """What commitments move towards (Eq. 7); of resources that count"""
     commitment: float
     """Dominant commitment (Eq. 9), of resources that count"""
     priority: float
@@ -159,8 +163,15 @@ class Pool(Generic[User]):
         account.weight = weight
         self._weights = math.fsum(other.weight for other in self._accounts.values())
 
-    def set_commitment(self, user: User, commitment: float | Mapping[str, float]) -> None:
+    def set_commitment(
+        self, user: User, commitment: float | Mapping[str, float], *, others: float = 0.0
+    ) -> None:
         """Change what a user owes: of every resource, or by name.
+
+        Args:
+            user: A known user.
+            commitment: Of every resource, or by name.
+            others: Of resources that are not named.
 
         Raises:
             KeyError: the user is not known.
@@ -168,7 +179,7 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         self._unsettle()
-        _set_commitment(user, account, commitment)
+        _set_commitment(user, account, commitment, others)
 
     def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
         """Say whether a user is to be ranked.
@@ -332,6 +343,8 @@ class Pool(Generic[User]):
             shares=dict(account.shares),
             share=account.share,
             commitments=commitments,
+            inherited=account.inherited_at(when, self.policy.tau),
+            overuse=dict(account.overuse),
             commitment=max((commitments.get(name, 0.0) for name in account.shares), default=0.0),
             priority=self.policy.priority(account, commitments),
         )
@@ -353,7 +366,7 @@ def _positive(user: object, weight: float) -> float:
 
 
 def _set_commitment(
-    user: object, account: Account, commitment: float | Mapping[str, float]
+    user: object, account: Account, commitment: float | Mapping[str, float], others: float = 0.0
 ) -> None:
     amounts = commitment if isinstance(commitment, Mapping) else {"every resource": commitment}
     for name, amount in amounts.items():
@@ -363,4 +376,4 @@ def _set_commitment(
                 f"user {user!r}: commitment {amount} of {name} is not a finite number ≥ 0"
             )
     account.commitments = dict(commitment) if isinstance(commitment, Mapping) else {}
-    account.inherited = 0.0 if isinstance(commitment, Mapping) else commitment
+    account.inherited = others if isinstance(commitment, Mapping) else commitment
