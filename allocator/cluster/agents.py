@@ -1,8 +1,11 @@
 """What the allocator knows of an agent, and who holds what of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from google.protobuf.message import DecodeError
+
+from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.contract import mesos_pb2 as mesos
 
@@ -16,40 +19,48 @@ class Agent:
     """
 
     id: str
-    hostname: str
+    info: mesos.SlaveInfo
     capabilities: frozenset[int]
     """Values of `SlaveInfo.Capability.Type`."""
     total: Resources
     active: bool = True
+    region: str | None = field(init=False)
+    """Of its fault domain, if it has one."""
+    has_gpus: bool = field(init=False)
+    """Whether frameworks without GPU_RESOURCES may have to keep off."""
+    multi_role: bool = field(init=False)
+    """Whether the agent understands frameworks with several roles."""
+    hierarchical_role: bool = field(init=False)
+    """Whether the agent understands roles such as `eng/web`."""
     _ledger: dict[str, dict[str, Resources]] = field(default_factory=dict)
     """framework → role → resources; no empty entries."""
     _available: Resources | None = None
     """What is free; None when it must be computed again."""
 
+    def __post_init__(self) -> None:
+        self.update(self.info, self.capabilities, self.total)
+
+    def update(self, info: mesos.SlaveInfo, capabilities: Iterable[int], total: Resources) -> None:
+        """Take over what the agent says of itself now; the total may be less than allocated."""
+        self.info = info
+        self.capabilities = frozenset(capabilities)
+        self.total = total
+        fault = info.domain.fault_domain
+        self.region = fault.region.name if info.domain.HasField("fault_domain") else None
+        self.has_gpus = total.scalars["gpus"] > 0
+        self.multi_role = mesos.SlaveInfo.Capability.MULTI_ROLE in self.capabilities
+        self.hierarchical_role = mesos.SlaveInfo.Capability.HIERARCHICAL_ROLE in self.capabilities
+        self._available = None
+
     @property
     def available(self) -> Resources:
         """What may be offered: the total less what is allocated, clipped at nothing."""
         if self._available is None:
-            allocated = NOTHING
+            free = self.total
             for _framework, _role, held in self.allocations():
-                allocated = allocated + held
-            self._available = self.total.available_after(allocated)
+                free = free - held
+            self._available = free.with_shared_of(self.total)
         return self._available
-
-    @property
-    def multi_role(self) -> bool:
-        """Whether the agent understands frameworks with several roles."""
-        return mesos.SlaveInfo.Capability.MULTI_ROLE in self.capabilities
-
-    @property
-    def hierarchical_role(self) -> bool:
-        """Whether the agent understands roles such as `eng/web`."""
-        return mesos.SlaveInfo.Capability.HIERARCHICAL_ROLE in self.capabilities
-
-    @property
-    def has_gpus(self) -> bool:
-        """Whether frameworks without GPU_RESOURCES may have to keep off."""
-        return self.total.scalars["gpus"] > 0
 
     def allocations(self) -> Iterator[tuple[str, str, Resources]]:
         """Go through the ledger: framework, role, resources."""
@@ -57,35 +68,57 @@ class Agent:
             for role, held in roles.items():
                 yield framework, role, held
 
+    def holders(self) -> list[str]:
+        """Return the frameworks that hold something here, or are offered it."""
+        return list(self._ledger)
+
     def held(self, framework: str, role: str) -> Resources:
         """Return what the framework holds here for the role."""
-        return self._ledger.get(framework, {}).get(role, NOTHING)
+        roles = self._ledger.get(framework)
+        return NOTHING if roles is None else roles.get(role, NOTHING)
+
+    def holds(self, framework: str) -> bool:
+        """Whether the framework holds anything here."""
+        return framework in self._ledger
+
+    def set_available(self, available: Resources) -> None:
+        """Say what is free, where that is known more cheaply than by adding everything up."""
+        self._available = available
 
     def held_by(self, framework: str) -> dict[str, Resources]:
         """Return what the framework holds here: role → resources."""
         return dict(self._ledger.get(framework, {}))
 
-    def allocate(self, framework: str, role: str, resources: Resources) -> None:
-        """Book resources as allocated."""
-        roles = self._ledger.setdefault(framework, {})
-        roles[role] = roles.get(role, NOTHING) + resources
-        self._available = None
-
-    def recover(self, framework: str, role: str, resources: Resources) -> bool:
-        """Release resources; return whether all of them had been allocated.
-
-        What had not is passed over.
-        """
-        held = self.held(framework, role)
-        if not held:
-            return not resources
-        rest = held - resources
-        roles = self._ledger[framework]
-        if rest:
-            roles[role] = rest
-        else:
+    def hold(self, framework: str, role: str, resources: Resources) -> None:
+        """Say anew what a framework holds here for a role."""
+        if resources:
+            self._ledger.setdefault(framework, {})[role] = resources
+        elif role in (roles := self._ledger.get(framework, {})):
             del roles[role]
             if not roles:
                 del self._ledger[framework]
         self._available = None
-        return resources in held
+
+
+def parse_agent_info(agent_id: str, data: bytes) -> mesos.SlaveInfo:
+    """Read a serialised SlaveInfo.
+
+    Raises:
+        InvalidEvent: it is malformed, or of another agent.
+    """
+    try:
+        info = mesos.SlaveInfo.FromString(data)
+    except DecodeError as error:
+        raise InvalidEvent(
+            f"agent {agent_id}: info is not a serialised mesos.SlaveInfo: {error}"
+        ) from error
+    if info.HasField("id") and info.id.value != agent_id:
+        raise InvalidEvent(f"agent {agent_id}: its info names another id, {info.id.value!r}")
+    return info
+
+
+def attributes(info: mesos.SlaveInfo) -> frozenset[bytes]:
+    """Return an agent's attributes as a set that can be compared."""
+    return frozenset(
+        attribute.SerializeToString(deterministic=True) for attribute in info.attributes
+    )

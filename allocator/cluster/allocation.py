@@ -1,84 +1,241 @@
 """The allocation run: which free resources are offered to whom (§3)."""
 
 from collections.abc import Iterable
-from random import Random
+from dataclasses import dataclass, field
 
 from allocator.cluster.agents import Agent
-from allocator.cluster.clients import Client, Clients
-from allocator.cluster.filters import OfferFilters
-from allocator.cluster.frameworks import Alternatives, Framework
-from allocator.cluster.ledger import Ledger
-from allocator.cluster.resources import Resources
+from allocator.cluster.frameworks import Alternatives, Client, Framework
+from allocator.cluster.quota import Headroom
+from allocator.cluster.resources import NOTHING, Resources
+from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.quantities import Quantities
 
 
-class AllocationRun:
-    """One pass over candidate agents; books what it offers.
+@dataclass(slots=True)
+class _Turn:
+    """One agent's turn in the second stage."""
 
-    Cost: O(candidates) for those with nothing free, plus for each of the others the clients
-    looked at before the agent is empty, each O(kinds of resources).
+    blocked: int
+    """A bit for each client that refuses all there is."""
+    done: set[Client] = field(default_factory=set)
+    """Clients that cannot have more of what is there."""
+    tasks: dict[Client, Resources] = field(default_factory=dict)
+    """What clients with a known demand have been given so far, task by task."""
+
+
+class Allocation:
+    """Makes offers in one cluster, and books what it offers.
+
+    A run costs, for each agent with something free, O(clients looked at before the agent is
+    empty) times O(kinds of resources); an agent that everybody refuses costs O(1).
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        filters: OfferFilters,
-        *,
-        min_allocatable: Alternatives,
-        filter_gpus: bool,
-    ) -> None:
-        self._ledger = ledger
-        self._clients: Clients = ledger.clients
-        self._filters = filters
-        self._min_allocatable = min_allocatable
-        self._filter_gpus = filter_gpus
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._ledger = cluster.ledger
+        self._users = cluster.ledger.clients.users
+        self._filters = cluster.filters
+        self._quotas = cluster.ledger.quotas
+        self._headroom = Headroom({}, {}, Quantities())
+        self._wanting = 0
+        self._wanting_version = (-1, -1)
+        self._shared: dict[str, Resources] = {}
+        """Shared volumes offered in this run, by agent."""
+        self._made: dict[str, dict[tuple[str, str], Resources]] = {}
+        """framework → (agent, role) → resources"""
 
-    def run(self, candidates: Iterable[str], random: Random) -> list[contract.Offers]:
-        """Offer what the candidates have free; at most one `Offers` for each framework.
+    def run(self, agents: Iterable[Agent]) -> list[contract.Offers]:
+        """Offer what agents have free; at most one `Offers` for each framework."""
+        open_agents = [agent for agent in agents if self._may_be_offered(agent)]
+        self._shared, self._made = {}, {}
+        self._renew_wanting()
+        if self._quotas:
+            self._headroom = self._quotas.headroom()
+            for agent in open_agents:
+                self._guarantee(agent)
+        for agent in open_agents:
+            self._share(agent)
+        if self._quotas:  # what is held back today may be free to go when the next run looks
+            for agent in open_agents:
+                if agent.available:
+                    self._cluster.marks.change(agent.id)
+        return [self._offers(framework, parts) for framework, parts in self._made.items()]
 
-        Agents are visited in random order, so that no agent is always the first to be used.
-        """
-        agents = [
-            agent
-            for name in sorted(candidates)
-            if (agent := self._ledger.agents.get(name)) is not None
-            and agent.active
-            and agent.available
-        ]
-        random.shuffle(agents)
-        made: dict[str, contract.Offers] = {}
-        for agent in agents:
-            self._offer(agent, made)
-        return list(made.values())
+    def _may_be_offered(self, agent: Agent) -> bool:
+        whitelist = self._cluster.whitelist
+        return (
+            agent.active
+            and (whitelist is None or agent.info.hostname in whitelist)
+            and bool(agent.available)
+        )
 
-    def _offer(self, agent: Agent, made: dict[str, contract.Offers]) -> None:
-        """Go through the clients in order until the agent has nothing left (§3.4)."""
-        order = self._clients.order()
-        while (client := next(order, None)) is not None:
-            framework = self._ledger.frameworks[client.framework]
-            give = self._give(agent, client, framework)
-            if give is None:
+    def _renew_wanting(self) -> None:
+        clients = self._ledger.clients
+        if self._wanting_version != (clients.version, self._filters.version):
+            self._wanting = 0
+            for client in clients.wanting:
+                self._wanting |= 1 << self._filters.slot(client)
+            self._wanting_version = (clients.version, self._filters.version)
+
+    # The first stage: quota guarantees (§3.3).
+
+    def _guarantee(self, agent: Agent) -> None:
+        done: set[Client] = set()
+        while agent.available and self._guarantee_next(agent, done):
+            pass
+
+    def _guarantee_next(self, agent: Agent, done: set[Client]) -> bool:
+        for client in self._users.order():
+            if client.role not in self._quotas or client in done:
                 continue
-            # The order of the agent's turn outlives the booking, which changes the ranking.
-            order = iter(list(order)) if give != agent.available else iter(())
-            self._ledger.allocate(agent, client, give)
-            offers = made.setdefault(
-                client.framework, contract.Offers(framework_id=client.framework)
+            done.add(client)
+            framework = self._ledger.frameworks[client.framework]
+            if not framework.can_use(agent, client.role, self._cluster.rules):
+                continue
+            usable = framework.share_of(self._available(agent), client.role)
+            reserved = usable.where(
+                lambda kind, role=client.role: kind.reservation == role and not kind.revocable  # type: ignore[misc]
             )
-            offers.offers.add(
-                role=client.role, agent_id=agent.id, resources=give.messages(client.role)
+            plain = usable.plain
+            towards = plain.shrunk(self._headroom.missing(client.role))
+            if not reserved and not towards:
+                continue
+            guaranteed = self._headroom.guarantees[client.role]
+            others = plain.where(lambda kind, names=guaranteed: kind.name not in names)  # type: ignore[misc]
+            company = others.shrunk(self._headroom.spare()) + plain.where(
+                lambda kind: not kind.scalar
+            )
+            give = reserved + towards + company
+            if not self._wanted(agent, client, framework, give):
+                continue
+            self._headroom.give_guaranteed(client.role, towards.scalars, give.plain.scalars)
+            self._give(agent, client, give)
+            return True
+        return False
+
+    # The second stage: fair shares (§3.4).
+
+    def _share(self, agent: Agent) -> None:
+        """Serve the clients in order until the agent has nothing left for anybody."""
+        blocked = self._filters.blocked(agent.id, agent.available)
+        if not self._wanting & ~blocked:
+            return
+        turn = _Turn(blocked)
+        while True:
+            while agent.available and self._serve_next(agent, turn):
+                pass
+            refused = self._refused(agent, turn)
+            if not refused:
+                break
+            for client in refused:
+                self._take_back(agent, client, turn.tasks.pop(client))
+            turn.blocked |= sum(1 << self._filters.slot(client) for client in refused)
+            turn.done.clear()
+        for client, tasks in turn.tasks.items():
+            self._make(agent, client, tasks)
+
+    def _serve_next(self, agent: Agent, turn: _Turn) -> bool:
+        """Give the first client in order that can have something what it is to have now."""
+        for client in self._users.order():
+            if turn.blocked >> self._filters.slot(client) & 1 or client in turn.done:
+                continue
+            if client.role in self._quotas:
+                continue
+            framework = self._ledger.frameworks[client.framework]
+            demand = self._cluster.demands.of(client, framework)
+            usable = self._usable(agent, client, framework)
+            if usable is not None and demand is not None:
+                task = self._task(usable, demand, first=client not in turn.tasks)
+                if task:
+                    turn.tasks[client] = turn.tasks.get(client, NOTHING) + task
+                    self._book(agent, client, task)
+                    return True
+            turn.done.add(client)
+            if usable is not None and demand is None:
+                give = self._kept_within_headroom(usable)
+                if give and self._wanted(agent, client, framework, give):
+                    self._give(agent, client, give)
+                    self._headroom.give(give.plain.scalars)
+                    return True
+        return False
+
+    def _usable(self, agent: Agent, client: Client, framework: Framework) -> Resources | None:
+        if not framework.can_use(agent, client.role, self._cluster.rules):
+            return None
+        return framework.share_of(self._available(agent), client.role) or None
+
+    def _kept_within_headroom(self, usable: Resources) -> Resources:
+        """Leave out all that quota may ask for if guarantees could not be met without it."""
+        if not self._quotas or self._headroom.admits(usable.plain.scalars):
+            return usable
+        return usable.where(lambda kind: not (kind.plain and kind.scalar))
+
+    def _task(self, usable: Resources, demand: Quantities, *, first: bool) -> Resources | None:
+        """Return what one more task needs; with the first comes all that is not for everybody."""
+        task = usable.plain.taken(demand)
+        if task is not None and self._quotas:
+            if self._headroom.admits(task.scalars):
+                self._headroom.give(task.scalars)
+            else:
+                task = None
+        if first and not usable.ordinary:
+            special = usable.where(lambda kind: not kind.plain)
+            return special + task if task is not None else special
+        return task
+
+    def _refused(self, agent: Agent, turn: _Turn) -> list[Client]:
+        """Return clients to whom all that was put together for them is too little, or unwanted."""
+        return [
+            client
+            for client, tasks in turn.tasks.items()
+            if not self._wanted(agent, client, self._ledger.frameworks[client.framework], tasks)
+        ]
+
+    def _take_back(self, agent: Agent, client: Client, tasks: Resources) -> None:
+        self._ledger.recover(agent, client.framework, client.role, tasks)
+        if self._quotas:
+            self._headroom.take_back(tasks.plain.scalars)
+
+    # What both have in common.
+
+    def _available(self, agent: Agent) -> Resources:
+        """Return what is free; a shared volume goes out once in a run (§3.8)."""
+        offered = self._shared.get(agent.id)
+        return agent.available if offered is None else agent.available - offered
+
+    def _wanted(self, agent: Agent, client: Client, framework: Framework, give: Resources) -> bool:
+        alternatives = framework.min_allocatable.get(
+            client.role, self._cluster.rules.min_allocatable
+        )
+        return (
+            bool(give)
+            and _reaches(give, alternatives)
+            and not self._filters.refuses(client, agent.id, give)
+        )
+
+    def _give(self, agent: Agent, client: Client, give: Resources) -> None:
+        self._book(agent, client, give)
+        self._make(agent, client, give)
+
+    def _book(self, agent: Agent, client: Client, give: Resources) -> None:
+        self._ledger.allocate(agent, client, give)
+        if give.has_shared:
+            self._shared[agent.id] = self._shared.get(agent.id, NOTHING) + give.where(
+                lambda kind: kind.shared
             )
 
-    def _give(self, agent: Agent, client: Client, framework: Framework) -> Resources | None:
-        if not framework.can_use(agent, client.role, filter_gpus=self._filter_gpus):
-            return None
-        give = framework.share_of(agent.available, client.role)
-        alternatives = framework.min_allocatable.get(client.role, self._min_allocatable)
-        if not give or not _reaches(give, alternatives):
-            return None
-        if self._filters.refuses(client.framework, client.role, agent.id, give):
-            return None
-        return give
+    def _make(self, agent: Agent, client: Client, give: Resources) -> None:
+        parts = self._made.setdefault(client.framework, {})
+        place = (agent.id, client.role)
+        parts[place] = parts[place] + give if place in parts else give
+        self._cluster.demands.note_offer(client, agent.id, parts[place])
+
+    def _offers(self, framework: str, parts: dict[tuple[str, str], Resources]) -> contract.Offers:
+        offers = contract.Offers(framework_id=framework)
+        for (agent, role), give in parts.items():
+            offers.offers.add(role=role, agent_id=agent, resources=give.messages(role))
+        return offers
 
 
 def _reaches(give: Resources, alternatives: Alternatives) -> bool:

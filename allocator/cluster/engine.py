@@ -5,55 +5,33 @@ same decisions.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from random import Random
 
 from google.protobuf.message import DecodeError
 
-from allocator.cluster.agents import Agent
-from allocator.cluster.allocation import AllocationRun
+from allocator.cluster.allocation import Allocation
+from allocator.cluster.calls import PREPARE
 from allocator.cluster.clients import Clients
+from allocator.cluster.demands import Demands
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
-from allocator.cluster.filters import OfferFilters, refusal_ns
-from allocator.cluster.frameworks import Alternatives, Framework, parse_framework_info
+from allocator.cluster.frameworks import Rules
 from allocator.cluster.ledger import Ledger
+from allocator.cluster.maintenance import parse_status
 from allocator.cluster.memory import Memory
-from allocator.cluster.resources import (
-    Resources,
-    parse_allocated,
-    parse_total,
-    parse_used,
-)
 from allocator.cluster.settings import EngineSettings
+from allocator.cluster.state import Cluster, HoldOff, Statistics
+from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
-from allocator.fairness.pool import Pool
+from allocator.fairness.pool import Pool, Standing
 from allocator.fairness.quantities import Quantities
 
+LONGEST_LEAP_NS = 7200 * 1_000_000_000
+"""An event stamped later than this after the one before is refused; a snapshot may be later.
+
+Time fades debts, so one stamp from a broken clock would forgive everybody everything."""
 _NANOSECONDS = 1_000_000_000
-
-
-@dataclass(slots=True)
-class Statistics:
-    """What has happened since the engine was made."""
-
-    events: int = 0
-    runs: int = 0
-    """Allocation runs."""
-    candidates: int = 0
-    """Agents that these runs looked at."""
-    offers: int = 0
-    """Offers made: one for each role and agent."""
-    clamped: int = 0
-    """Recoveries of more than was allocated."""
-    ignored: int = 0
-    """Recoveries for agents that are gone."""
-    rejected: int = 0
-    """Offers that the master's side did not let through."""
-    early_stamps: int = 0
-    """Events stamped earlier than the one before."""
-    snapshots: int = 0
 
 
 class Engine:
@@ -75,11 +53,17 @@ class Engine:
         self._settings = settings
         self._before_change = before_change
         self._random = Random(settings.seed)  # noqa: S311 - order of agents, not a secret
-        self.statistics = Statistics()
+        self._sequence = 0
         since_ns = round(memory.time * _NANOSECONDS) if memory is not None else 0
-        self._begin(contract.Options(), sequence=0, now_ns=since_ns)
+        self._cluster = self._empty(contract.Options(), since_ns, Statistics())
+        self._allocation = Allocation(self._cluster)
         if memory is not None:
-            self._ledger.clients.inherit(memory)
+            self._users.inherit(memory)
+
+    @property
+    def settings(self) -> EngineSettings:
+        """What the operator decided."""
+        return self._settings
 
     @property
     def sequence(self) -> int:
@@ -89,27 +73,75 @@ class Engine:
     @property
     def now(self) -> float:
         """The master's clock at the last event, in seconds since the Unix epoch."""
-        return self._now_ns / _NANOSECONDS
+        return self._cluster.now_ns / _NANOSECONDS
+
+    @property
+    def statistics(self) -> Statistics:
+        """What has happened since the engine was made."""
+        return self._cluster.statistics
 
     @property
     def pool(self) -> Pool[str]:
-        """The users, with what they hold and owe."""
-        return self._ledger.clients.pool
+        """The users at the top, with what they hold and owe."""
+        return self._users.pool
 
     @property
     def agents(self) -> int:
         """Number of agents."""
-        return len(self._ledger.agents)
+        return len(self._cluster.ledger.agents)
 
     @property
     def frameworks(self) -> int:
         """Number of frameworks."""
-        return len(self._ledger.frameworks)
+        return len(self._cluster.ledger.frameworks)
 
     @property
     def filters(self) -> int:
         """Number of offer filters in force."""
-        return len(self._filters)
+        return len(self._cluster.filters)
+
+    def standings(self) -> list[Standing[str]]:
+        """Return how all users stand, each level of a role tree in order of priority."""
+        return self._users.standings()
+
+    def demands(self) -> dict[str, list[Quantities]]:
+        """Return what one task needs of each framework of a user, as far as that is known."""
+        demands: dict[str, list[Quantities]] = {}
+        for framework in self._cluster.ledger.frameworks.values():
+            for client in self._cluster.ledger.clients.of(framework.id):
+                demand = self._cluster.demands.of(client, framework)
+                if demand is not None:
+                    user = self._cluster.ledger.clients.user(client)
+                    demands.setdefault(user, []).append(demand)
+        return demands
+
+    def filters_by_role(self) -> dict[str, int]:
+        """Return how many offer filters are in force for each role that frameworks have."""
+        counts: dict[str, int] = {}
+        for framework in self._cluster.ledger.frameworks.values():
+            for client in self._cluster.ledger.clients.of(framework.id):
+                counts[client.role] = counts.get(client.role, 0) + self._cluster.filters.count(
+                    client
+                )
+        return counts
+
+    def quotas(self) -> dict[str, tuple[Quantities, Quantities]]:
+        """Return by role what is guaranteed, and what counts against it."""
+        quotas = self._cluster.ledger.quotas
+        return {role: (guarantee, quotas.consumed(role)) for role, guarantee in quotas.items()}
+
+    def holdings(self) -> dict[tuple[str, str, str], Quantities]:
+        """Return what is allocated: (agent, framework, role) → scalars."""
+        return {
+            (agent.id, framework, role): held.scalars
+            for agent in self._cluster.ledger.agents.values()
+            for framework, role, held in agent.allocations()
+        }
+
+    def available(self) -> dict[str, Quantities]:
+        """Return the scalars that are free on each agent."""
+        agents = self._cluster.ledger.agents
+        return {agent.id: agent.available.scalars for agent in agents.values()}
 
     def restore(self, options: contract.Options, snapshot: contract.Snapshot) -> contract.Decisions:
         """Replace all that is known of the cluster; what users owe is kept.
@@ -119,23 +151,14 @@ class Engine:
         Raises:
             InvalidEvent: the snapshot is malformed or contradicts itself; nothing has changed.
         """
+        cluster = self._empty(options, snapshot.time_ns, self._cluster.statistics)
+        _fill(cluster, snapshot)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
-        memory = self.memory()
-        former = self.__dict__.copy()
-        try:
-            self._begin(options, sequence=snapshot.sequence, now_ns=snapshot.time_ns)
-            for agent in snapshot.agents:
-                self._add_agent(agent)
-            for agent_id in snapshot.inactive_agents:
-                self._deactivate_agent(contract.DeactivateAgent(agent_id=agent_id))
-            for framework in snapshot.frameworks:
-                self._add_framework(framework)
-        except BaseException:  # whatever it was, half a snapshot is worse than none
-            self.__dict__.update(former)
-            raise
-        self._ledger.clients.inherit(memory)
-        self._paused = snapshot.paused
+        cluster.ledger.clients.users.inherit(self.memory())
+        self._cluster = cluster
+        self._allocation = Allocation(cluster)
+        self._sequence = snapshot.sequence
         self.statistics.snapshots += 1
         return self._decide()
 
@@ -152,7 +175,7 @@ class Engine:
 
     def memory(self) -> Memory:
         """Return what a successor must know that no master will tell it."""
-        return self._ledger.clients.memory()
+        return self._users.memory()
 
     def order(self, order: operator.Order) -> None:
         """Carry out what an operator orders, at the time of the last event.
@@ -160,37 +183,47 @@ class Engine:
         Raises:
             InvalidOrder: it is malformed or names a user that is not known.
         """
-        clients = self._ledger.clients
+        users = self._users
         match order.WhichOneof("order"):
             case "set_weight":
                 change = order.set_weight
-                _require_known(self.pool, [change.user])
+                self._require_known([change.user])
                 weight = change.weight if change.HasField("weight") else None
                 try:
-                    clients.order_weight(change.user, weight)
+                    users.order_weight(change.user, weight)
                 except ValueError as error:
                     raise InvalidOrder(str(error)) from error
             case "reset_commitments":
-                users = order.reset_commitments.users
-                _require_known(self.pool, users)
-                for user in users or [standing.user for standing in self.pool.standings()]:
-                    self.pool.set_commitment(user, 0.0)
+                named = order.reset_commitments.users
+                self._require_known(named)
+                if not named:
+                    users.forgive_all()
+                for user in named:
+                    users.forgive(user)
             case _:
                 raise InvalidOrder("an order of a kind that this version does not know")
 
-    def _begin(self, options: contract.Options, *, sequence: int, now_ns: int) -> None:
-        self._sequence = sequence
-        self._now_ns = now_ns
-        self._interval_ns = options.allocation_interval_ns
-        self._filter_gpus = options.filter_gpu_resources
-        self._min_allocatable: Alternatives = tuple(
-            _quantities(alternative) for alternative in options.min_allocatable
-        )
-        self._filters = OfferFilters()
+    @property
+    def _users(self) -> Users:
+        return self._cluster.ledger.clients.users
+
+    def _require_known(self, users: Iterable[str]) -> None:
+        unknown = sorted(user for user in users if user not in self._users)
+        if unknown:
+            raise InvalidOrder(f"no such user: {', '.join(unknown)}")
+
+    def _empty(self, options: contract.Options, now_ns: int, statistics: Statistics) -> Cluster:
         excluded = tuple(options.fairness_excluded)
-        self._ledger = Ledger(Clients(self._settings, self.now, excluded))
-        self._candidates: set[str] = set()
-        self._paused = False
+        clients = Clients(self._settings, now_ns / _NANOSECONDS, excluded)
+        return Cluster(
+            rules=_rules(options),
+            ledger=Ledger(clients),
+            demands=Demands(self._settings),
+            interval_ns=options.allocation_interval_ns,
+            now_ns=now_ns,
+            at_once=self._settings.allocation == "event",
+            statistics=statistics,
+        )
 
     def _apply(self, event: contract.Event) -> None:
         if event.sequence != self._sequence + 1:
@@ -204,201 +237,112 @@ class Engine:
                 f"event {event.sequence} carries no call this version knows; "
                 "is the master's side newer than the allocator?"
             )
-        before_ns = self._now_ns
-        if self._before_change is not None:
-            self._before_change(max(event.time_ns, before_ns) / _NANOSECONDS)
-        self._now_ns = max(event.time_ns, before_ns)
+        cluster = self._cluster
+        before_ns = cluster.now_ns
+        if event.time_ns - before_ns > LONGEST_LEAP_NS:
+            raise InvalidEvent(
+                f"event {event.sequence} ({call}) is stamped "
+                f"{(event.time_ns - before_ns) / _NANOSECONDS:.0f} s after the one before; "
+                "is the master's clock right?"
+            )
+        cluster.now_ns = max(event.time_ns, before_ns)
         try:
-            self._ledger.clients.advance(self.now)
-            getattr(self, f"_{call}")(getattr(event, call))
+            change = PREPARE[call](cluster, getattr(event, call))
         except InvalidEvent as error:
+            cluster.now_ns = before_ns
             raise InvalidEvent(f"event {event.sequence} ({call}): {error}") from error
+        if self._before_change is not None:
+            self._before_change(self.now)
+        self._users.advance(self.now)
+        replies = len(cluster.replies)
+        change()
+        for reply in cluster.replies[replies:]:
+            reply.sequence = event.sequence
         self._sequence = event.sequence
         self.statistics.events += 1
         self.statistics.early_stamps += event.time_ns < before_ns
 
     def _decide(self) -> contract.Decisions:
-        decisions = contract.Decisions(applied_sequence=self._sequence)
-        if self._paused or not self._candidates:
+        cluster = self._cluster
+        decisions = contract.Decisions(applied_sequence=self._sequence, replies=cluster.replies)
+        cluster.replies = []
+        if not cluster.marks.due or not cluster.allocates:
             return decisions
-        run = AllocationRun(
-            self._ledger,
-            self._filters,
-            min_allocatable=self._min_allocatable,
-            filter_gpus=self._filter_gpus,
-        )
-        self.statistics.candidates += len(self._candidates)
-        decisions.offers.extend(run.run(self._candidates, self._random))
-        self._candidates = set()
-        self.statistics.runs += 1
-        self.statistics.offers += sum(len(offers.offers) for offers in decisions.offers)
+        changed, called = cluster.marks.take()
+        agents = [cluster.ledger.agents[name] for name in changed]
+        self._random.shuffle(agents)  # so that no agent is always the first to be used
+        decisions.offers.extend(self._allocation.run(agents))
+        decisions.inverse_offers.extend(self._inverse_offers(called))
+        done = self.statistics
+        done.runs += 1
+        done.candidates += len(agents)
+        done.offers += sum(len(offers.offers) for offers in decisions.offers)
+        done.inverse_offers += sum(len(i.inverse_offers) for i in decisions.inverse_offers)
         return decisions
 
-    def _tick(self, _: contract.Tick) -> None:
-        self._filters.expire(self._now_ns)
-        self._ledger.clients.forget_idle()
-        self._candidates.update(self._ledger.agents)
+    def _inverse_offers(self, called: list[str] | None) -> list[contract.InverseOffers]:
+        """Ask active frameworks to leave agents that are going to be unavailable (§3.9)."""
+        cluster = self._cluster
+        made: dict[str, contract.InverseOffers] = {}
+        for name in cluster.maintenance.agents():
+            if called is not None and name not in called:
+                continue
+            for holder in cluster.ledger.agents[name].holders():
+                framework = cluster.ledger.frameworks.get(holder)
+                if framework is None or not framework.active:
+                    continue
+                unavailability = cluster.maintenance.ask(name, holder, cluster.now_ns)
+                if unavailability is not None:
+                    offers = made.setdefault(holder, contract.InverseOffers(framework_id=holder))
+                    offers.inverse_offers.add(agent_id=name, unavailability=unavailability)
+        return list(made.values())
 
-    def _add_agent(self, call: contract.AddAgent) -> None:
-        if call.agent_id in self._ledger.agents:
-            raise InvalidEvent(f"agent {call.agent_id} is known already; remove it first")
+
+def _fill(cluster: Cluster, snapshot: contract.Snapshot) -> None:
+    """Put what a snapshot says into an empty cluster.
+
+    Raises:
+        InvalidEvent: the snapshot is malformed or contradicts itself.
+    """
+    for quota in snapshot.quotas:
+        PREPARE["set_quota"](cluster, quota)()
+    PREPARE["update_weights"](cluster, contract.UpdateWeights(weights=snapshot.weights))()
+    if snapshot.HasField("whitelist"):
+        cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
+    for agent in snapshot.agents:
+        PREPARE["add_agent"](cluster, agent)()
+    for agent_id in snapshot.inactive_agents:
+        PREPARE["deactivate_agent"](cluster, contract.DeactivateAgent(agent_id=agent_id))()
+    for framework in snapshot.frameworks:
+        PREPARE["add_framework"](cluster, framework)()
+    for state in snapshot.inverse_offers:
+        if state.HasField("status"):
+            parse_status(state.status)
+        cluster.maintenance.restore(state)
+    cluster.paused = snapshot.paused
+    if snapshot.HasField("hold_off"):
+        hold_off = snapshot.hold_off
+        cluster.hold_off = HoldOff(hold_off.agents_needed, hold_off.until_ns)
+
+
+def _rules(options: contract.Options) -> Rules:
+    """Read what the master's flags say.
+
+    Raises:
+        InvalidEvent: the domain is malformed, or an amount is none.
+    """
+    region: str | None = None
+    if options.HasField("domain"):
         try:
-            info = mesos.SlaveInfo.FromString(call.info)
+            domain = mesos.DomainInfo.FromString(options.domain)
         except DecodeError as error:
             raise InvalidEvent(
-                f"agent {call.agent_id}: info is not a serialised mesos.SlaveInfo: {error}"
+                f"options: domain is not a serialised mesos.DomainInfo: {error}"
             ) from error
-        agent = Agent(
-            id=call.agent_id,
-            hostname=info.hostname,
-            capabilities=frozenset(call.capabilities),
-            total=parse_total(call.total),
-        )
-        for used in call.used:
-            for role, held in parse_used(used.resources).items():
-                agent.allocate(used.framework_id, role, held)
-        self._ledger.add_agent(agent)
-        self._candidates.add(agent.id)
-
-    def _remove_agent(self, call: contract.RemoveAgent) -> None:
-        self._ledger.remove_agent(self._agent(call.agent_id))
-        self._filters.drop_agent(call.agent_id)
-        self._candidates.discard(call.agent_id)
-
-    def _activate_agent(self, call: contract.ActivateAgent) -> None:
-        self._agent(call.agent_id).active = True
-
-    def _deactivate_agent(self, call: contract.DeactivateAgent) -> None:
-        self._agent(call.agent_id).active = False
-
-    def _add_framework(self, call: contract.AddFramework) -> None:
-        if call.framework_id in self._ledger.frameworks:
-            raise InvalidEvent(f"framework {call.framework_id} is known already")
-        info = parse_framework_info(call.framework_id, call.info)
-        self._ledger.add_framework(
-            Framework(call.framework_id, info, call.active, set(call.suppressed_roles))
-        )
-        if call.active:
-            self._candidates.update(self._ledger.agents)
-
-    def _update_framework(self, call: contract.UpdateFramework) -> None:
-        framework = self._framework(call.framework_id)
-        info = parse_framework_info(call.framework_id, call.info)
-        left = framework.roles
-        framework.update(info, call.suppressed_roles)
-        self._filters.drop(framework.id, left - framework.roles)
-        self._ledger.refresh(framework)
-
-    def _remove_framework(self, call: contract.RemoveFramework) -> None:
-        self._ledger.remove_framework(self._framework(call.framework_id))
-        self._filters.drop(call.framework_id)
-
-    def _activate_framework(self, call: contract.ActivateFramework) -> None:
-        framework = self._framework(call.framework_id)
-        framework.active = True
-        self._ledger.refresh(framework)
-        self._candidates.update(self._ledger.agents)
-
-    def _deactivate_framework(self, call: contract.DeactivateFramework) -> None:
-        framework = self._framework(call.framework_id)
-        framework.active = False
-        self._ledger.refresh(framework)
-        self._filters.drop(framework.id)
-
-    def _revive_offers(self, call: contract.ReviveOffers) -> None:
-        framework = self._framework(call.framework_id)
-        roles = set(call.roles) or framework.roles
-        framework.suppressed -= roles
-        self._filters.drop(framework.id, roles)
-        self._ledger.refresh(framework)
-        self._candidates.update(self._ledger.agents)
-
-    def _suppress_offers(self, call: contract.SuppressOffers) -> None:
-        framework = self._framework(call.framework_id)
-        framework.suppressed |= (set(call.roles) or framework.roles) & framework.roles
-        self._ledger.refresh(framework)
-
-    def _request_resources(self, call: contract.RequestResources) -> None:
-        """Accept a framework's wishes; like stock Mesos, act on none of them (§1.4)."""
-        self._framework(call.framework_id)
-
-    def _recover_resources(self, call: contract.RecoverResources) -> None:
-        role, resources = parse_allocated(call.resources)
-        refusal: int | None = None
-        if call.HasField("filters"):
-            try:
-                refusal = refusal_ns(mesos.Filters.FromString(call.filters).refuse_seconds)
-            except DecodeError as error:
-                raise InvalidEvent(
-                    f"filters are not a serialised mesos.Filters: {error}"
-                ) from error
-        agent = self._release(call.framework_id, call.agent_id, role, resources)
-        if (
-            agent is not None
-            and refusal is not None
-            and call.framework_id in self._ledger.frameworks
-        ):
-            self._refuse(call.framework_id, role, agent, resources, refusal)
-
-    def _reject_offer(self, call: contract.RejectOffer) -> None:
-        role, resources = parse_allocated(call.resources)
-        self._release(call.framework_id, call.agent_id, role, resources)
-        self.statistics.rejected += 1
-
-    def _pause(self, _: contract.Pause) -> None:
-        self._paused = True
-
-    def _resume(self, _: contract.Resume) -> None:
-        self._paused = False
-
-    def _release(
-        self, framework_id: str, agent_id: str, role: str, resources: Resources
-    ) -> Agent | None:
-        """Free resources and make their agent a candidate; late calls are normal (§1.5)."""
-        agent = self._ledger.agents.get(agent_id)
-        if agent is None:
-            self.statistics.ignored += 1
-            return None
-        if not self._ledger.recover(agent, framework_id, role, resources):
-            self.statistics.clamped += 1
-        self._candidates.add(agent_id)
-        return agent
-
-    def _refuse(
-        self, framework: str, role: str, agent: Agent, resources: Resources, refusal: int
-    ) -> None:
-        """Install a filter that no refuser escapes before the next batch.
-
-        Mesos re-offers in batches, so even "no filter" keeps a refuser waiting for one. Here
-        freed resources are offered at once, so the wait is a filter that ends before the next
-        tick is served: otherwise refuser and allocator would play ping-pong.
-        """
-        if not resources:
-            return
-        until = self._now_ns + max(refusal, self._interval_ns) if refusal else self._now_ns - 1
-        self._filters.add(framework, role, agent.id, resources, until)
-
-    def _agent(self, agent_id: str) -> Agent:
-        try:
-            return self._ledger.agents[agent_id]
-        except KeyError:
-            raise InvalidEvent(f"agent {agent_id!r} is not known") from None
-
-    def _framework(self, framework_id: str) -> Framework:
-        try:
-            return self._ledger.frameworks[framework_id]
-        except KeyError:
-            raise InvalidEvent(f"framework {framework_id!r} is not known") from None
-
-
-def _quantities(message: contract.Quantities) -> Quantities:
+        if domain.HasField("fault_domain"):
+            region = domain.fault_domain.region.name
     try:
-        return Quantities.from_doubles(message.amounts)
+        minimum = tuple(Quantities.from_doubles(m.amounts) for m in options.min_allocatable)
     except ValueError as error:
         raise InvalidEvent(f"options: min_allocatable: {error}") from error
-
-
-def _require_known(pool: Pool[str], users: Iterable[str]) -> None:
-    unknown = sorted(user for user in users if user not in pool)
-    if unknown:
-        raise InvalidOrder(f"no such user: {', '.join(unknown)}")
+    return Rules(minimum, options.filter_gpu_resources, region)

@@ -1,12 +1,20 @@
-"""Offer filters: what a framework has refused, and until when (§3.7)."""
+"""Offer filters: what a framework has refused, and until when (§3.7).
+
+There may be as many as clients times agents, so they are kept small: what was refused on an
+agent is stored once for all clients that refused it, and each of them is a number in there.
+"""
 
 import heapq
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
+from google.protobuf.message import DecodeError
+
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.frameworks import Client
 from allocator.cluster.resources import Resources
+from allocator.contract import mesos_pb2 as mesos
 
 DEFAULT_REFUSAL = 5.0
 """Seconds, where a framework gives none, or one that makes no sense."""
@@ -14,95 +22,174 @@ LONGEST_REFUSAL = 365 * 86400.0
 _NANOSECONDS = 1_000_000_000
 
 
-def refusal_ns(refuse_seconds: float) -> int:
-    """Turn what a framework gives for `refuse_seconds` into nanoseconds; 0: no filter."""
-    if math.isnan(refuse_seconds) or refuse_seconds < 0:
-        refuse_seconds = DEFAULT_REFUSAL
-    return int(min(refuse_seconds, LONGEST_REFUSAL) * _NANOSECONDS)
+def refusal_ns(filters: bytes) -> int:
+    """Return for how many nanoseconds a serialised Filters refuses; 0: not at all.
+
+    Raises:
+        InvalidEvent: it is malformed.
+    """
+    try:
+        seconds = mesos.Filters.FromString(filters).refuse_seconds
+    except DecodeError as error:
+        raise InvalidEvent(f"filters are not a serialised mesos.Filters: {error}") from error
+    if math.isnan(seconds) or seconds < 0:
+        seconds = DEFAULT_REFUSAL
+    return int(min(seconds, LONGEST_REFUSAL) * _NANOSECONDS)
 
 
 @dataclass(slots=True, eq=False)
-class _Filter:
-    framework: str
-    role: str
+class _Refused:
+    """The same resources of one agent, refused by any number of clients."""
+
     agent: str
-    refused: Resources
-    """An offer that this contains is not made."""
+    resources: Resources
+    until: dict[int, int] = field(default_factory=dict)
+    """slot of a client → last instant in ns"""
+    mask: int = 0
+    """A bit for each slot."""
+    due: int | None = None
+    """Instant at which somebody has to look here; none is scheduled before it."""
 
 
 class OfferFilters:
     """All offer filters in force.
 
-    `add` and expiry cost O(log filters); `refuses` looks only at filters of the framework,
-    role and agent in question.
+    Clients are numbered by *slots*. One that drops its filters gets a new slot, which costs
+    nothing; what the old one refused is swept out when there is much of it. `add` costs
+    O(log n) in filters, `blocked` and `refuses` O(different refusals on the agent).
     """
 
     def __init__(self) -> None:
-        self._by_place: dict[str, dict[tuple[str, str], list[_Filter]]] = {}
-        self._deadlines: list[tuple[int, int, _Filter]] = []
+        self._refused: dict[str, dict[object, _Refused]] = {}
+        self._slots: dict[Client, int] = {}
+        self._counts: dict[int, int] = {}
+        """slot in use → number of filters"""
+        self._next_slot = count()
+        self._due: list[tuple[int, int, _Refused]] = []
         self._serial = count()
-        self._size = 0
+        self._garbage = 0
+        """Filters of slots that are not in use any more."""
+        self.version = 0
+        """Changes when a client's slot does."""
 
     def __len__(self) -> int:
-        return self._size
+        return sum(self._counts.values())
 
-    def add(self, framework: str, role: str, agent: str, refused: Resources, until_ns: int) -> None:
+    def count(self, client: Client) -> int:
+        """Return how many filters a client has."""
+        return self._counts[self._slots[client]] if client in self._slots else 0
+
+    def slot(self, client: Client) -> int:
+        """Return the number by which `blocked` knows a client."""
+        slot = self._slots.get(client)
+        if slot is None:
+            slot = self._slots[client] = next(self._next_slot)
+            self._counts[slot] = 0
+            self.version += 1
+        return slot
+
+    def add(self, client: Client, agent: str, refused: Resources, until_ns: int) -> None:
         """Refuse these resources, or less, up to and including an instant."""
-        entry = _Filter(framework, role, agent, refused)
-        self._by_place.setdefault(agent, {}).setdefault((framework, role), []).append(entry)
-        heapq.heappush(self._deadlines, (until_ns, next(self._serial), entry))
-        self._size += 1
-        if len(self._deadlines) > 2 * self._size + 64:
-            self._compact()
+        entries = self._refused.setdefault(agent, {})
+        entry = entries.get(refused.key)
+        if entry is None:
+            entry = entries[refused.key] = _Refused(agent, refused)
+        slot = self.slot(client)
+        known = entry.until.get(slot)
+        if known is None:
+            entry.mask |= 1 << slot
+            self._counts[slot] += 1
+        if known is None or known < until_ns:
+            entry.until[slot] = until_ns
+        if entry.due is None or until_ns < entry.due:
+            entry.due = until_ns
+            heapq.heappush(self._due, (until_ns, next(self._serial), entry))
 
-    def refuses(self, framework: str, role: str, agent: str, offer: Resources) -> bool:
+    def blocked(self, agent: str, available: Resources) -> int:
+        """Return a bit for each client that refuses all that an agent has to offer."""
+        mask = 0
+        for entry in self._refused.get(agent, {}).values():
+            if available in entry.resources:
+                mask |= entry.mask
+        return mask
+
+    def refuses(self, client: Client, agent: str, offer: Resources) -> bool:
         """Whether a filter contains all of the offer."""
-        clients = self._by_place.get(agent)
-        if clients is None:
+        entries = self._refused.get(agent)
+        slot = self._slots.get(client)
+        if entries is None or slot is None:
             return False
-        return any(offer in entry.refused for entry in clients.get((framework, role), ()))
+        return any(slot in e.until and offer in e.resources for e in entries.values())
 
-    def expire(self, now_ns: int) -> None:
-        """Drop filters whose last instant has passed."""
-        while self._deadlines and self._deadlines[0][0] < now_ns:
-            entry = heapq.heappop(self._deadlines)[2]
-            key = (entry.framework, entry.role)
-            clients = self._by_place.get(entry.agent, {})
-            entries = clients.get(key, [])
-            if entry in entries:
-                entries.remove(entry)
-                self._size -= 1
-                if not entries:
-                    self._forget(entry.agent, key)
+    def expire(self, now_ns: int) -> list[str]:
+        """Drop filters whose last instant has passed; return the agents they were for."""
+        agents: dict[str, None] = {}
+        while self._due and self._due[0][0] < now_ns:
+            when, _, entry = heapq.heappop(self._due)
+            if entry.due != when:
+                continue  # an earlier look has been scheduled since
+            for slot in [slot for slot, until in entry.until.items() if until < now_ns]:
+                self._strike(entry, slot)
+            agents[entry.agent] = None
+            entry.due = min(entry.until.values(), default=None)
+            if entry.due is not None:
+                heapq.heappush(self._due, (entry.due, next(self._serial), entry))
+            else:
+                self._forget(entry)
+        return list(agents)
 
-    def drop(self, framework: str, roles: Collection[str] | None = None) -> None:
-        """Drop the framework's filters, of all roles or of some; O(agents with filters)."""
-        for agent in list(self._by_place):
-            for key in list(self._by_place[agent]):
-                if key[0] == framework and (roles is None or key[1] in roles):
-                    self._size -= len(self._by_place[agent][key])
-                    self._forget(agent, key)
-                    if agent not in self._by_place:
-                        break
+    def drop(self, client: Client) -> None:
+        """Drop a client's filters."""
+        slot = self._slots.get(client)
+        if slot is None or not self._counts[slot]:
+            return
+        del self._slots[client]
+        self._garbage += self._counts.pop(slot)
+        self.version += 1
+        if self._garbage > 1000 and self._garbage > len(self):
+            self._sweep()
+
+    def forget(self, client: Client) -> None:
+        """Drop the filters of a client that is gone for good."""
+        self.drop(client)
+        slot = self._slots.pop(client, None)
+        if slot is not None:
+            del self._counts[slot]
 
     def drop_agent(self, agent: str) -> None:
         """Drop all filters for the agent."""
-        dropped = self._by_place.pop(agent, {})
-        self._size -= sum(map(len, dropped.values()))
+        for entry in self._refused.pop(agent, {}).values():
+            for slot in list(entry.until):
+                self._strike(entry, slot)
+            entry.due = None
 
-    def _compact(self) -> None:
-        """Leave out deadlines of filters that were dropped: a refusal may last a year."""
-        alive = {
-            id(entry)
-            for clients in self._by_place.values()
-            for entries in clients.values()
-            for entry in entries
-        }
-        self._deadlines = [deadline for deadline in self._deadlines if id(deadline[2]) in alive]
-        heapq.heapify(self._deadlines)
+    def _strike(self, entry: _Refused, slot: int) -> None:
+        del entry.until[slot]
+        entry.mask &= ~(1 << slot)
+        if slot in self._counts:
+            self._counts[slot] -= 1
+        else:
+            self._garbage -= 1
 
-    def _forget(self, agent: str, key: tuple[str, str]) -> None:
-        clients = self._by_place[agent]
-        del clients[key]
-        if not clients:
-            del self._by_place[agent]
+    def _forget(self, entry: _Refused) -> None:
+        entries = self._refused[entry.agent]
+        del entries[entry.resources.key]
+        if not entries:
+            del self._refused[entry.agent]
+
+    def _sweep(self) -> None:
+        """Clear out what nobody refuses any more, and number the clients from 0 again."""
+        numbers = {slot: number for number, slot in enumerate(self._counts)}
+        self._slots = {client: numbers[slot] for client, slot in self._slots.items()}
+        self._counts = {numbers[slot]: size for slot, size in self._counts.items()}
+        self._next_slot = count(len(numbers))
+        for entries in list(self._refused.values()):
+            for entry in list(entries.values()):
+                entry.until = {
+                    numbers[slot]: until for slot, until in entry.until.items() if slot in numbers
+                }
+                entry.mask = sum(1 << slot for slot in entry.until)
+                if not entry.until:
+                    entry.due = None
+                    self._forget(entry)
+        self._garbage = 0

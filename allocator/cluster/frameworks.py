@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -12,10 +12,20 @@ from allocator.cluster.resources import Kind, Resources
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 
+DEMAND = "longshare.demand"
+"""Label by which a framework says what one of its tasks needs: `cpus:1;mem:1024`."""
+
 Alternatives: TypeAlias = tuple[Quantities, ...]
 """Minimum allocatable resources: an offer must reach one of these; none at all: any will do."""
 
 _Capability = mesos.FrameworkInfo.Capability
+
+
+class Client(NamedTuple):
+    """A framework in one of its roles."""
+
+    role: str
+    framework: str
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +42,8 @@ class Framework:
     """Values of `FrameworkInfo.Capability.Type`."""
     min_allocatable: dict[str, Alternatives] = field(init=False)
     """By role; replaces the master's own."""
+    demand: Quantities | None = None
+    """What one task needs, as the framework says by a label or, later, by a request."""
 
     def __post_init__(self) -> None:
         self.update(self.info, self.suppressed)
@@ -40,9 +52,12 @@ class Framework:
         """Take over a new subscription.
 
         Raises:
-            InvalidEvent: its minimum allocatable resources are no amounts; nothing has changed.
+            InvalidEvent: its minimum allocatable resources or its demand are no amounts;
+                nothing has changed.
         """
+        demand = _demand(info)
         self.min_allocatable = _min_allocatable(info)
+        self.demand = demand
         self.info = info
         self.capabilities = frozenset(capability.type for capability in info.capabilities)
         multi_role = _Capability.MULTI_ROLE in self.capabilities
@@ -53,9 +68,19 @@ class Framework:
         """Whether the framework is to be offered resources for the role."""
         return self.active and role in self.roles and role not in self.suppressed
 
-    def can_use(self, agent: Agent, role: str, *, filter_gpus: bool) -> bool:
+    def can_use(self, agent: Agent, role: str, rules: "Rules") -> bool:
         """Whether the framework and the agent fit together at all (§3.6)."""
-        if filter_gpus and agent.has_gpus and _Capability.GPU_RESOURCES not in self.capabilities:
+        if (
+            rules.filter_gpus
+            and agent.has_gpus
+            and _Capability.GPU_RESOURCES not in self.capabilities
+        ):
+            return False
+        if (
+            agent.region is not None
+            and agent.region != rules.region
+            and _Capability.REGION_AWARE not in self.capabilities
+        ):
             return False
         if _Capability.MULTI_ROLE in self.capabilities and not agent.multi_role:
             return False
@@ -73,6 +98,26 @@ class Framework:
             and (not kind.shared or _Capability.SHARED_RESOURCES in self.capabilities)
             and (not kind.refined or _Capability.RESERVATION_REFINEMENT in self.capabilities)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the master's flags say about who may be offered what (§3.6)."""
+
+    min_allocatable: Alternatives = ()
+    filter_gpus: bool = False
+    region: str | None = None
+    """The master's own; agents of others are for frameworks that know about regions."""
+
+
+def _demand(info: mesos.FrameworkInfo) -> Quantities | None:
+    for label in info.labels.labels:
+        if label.key == DEMAND:
+            try:
+                return Quantities.parse(label.value) or None
+            except ValueError as error:
+                raise InvalidEvent(f"label {DEMAND}: {error}") from error
+    return None
 
 
 def _min_allocatable(info: mesos.FrameworkInfo) -> dict[str, Alternatives]:

@@ -1,9 +1,10 @@
-"""Who holds what where: the one place that keeps agents and fair shares in step."""
+"""Who holds what where: the one place that keeps agents, fair shares and quota in step."""
 
 from allocator.cluster.agents import Agent
-from allocator.cluster.clients import Client, Clients
-from allocator.cluster.frameworks import Framework
-from allocator.cluster.resources import Resources
+from allocator.cluster.clients import Clients
+from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.quota import Quotas
+from allocator.cluster.resources import NOTHING, Resources
 from allocator.fairness.quantities import Quantities
 
 
@@ -17,25 +18,40 @@ class Ledger:
 
     def __init__(self, clients: Clients) -> None:
         self.clients = clients
+        self.quotas = Quotas()
         self.agents: dict[str, Agent] = {}
         self.frameworks: dict[str, Framework] = {}
-        self._places: dict[str, set[str]] = {}
-        """framework → agents on which it holds something"""
+        self._places: dict[str, dict[str, None]] = {}
+        """framework → agents on which it holds something, in order of arrival"""
         self._capacity = Quantities()
 
-    def add_agent(self, agent: Agent) -> None:
-        """Take in an agent with all that is allocated on it."""
+    def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
+        """Take in an agent with all that is allocated on it: framework → role → resources."""
         self.agents[agent.id] = agent
+        self.quotas.note_total(NOTHING, agent.total)
         self._set_capacity(self._capacity + agent.total.scalars)
-        for framework, role, held in agent.allocations():
-            self._places.setdefault(framework, set()).add(agent.id)
-            self._count(framework, role, held.scalars)
+        self.add_used(agent, used)
+
+    def add_used(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
+        """Book what turned out to be allocated on an agent."""
+        for framework, roles in used.items():
+            for role, resources in roles.items():
+                self._hold(agent, framework, role, agent.held(framework, role) + resources)
+
+    def set_total(self, agent: Agent, total: Resources) -> None:
+        """Change an agent's total, which may become less than what is allocated."""
+        if total == agent.total:
+            return
+        self.quotas.note_total(agent.total, total)
+        self._set_capacity(self._capacity - agent.total.scalars + total.scalars)
+        agent.update(agent.info, agent.capabilities, total)
 
     def remove_agent(self, agent: Agent) -> None:
         """Let an agent go, and free at once all that was held on it."""
-        for framework, role, held in list(agent.allocations()):
-            self.recover(agent, framework, role, held)
+        for framework, role, _held in list(agent.allocations()):
+            self._hold(agent, framework, role, NOTHING)
         del self.agents[agent.id]
+        self.quotas.note_total(agent.total, NOTHING)
         self._set_capacity(self._capacity - agent.total.scalars)
 
     def add_framework(self, framework: Framework) -> None:
@@ -43,20 +59,24 @@ class Ledger:
         self.frameworks[framework.id] = framework
         for role in sorted(framework.roles):
             self._track(Client(role, framework.id))
-        for place in sorted(self._places.get(framework.id, ())):
+        for place in self._places.get(framework.id, ()):
             for role, held in self.agents[place].held_by(framework.id).items():
-                self._count(framework.id, role, held.scalars)
+                client = Client(role, framework.id)
+                self._track(client)
+                self.clients.allocate(client, held.scalars)
         self.refresh(framework)
 
-    def remove_framework(self, framework: Framework) -> None:
-        """Let a framework go, and free at once all that it held."""
-        for place in sorted(self._places.get(framework.id, ())):
+    def remove_framework(self, framework: Framework) -> list[str]:
+        """Let a framework go, and free at once all that it held; return the agents it was on."""
+        places = list(self._places.get(framework.id, ()))
+        for place in places:
             agent = self.agents[place]
-            for role, held in agent.held_by(framework.id).items():
-                self.recover(agent, framework.id, role, held)
+            for role in agent.held_by(framework.id):
+                self._hold(agent, framework.id, role, NOTHING)
         for client in self.clients.of(framework.id):
             self.clients.remove(client)
         del self.frameworks[framework.id]
+        return places
 
     def refresh(self, framework: Framework) -> None:
         """Follow a change of the framework's roles, name, activity or suppression."""
@@ -68,34 +88,54 @@ class Ledger:
             self._forget_if_done(client)
 
     def allocate(self, agent: Agent, client: Client, resources: Resources) -> None:
-        """Book resources as allocated to a client."""
-        before = agent.held(client.framework, client.role).scalars
-        agent.allocate(client.framework, client.role, resources)
-        self._places.setdefault(client.framework, set()).add(agent.id)
-        after = agent.held(client.framework, client.role).scalars
-        self._count(client.framework, client.role, after - before)
+        """Book resources that are available as allocated to a client."""
+        rest = None if resources.has_shared else agent.available - resources
+        held = agent.held(client.framework, client.role)
+        self._hold(agent, client.framework, client.role, held + resources)
+        if rest is not None:
+            agent.set_available(rest)
 
     def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> bool:
-        """Release resources; return whether all of them had been allocated."""
-        before = agent.held(framework, role).scalars
-        complete = agent.recover(framework, role, resources)
-        after = agent.held(framework, role).scalars
-        if not agent.held_by(framework):
-            places = self._places.get(framework, set())
-            places.discard(agent.id)
+        """Release resources; return whether all of them had been allocated.
+
+        What had not is passed over.
+        """
+        held = agent.held(framework, role)
+        self._hold(agent, framework, role, held - resources)
+        return resources in held
+
+    def convert(self, agent: Agent, framework: str, role: str, held: Resources) -> None:
+        """Say what a framework holds after operations have changed it."""
+        self._hold(agent, framework, role, held)
+
+    def _hold(self, agent: Agent, framework: str, role: str, after: Resources) -> None:
+        before = agent.held(framework, role)
+        agent.hold(framework, role, after)
+        self.quotas.note_held(role, before, after)
+        if after:
+            self._places.setdefault(framework, {})[agent.id] = None
+        elif not agent.holds(framework):
+            places = self._places.get(framework, {})
+            places.pop(agent.id, None)
             if not places:
                 self._places.pop(framework, None)
-        client = Client(role, framework)
-        if client in self.clients:
+        if framework in self.frameworks:
+            self._count(Client(role, framework), before.scalars, after.scalars)
+
+    def _count(self, client: Client, before: Quantities, after: Quantities) -> None:
+        """Follow a change of what a client holds on one agent.
+
+        What a volume shared by several tasks amounts to counts once, whence both sums.
+        """
+        self._track(client)
+        if before.contains(after):
             self.clients.release(client, before - after)
             self._forget_if_done(client)
-        return complete
-
-    def _count(self, framework: str, role: str, scalars: Quantities) -> None:
-        if framework in self.frameworks:
-            client = Client(role, framework)
-            self._track(client)
-            self.clients.allocate(client, scalars)
+        elif after.contains(before):
+            self.clients.allocate(client, after - before)
+        else:
+            self.clients.release(client, before)
+            self.clients.allocate(client, after)
 
     def _track(self, client: Client) -> None:
         if client not in self.clients:
@@ -109,4 +149,4 @@ class Ledger:
 
     def _set_capacity(self, capacity: Quantities) -> None:
         self._capacity = capacity
-        self.clients.set_capacity(capacity)
+        self.clients.users.set_capacity(capacity)

@@ -48,6 +48,17 @@ def difference(a: Ranges, b: Ranges) -> Ranges:
     return tuple(left)
 
 
+def first(a: Ranges, count: int) -> Ranges:
+    """Return the lowest integers, so many or all that there are."""
+    taken: list[tuple[int, int]] = []
+    for begin, end in a:
+        if count <= 0:
+            break
+        taken.append((begin, min(end, begin + count - 1)))
+        count -= end - begin + 1
+    return tuple(taken)
+
+
 def size(a: Ranges) -> int:
     """Return how many integers there are."""
     return sum(end - begin + 1 for begin, end in a)

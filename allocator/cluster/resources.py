@@ -60,6 +60,16 @@ class Kind:
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Kind) and self.identity == other.identity)
 
+    @property
+    def scalar(self) -> bool:
+        """Whether its amount is a number."""
+        return self.type == mesos.Value.SCALAR
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is unreserved and not revocable: what quota and sharing are about."""
+        return self.reservation is None and not self.revocable
+
     def offerable_to(self, role: str) -> bool:
         """Whether the resource is unreserved, or reserved to the role or an ancestor of it."""
         reserved = self.reservation
@@ -133,11 +143,12 @@ class Resources(Mapping[Kind, Amount]):
         kept = {kind: amount for kind, amount in self._amounts.items() if keep(kind)}
         return self if len(kept) == len(self._amounts) else Resources(kept)
 
-    def available_after(self, allocated: "Resources") -> "Resources":
-        """Return what of this total is free; a shared volume always is (§2.3)."""
-        free = self - allocated
-        shared = {k: a for k, a in self._amounts.items() if k.shared}
-        return Resources(free._amounts | shared) if shared else free  # noqa: SLF001 - own class
+    def with_shared_of(self, total: "Resources") -> "Resources":
+        """Return this and the shared volumes of a total: they are free, also in use (§2.3)."""
+        if not total.has_shared:
+            return self
+        shared = {kind: amount for kind, amount in total.items() if kind.shared}
+        return Resources(self._amounts | shared)
 
     @cached_property
     def ordinary(self) -> bool:
@@ -145,6 +156,74 @@ class Resources(Mapping[Kind, Amount]):
         return not any(
             kind.reservation is not None or kind.revocable or kind.shared for kind in self._amounts
         )
+
+    @cached_property
+    def key(self) -> frozenset[tuple[Kind, Amount]]:
+        """What two bags have in common when they are equal."""
+        return frozenset(self._amounts.items())
+
+    @cached_property
+    def plain(self) -> "Resources":
+        """The unreserved entries that are not revocable."""
+        return self if self.ordinary else self.where(lambda kind: kind.plain)
+
+    @cached_property
+    def revocable(self) -> "Resources":
+        """The entries that may be taken back at any time."""
+        return NOTHING if self.ordinary else self.where(lambda kind: kind.revocable)
+
+    @cached_property
+    def has_shared(self) -> bool:
+        """Whether there are shared volumes among them."""
+        return not self.ordinary and any(kind.shared for kind in self._amounts)
+
+    @cached_property
+    def reserved(self) -> Mapping[str, Quantities]:
+        """Reserved scalars by the role they are reserved for."""
+        if self.ordinary:
+            return {}
+        roles = {kind.reservation for kind in self._amounts} - {None}
+        return {
+            role: self.where(lambda kind, role=role: kind.reservation == role).scalars  # type: ignore[misc]
+            for role in cast("set[str]", roles)
+        }
+
+    def shrunk(self, limit: Quantities) -> "Resources":
+        """Return scalars up to a limit for each name; what is whole is in or out (§2.3)."""
+        left = dict(limit.items())
+        kept: dict[Kind, Amount] = {}
+        for kind, amount in self._amounts.items():
+            room = left.get(kind.name, 0)
+            if not isinstance(amount, int) or room <= 0:
+                continue
+            if kind.whole is None:
+                taken: Amount = min(amount, room)
+                size = cast("int", taken)
+            else:
+                copies = min(amount, room // kind.whole) if kind.whole else 0
+                if not copies:
+                    continue
+                taken, size = copies, copies * kind.whole
+            kept[kind] = taken
+            left[kind.name] = room - size
+        return Resources(kept)
+
+    def taken(self, demand: Quantities) -> "Resources | None":
+        """Return exactly so much of each name, a port or an item counting as one; None: too little.
+
+        Whole entries are left out: nobody's task is as big as a disk by chance.
+        """
+        taken: dict[Kind, Amount] = {}
+        left = dict(demand.items())
+        for kind, amount in self._amounts.items():
+            wanted = left.get(kind.name, 0)
+            if wanted <= 0 or kind.whole is not None:
+                continue
+            part, size = _part(amount, wanted)
+            if size:
+                taken[kind] = part
+                left[kind.name] = wanted - size
+        return None if any(rest > 0 for rest in left.values()) else Resources(taken)
 
     @cached_property
     def scalars(self) -> Quantities:
@@ -159,6 +238,16 @@ class Resources(Mapping[Kind, Amount]):
                 1000 * (ranges.size(amount) if isinstance(amount, tuple) else len(amount))
             )
         )
+
+    @cached_property
+    def copies(self) -> Quantities:
+        """Quantities of scalars by name, each copy of a shared volume counting (§4.1)."""
+        total: dict[str, int] = {}
+        for kind, amount in self._amounts.items():
+            if isinstance(amount, int):
+                size = amount if kind.whole is None else kind.whole * amount
+                total[kind.name] = total.get(kind.name, 0) + size
+        return Quantities(total)
 
     def _quantities(
         self, of_others: "Callable[[ranges.Ranges | frozenset[str]], int]"
@@ -274,6 +363,18 @@ def _covers(a: Amount, b: Amount) -> bool:
     if isinstance(a, tuple) and isinstance(b, tuple):
         return not ranges.difference(b, a)
     return isinstance(a, frozenset) and isinstance(b, frozenset) and a >= b
+
+
+def _part(amount: Amount, wanted: int) -> tuple[Amount, int]:
+    """Take up to so many thousandths; return the part and its size in thousandths."""
+    if isinstance(amount, int):
+        return min(amount, wanted), min(amount, wanted)
+    count = -(-wanted // 1000)
+    if isinstance(amount, tuple):
+        part = ranges.first(amount, count)
+        return part, 1000 * ranges.size(part)
+    items = frozenset(sorted(amount)[:count])
+    return items, 1000 * len(items)
 
 
 def _text(entry: tuple[Kind, Amount]) -> str:

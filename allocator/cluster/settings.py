@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from allocator.fairness.policies import Policy
+from allocator.fairness.quantities import Quantities
 
 UserKey = Literal["role", "framework", "principal", "framework_name"]
 """What a user is: fairness is among these."""
@@ -27,6 +28,12 @@ class EngineSettings:
     policy: Policy
     user_key: UserKey = "role"
     users: tuple[DeclaredUser, ...] = field(default=())
+    allocation: Literal["event", "batch"] = "event"
+    """Whether freed resources are offered at once, or at the next tick as stock Mesos does."""
+    demands: Mapping[str, Quantities] = field(default_factory=dict)
+    """What one task needs, by framework name; wins over what frameworks say themselves."""
+    learn_demands: bool = False
+    """Whether to take what a framework keeps of its offers for its task, if it does not say."""
     seed: int = 0
     """Of the order in which a run visits agents."""
     forget_after: float = 86400.0

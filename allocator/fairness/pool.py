@@ -23,7 +23,7 @@ class Standing(Generic[User]):
     user: User
     weight: float
     entitlement: float
-    """wᵢ / Σw"""
+    """wᵢ / Σw, of the pool's part"""
     active: bool
     allocation: Quantities
     shares: dict[str, float]
@@ -75,6 +75,7 @@ class Pool(Generic[User]):
         """Of rankings that have been replaced."""
         self._active = 0
         self._weights = 0.0
+        self._part = 1.0
         self._stale = False
         """All accounts are settled at `now`, but not rated or ranked."""
 
@@ -113,6 +114,12 @@ class Pool(Generic[User]):
         if capacity != self._capacity:
             self._unsettle()
             self._capacity = capacity
+
+    def set_part(self, part: float) -> None:
+        """Say what part of the capacity these users are entitled to together; 1 at first."""
+        if part != self._part:
+            self._unsettle()
+            self._part = part
 
     def add(
         self, user: User, *, weight: float = 1.0, commitment: float | Mapping[str, float] = 0.0
@@ -228,6 +235,24 @@ class Pool(Generic[User]):
             raise ValueError(f"user {user!r}: {error}") from None
         self._hold(user, account, rest, account.count)
 
+    def held(self, user: User | None = None) -> Quantities:
+        """Return what a user holds, or all users together.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        if user is not None:
+            return self._account(user).allocation
+        return sum((a.allocation for a in self._accounts.values()), start=Quantities())
+
+    def entitlement(self, user: User) -> float:
+        """Return the part of the capacity that a user is entitled to.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        return self._part * self._account(user).weight / self._weights
+
     def minimum(self) -> User:
         """Return the active user that is next.
 
@@ -324,7 +349,7 @@ class Pool(Generic[User]):
     def _rate(self, account: Account) -> None:
         account.rate(
             self._capacity,
-            account.weight / self._weights,
+            self._part * account.weight / self._weights,
             self._excluded,
             owes=self.policy.tau is not None,
         )
@@ -337,7 +362,7 @@ class Pool(Generic[User]):
         return Standing(
             user=user,
             weight=account.weight,
-            entitlement=account.weight / self._weights,
+            entitlement=self._part * account.weight / self._weights,
             active=account.active,
             allocation=account.allocation,
             shares=dict(account.shares),

@@ -49,7 +49,8 @@ def test_filters_that_name_no_time_are_of_five_seconds() -> None:
 def test_a_refusal_ends_after_a_year_at_the_latest() -> None:
     master, offer = one_offer()
     assert master.recover(offer, refuse_seconds=1e300) == []
-    assert master.tick(365 * 86400) == []
+    for _ in range(365 * 12):
+        assert master.tick(7200) == []
     assert len(master.tick()) == 1
 
 

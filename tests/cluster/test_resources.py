@@ -168,7 +168,7 @@ def test_a_shared_volume_counts_once_however_often_it_is_held_and_stays_availabl
     held = parse_used([volume.SerializeToString()] * 3)["eng"]
     assert held.scalars["disk"] == 64_000
     assert len(held.messages("eng")) == 3
-    assert total.available_after(held) == total
+    assert (total - held).with_shared_of(total) == total
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_metrics_agree_with_the_recorder_and_the_equations(tmp_path: Path) -> No
     assert seen["longshare_capacity", "cpus"] == 4.0
     assert seen["longshare_session_connected",] == 1.0
     assert seen["longshare_snapshots_total",] == 1.0
-    assert seen["longshare_candidates_total",] == 2.0
+    assert seen["longshare_candidates_total",] == 1.0
     assert seen["longshare_message_duration_seconds_count", "decide"] == 2.0
     with running.recording.open() as file:
         last = {(row["user"], row["resource"]): row for row in csv.DictReader(file)}

@@ -1,0 +1,47 @@
+"""What each call of the master does (§1).
+
+A call is first *prepared*: read and held against what is known, changing nothing; what comes
+out is the change itself, which cannot fail. So a bad call never leaves half of itself behind.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from allocator.cluster.calls import agents, frameworks, operators, resources
+from allocator.cluster.state import Cluster
+
+Change: TypeAlias = Callable[[], None]
+Prepare: TypeAlias = Callable[[Cluster, Any], Change]
+
+PREPARE: dict[str, Prepare] = {
+    "tick": operators.tick,
+    "pause": operators.pause,
+    "resume": operators.resume,
+    "recover": operators.recover,
+    "set_quota": operators.set_quota,
+    "remove_quota": operators.remove_quota,
+    "update_weights": operators.update_weights,
+    "update_whitelist": operators.update_whitelist,
+    "add_agent": agents.add,
+    "remove_agent": agents.remove,
+    "update_agent": agents.update,
+    "add_resource_provider": agents.add_resource_provider,
+    "activate_agent": agents.activate,
+    "deactivate_agent": agents.deactivate,
+    "update_unavailability": agents.update_unavailability,
+    "update_inverse_offer": agents.update_inverse_offer,
+    "get_inverse_offer_statuses": agents.get_inverse_offer_statuses,
+    "add_framework": frameworks.add,
+    "update_framework": frameworks.update,
+    "remove_framework": frameworks.remove,
+    "activate_framework": frameworks.activate,
+    "deactivate_framework": frameworks.deactivate,
+    "revive_offers": frameworks.revive,
+    "suppress_offers": frameworks.suppress,
+    "request_resources": frameworks.request,
+    "recover_resources": resources.recover,
+    "reject_offer": resources.reject,
+    "update_allocation": resources.update_allocation,
+    "update_available": resources.update_available,
+}
+"""By name of the call in the contract's `Event`."""

@@ -1,0 +1,166 @@
+"""Calls about agents, and about their maintenance."""
+
+from collections.abc import Callable, Iterable
+
+from allocator.cluster.agents import Agent, attributes, parse_agent_info
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.maintenance import parse_status, parse_unavailability, refused_until
+from allocator.cluster.resources import Resources, parse_total, parse_used
+from allocator.cluster.state import Cluster
+from allocator.contract import allocator_pb2 as contract
+
+
+def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
+    """Take in an agent that registered, with all that is allocated on it."""
+    if call.agent_id in cluster.ledger.agents:
+        raise InvalidEvent(f"agent {call.agent_id} is known already; remove it first")
+    agent = Agent(
+        id=call.agent_id,
+        info=parse_agent_info(call.agent_id, call.info),
+        capabilities=frozenset(call.capabilities),
+        total=parse_total(call.total),
+    )
+    used = _parse_allocations(call.used)
+    unavailability = (
+        parse_unavailability(call.unavailability) if call.HasField("unavailability") else None
+    )
+
+    def change() -> None:
+        cluster.ledger.add_agent(agent, used)
+        cluster.maintenance.schedule(agent.id, unavailability)
+        cluster.marks.change(agent.id)
+        cluster.marks.call(agent.id)
+
+    return change
+
+
+def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
+    """Let an agent go with all that is on it; recoveries that follow are late (§1.5)."""
+    agent = cluster.agent(call.agent_id)
+
+    def change() -> None:
+        cluster.ledger.remove_agent(agent)
+        cluster.filters.drop_agent(agent.id)
+        cluster.maintenance.schedule(agent.id, None)
+        cluster.marks.forget(agent.id)
+
+    return change
+
+
+def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
+    """Take over what an agent says of itself now."""
+    agent = cluster.agent(call.agent_id)
+    info = parse_agent_info(call.agent_id, call.info)
+    total = parse_total(call.total.resources) if call.HasField("total") else agent.total
+    capabilities = (
+        frozenset(call.capabilities.capabilities)
+        if call.HasField("capabilities")
+        else agent.capabilities
+    )
+    moved = attributes(info) != attributes(agent.info)
+
+    def change() -> None:
+        if moved:
+            cluster.filters.drop_agent(agent.id)
+            cluster.maintenance.drop_filters(agent=agent.id)
+        if (info, capabilities, total) == (agent.info, agent.capabilities, agent.total):
+            return
+        cluster.ledger.set_total(agent, total)
+        agent.update(info, capabilities, total)
+        cluster.marks.change(agent.id)
+        cluster.marks.call(agent.id)
+
+    return change
+
+
+def add_resource_provider(
+    cluster: Cluster, call: contract.AddResourceProvider
+) -> Callable[[], None]:
+    """Add a provider's resources to an agent, and what is allocated of them."""
+    agent = cluster.agent(call.agent_id)
+    total = agent.total + parse_total(call.total)
+    used = _parse_allocations(call.used)
+
+    def change() -> None:
+        cluster.ledger.set_total(agent, total)
+        cluster.ledger.add_used(agent, used)
+        cluster.marks.change(agent.id)
+
+    return change
+
+
+def activate(cluster: Cluster, call: contract.ActivateAgent) -> Callable[[], None]:
+    """Offer an agent again that is back in contact."""
+    agent = cluster.agent(call.agent_id)
+
+    def change() -> None:
+        agent.active = True
+        cluster.marks.change(agent.id)
+
+    return change
+
+
+def deactivate(cluster: Cluster, call: contract.DeactivateAgent) -> Callable[[], None]:
+    """Stop offering an agent that lost contact; it stays counted."""
+    agent = cluster.agent(call.agent_id)
+
+    def change() -> None:
+        agent.active = False
+        cluster.maintenance.withdraw(agent=agent.id)
+
+    return change
+
+
+def update_unavailability(
+    cluster: Cluster, call: contract.UpdateUnavailability
+) -> Callable[[], None]:
+    """Schedule maintenance of an agent, or cancel it."""
+    agent = cluster.agent(call.agent_id)
+    unavailability = (
+        parse_unavailability(call.unavailability) if call.HasField("unavailability") else None
+    )
+
+    def change() -> None:
+        cluster.maintenance.schedule(agent.id, unavailability)
+        cluster.marks.change(agent.id)
+        cluster.marks.call(agent.id)
+
+    return change
+
+
+def update_inverse_offer(cluster: Cluster, call: contract.UpdateInverseOffer) -> Callable[[], None]:
+    """Take a framework's answer to an inverse offer, or its withdrawal."""
+    status = parse_status(call.status) if call.HasField("status") else None
+    until = refused_until(call.filters, cluster.now_ns) if call.HasField("filters") else None
+
+    def change() -> None:
+        if call.agent_id in cluster.ledger.agents and (
+            call.framework_id in cluster.ledger.frameworks
+        ):
+            cluster.maintenance.answer(call.agent_id, call.framework_id, status, until)
+        else:
+            cluster.statistics.ignored += 1
+
+    return change
+
+
+def get_inverse_offer_statuses(
+    cluster: Cluster, _: contract.GetInverseOfferStatuses
+) -> Callable[[], None]:
+    """Reply with the answers to inverse offers."""
+
+    def change() -> None:
+        cluster.replies.append(contract.Reply(statuses=cluster.maintenance.statuses()))
+
+    return change
+
+
+def _parse_allocations(
+    used: Iterable[contract.Allocation],
+) -> dict[str, dict[str, Resources]]:
+    allocations: dict[str, dict[str, Resources]] = {}
+    for allocation in used:
+        roles = allocations.setdefault(allocation.framework_id, {})
+        for role, resources in parse_used(allocation.resources).items():
+            roles[role] = roles[role] + resources if role in roles else resources
+    return allocations

@@ -1,0 +1,139 @@
+"""Calls about frameworks."""
+
+from collections.abc import Callable
+
+from google.protobuf.message import DecodeError
+
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.frameworks import Client, Framework, parse_framework_info
+from allocator.cluster.resources import parse_total
+from allocator.cluster.state import Cluster
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+
+
+def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
+    """Take in a framework that subscribed, or whose tasks an agent reported."""
+    if call.framework_id in cluster.ledger.frameworks:
+        raise InvalidEvent(f"framework {call.framework_id} is known already")
+    info = parse_framework_info(call.framework_id, call.info)
+    framework = Framework(call.framework_id, info, call.active, set(call.suppressed_roles))
+
+    def change() -> None:
+        cluster.ledger.add_framework(framework)
+        cluster.anybody()
+        if framework.active:
+            cluster.marks.call_all()
+
+    return change
+
+
+def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], None]:
+    """Take over what a framework says of itself now; offers follow at the next tick."""
+    framework = cluster.framework(call.framework_id)
+    info = parse_framework_info(call.framework_id, call.info)
+    updated = Framework(call.framework_id, info, framework.active, set(call.suppressed_roles))
+
+    def change() -> None:
+        left = framework.roles - updated.roles
+        framework.update(info, updated.suppressed)
+        for role in left:
+            cluster.filters.drop(Client(role, framework.id))
+        cluster.ledger.refresh(framework)
+        cluster.anybody()
+
+    return change
+
+
+def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], None]:
+    """Let a framework go with all that it holds; recoveries that follow are late (§1.4)."""
+    framework = cluster.framework(call.framework_id)
+
+    def change() -> None:
+        clients = cluster.ledger.clients.of(framework.id)
+        for agent in cluster.ledger.remove_framework(framework):
+            cluster.freed(agent)
+        for client in clients:
+            cluster.filters.forget(client)
+            cluster.demands.forget(client)
+        cluster.maintenance.forget(framework.id)
+
+    return change
+
+
+def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[], None]:
+    """Offer to a framework again whose scheduler is back."""
+    framework = cluster.framework(call.framework_id)
+
+    def change() -> None:
+        framework.active = True
+        cluster.ledger.refresh(framework)
+        cluster.anybody()
+        cluster.marks.call_all()
+
+    return change
+
+
+def deactivate(cluster: Cluster, call: contract.DeactivateFramework) -> Callable[[], None]:
+    """Stop offering to a framework whose scheduler is gone; it keeps what it holds."""
+    framework = cluster.framework(call.framework_id)
+
+    def change() -> None:
+        framework.active = False
+        cluster.ledger.refresh(framework)
+        for client in cluster.ledger.clients.of(framework.id):
+            cluster.filters.drop(client)
+        cluster.maintenance.drop_filters(framework=framework.id)
+        cluster.maintenance.withdraw(framework=framework.id)
+
+    return change
+
+
+def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
+    """Forget what a framework has refused, and offer to it at once."""
+    framework = cluster.framework(call.framework_id)
+    roles = set(call.roles) or framework.roles
+
+    def change() -> None:
+        framework.suppressed -= roles
+        for role in roles:
+            cluster.filters.drop(Client(role, framework.id))
+        cluster.maintenance.drop_filters(framework=framework.id)
+        cluster.ledger.refresh(framework)
+        cluster.anybody()
+        cluster.marks.call_all()
+
+    return change
+
+
+def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], None]:
+    """Stop offering to a framework, at its own wish."""
+    framework = cluster.framework(call.framework_id)
+    roles = (set(call.roles) or framework.roles) & framework.roles
+
+    def change() -> None:
+        framework.suppressed |= roles
+        cluster.ledger.refresh(framework)
+
+    return change
+
+
+def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], None]:
+    """Take the last of a framework's requests for what one of its tasks needs.
+
+    Stock Mesos ignores this call; frameworks that make it have nothing to lose.
+    """
+    framework = cluster.framework(call.framework_id)
+    demand = framework.demand
+    for data in call.requests:
+        try:
+            wanted = mesos.Request.FromString(data)
+        except DecodeError as error:
+            raise InvalidEvent(f"not a serialised mesos.Request: {error}") from error
+        demand = parse_total(r.SerializeToString() for r in wanted.resources).quantities or None
+
+    def change() -> None:
+        framework.demand = demand
+        cluster.anybody()
+
+    return change

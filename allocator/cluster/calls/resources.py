@@ -1,0 +1,150 @@
+"""Calls by which resources come back, or become other resources."""
+
+from collections.abc import Callable
+
+from allocator.cluster.agents import Agent
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.filters import refusal_ns
+from allocator.cluster.frameworks import Client
+from allocator.cluster.operations import Conversion, OperationError, applied, parse_operation
+from allocator.cluster.resources import (
+    InvalidResource,
+    Resources,
+    parse_allocated,
+)
+from allocator.cluster.state import Cluster
+from allocator.contract import allocator_pb2 as contract
+
+
+def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], None]:
+    """Free what was declined, left over, rescinded, or used by a task that ended."""
+    role, resources = parse_allocated(call.resources)
+    refusal = refusal_ns(call.filters) if call.HasField("filters") else None
+    client = Client(role, call.framework_id)
+
+    def change() -> None:
+        agent = _release(cluster, client, call.agent_id, resources)
+        if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
+            return
+        cluster.demands.note_answer(client, agent.id, resources)
+        if resources:
+            _refuse(cluster, client, agent, resources, refusal)
+
+    return change
+
+
+def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
+    """Free what the master's side did not let through."""
+    role, resources = parse_allocated(call.resources)
+
+    def change() -> None:
+        _release(cluster, Client(role, call.framework_id), call.agent_id, resources)
+        cluster.statistics.rejected += 1
+
+    return change
+
+
+def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Callable[[], None]:
+    """Follow operations of a framework on what it was offered (§4.1).
+
+    A step that consumes nothing makes more copies of a shared volume: there is not more of it.
+    """
+    agent = cluster.agent(call.agent_id)
+    role, offered = parse_allocated(call.offered)
+    steps = [_parse_conversion(conversion, role) for conversion in call.conversions]
+    held = agent.held(call.framework_id, role)
+    if offered not in held:
+        raise InvalidEvent(
+            f"framework {call.framework_id} does not hold {offered!r} for {role!r} on {agent.id}"
+        )
+    try:
+        left = applied(steps, offered)
+        total = applied([step for step in steps if step.consumed], agent.total)
+    except OperationError as error:
+        raise InvalidEvent(f"a conversion does not apply: {error}") from error
+    for step in steps:
+        if step.consumed and step.converted and step.consumed.scalars != step.converted.scalars:
+            raise InvalidEvent(f"{step.consumed!r} cannot become {step.converted!r}")
+
+    def change() -> None:
+        cluster.ledger.set_total(agent, total)
+        cluster.ledger.convert(agent, call.framework_id, role, held - offered + left)
+        cluster.marks.change(agent.id)
+
+    return change
+
+
+def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callable[[], None]:
+    """Carry out an operator's operation on what is free, or reply why not (§4.2)."""
+    agent = cluster.agent(call.agent_id)
+    total: Resources | None = None
+    reply = contract.Reply()
+    try:
+        steps = [step for data in call.operations for step in parse_operation(data)]
+        total = _total_after(agent, steps)
+    except (OperationError, InvalidResource) as error:
+        reply.error = f"agent {agent.id}: {error}"
+
+    def change() -> None:
+        cluster.replies.append(reply)
+        if total is not None:
+            cluster.ledger.set_total(agent, total)
+            cluster.marks.change(agent.id)
+
+    return change
+
+
+def _total_after(agent: Agent, steps: list[Conversion]) -> Resources:
+    """Return what becomes of an agent's total when what is free of it is converted.
+
+    Raises:
+        OperationError: that cannot be, or there would be more or less of something afterwards.
+    """
+    applied(steps, agent.available)
+    total = applied(steps, agent.total)
+    if total.copies != agent.total.copies:
+        raise OperationError("there would be more or less of something afterwards")
+    return total
+
+
+def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resources) -> Agent | None:
+    """Free resources; that their agent or framework is gone already is normal (§1.6)."""
+    agent = cluster.ledger.agents.get(agent_id)
+    if agent is None:
+        cluster.statistics.ignored += 1
+        return None
+    if not cluster.ledger.recover(agent, client.framework, client.role, resources):
+        if client.framework in cluster.ledger.frameworks:
+            cluster.statistics.clamped += 1
+        else:
+            cluster.statistics.ignored += 1
+    cluster.freed(agent_id)
+    return agent
+
+
+def _refuse(
+    cluster: Cluster, client: Client, agent: Agent, resources: Resources, refusal: int
+) -> None:
+    """Install a filter that no refuser escapes before the next batch.
+
+    Mesos re-offers in batches, so even "no filter" keeps a refuser waiting for one. Where freed
+    resources are offered at once, the wait is a filter that ends before the next tick is
+    served: otherwise refuser and allocator would play ping-pong.
+    """
+    if refusal:
+        until = cluster.now_ns + max(refusal, cluster.interval_ns)
+    elif cluster.at_once:
+        until = cluster.now_ns - 1
+    else:
+        return
+    cluster.filters.add(client, agent.id, resources, until)
+
+
+def _parse_conversion(conversion: contract.Conversion, role: str) -> Conversion:
+    sides = []
+    for messages in (conversion.consumed, conversion.converted):
+        held_for, resources = parse_allocated(messages)
+        if resources and held_for != role:
+            raise InvalidEvent(f"a conversion is for role {held_for!r}, the offers for {role!r}")
+        sides.append(resources)
+    return Conversion(*sides)

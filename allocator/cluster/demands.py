@@ -1,0 +1,62 @@
+"""What one task of a framework needs: with that known, agents are filled task by task."""
+
+from collections import deque
+
+from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.resources import Resources
+from allocator.cluster.settings import EngineSettings
+from allocator.fairness.quantities import Quantities
+
+_REMEMBERED = 8
+"""Accepted offers from which a demand is learned."""
+
+
+class Demands:
+    """Demands by client: the operator's word, else the framework's, else what was learned.
+
+    What is learned is the least that a client kept of one of its latest offers. One that keeps
+    nothing of an offer made to measure may have changed its mind: it is forgotten, and whole
+    agents are offered again.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._given = settings.demands
+        self._learns = settings.learn_demands
+        self._offered: dict[tuple[Client, str], Quantities] = {}
+        """Latest offers that nothing has come back of yet."""
+        self._kept: dict[Client, deque[Quantities]] = {}
+
+    def of(self, client: Client, framework: Framework) -> Quantities | None:
+        """Return what one task of a client needs; None: nobody knows."""
+        given = self._given.get(framework.info.name, framework.demand)
+        if given is not None or not self._learns:
+            return given
+        kept = self._kept.get(client)
+        return min(kept, key=_size) if kept else None
+
+    def note_offer(self, client: Client, agent: str, offer: Resources) -> None:
+        """Learn that an offer is made."""
+        if self._learns:
+            self._offered[client, agent] = offer.plain.scalars
+
+    def note_answer(self, client: Client, agent: str, returned: Resources) -> None:
+        """Learn what a framework gives back of an offer."""
+        offered = self._offered.pop((client, agent), None)
+        if offered is None:
+            return
+        plain = returned.plain.scalars
+        kept = Quantities({name: max(milli - plain[name], 0) for name, milli in offered.items()})
+        if kept:
+            self._kept.setdefault(client, deque(maxlen=_REMEMBERED)).append(kept)
+        else:
+            self._kept.pop(client, None)
+
+    def forget(self, client: Client) -> None:
+        """Forget a client that is gone."""
+        self._kept.pop(client, None)
+        for place in [place for place in self._offered if place[0] == client]:
+            del self._offered[place]
+
+
+def _size(quantities: Quantities) -> tuple[int, int]:
+    return quantities["cpus"], quantities["mem"]

@@ -1,0 +1,166 @@
+"""All that the allocator knows of one master's cluster."""
+
+from dataclasses import dataclass, field
+
+from allocator.cluster.agents import Agent
+from allocator.cluster.demands import Demands
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.filters import OfferFilters
+from allocator.cluster.frameworks import Framework, Rules
+from allocator.cluster.ledger import Ledger
+from allocator.cluster.maintenance import Maintenance
+from allocator.contract import allocator_pb2 as contract
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What has happened since the engine was made."""
+
+    events: int = 0
+    runs: int = 0
+    """Allocation runs."""
+    candidates: int = 0
+    """Agents that these runs looked at."""
+    offers: int = 0
+    """Offers made: one for each role and agent."""
+    inverse_offers: int = 0
+    clamped: int = 0
+    """Recoveries of more than was allocated."""
+    ignored: int = 0
+    """Calls about agents or frameworks that are gone."""
+    rejected: int = 0
+    """Offers that the master's side did not let through."""
+    early_stamps: int = 0
+    """Events stamped earlier than the one before."""
+    snapshots: int = 0
+
+
+class Marks:
+    """Which agents an allocation run has to look at.
+
+    An agent is *changed* until a run has looked at it: only then can it have something for
+    somebody that it had not before. It is *due* when something happened upon which Mesos allocates.
+    """
+
+    def __init__(self) -> None:
+        self._changed: dict[str, None] = {}
+        self._due: dict[str, None] | None = {}
+        """None: all that are changed."""
+
+    def change(self, agent: str) -> None:
+        """Say that an agent is not what a run has seen."""
+        self._changed[agent] = None
+
+    def change_all(self, agents: "dict[str, Agent]") -> None:
+        """Say that everything may look different now."""
+        self._changed = dict.fromkeys(agents)
+
+    def call(self, agent: str) -> None:
+        """Have the next run look at an agent, if it has changed."""
+        if self._due is not None:
+            self._due[agent] = None
+
+    def call_all(self) -> None:
+        """Have the next run look at all agents that have changed."""
+        self._due = None
+
+    @property
+    def due(self) -> bool:
+        """Whether a run is called for."""
+        return self._due is None or bool(self._due)
+
+    def take(self) -> tuple[list[str], list[str] | None]:
+        """Return who must be looked at, and who was called for (None: all); they are seen then."""
+        called = None if self._due is None else list(self._due)
+        self._due = {}
+        if called is None:
+            seen = list(self._changed)
+            self._changed = {}
+        else:
+            seen = [agent for agent in called if agent in self._changed]
+            for agent in seen:
+                del self._changed[agent]
+        return seen, called
+
+    def forget(self, agent: str) -> None:
+        """Forget an agent that is gone."""
+        self._changed.pop(agent, None)
+        if self._due is not None:
+            self._due.pop(agent, None)
+
+
+@dataclass(slots=True)
+class HoldOff:
+    """After a failover nothing is offered until enough agents are back (§1.3)."""
+
+    needed: int
+    """Known agents at which it is over."""
+    until_ns: int
+    """When it is over in any case."""
+
+    def over(self, agents: int, now_ns: int) -> bool:
+        """Whether allocation may begin."""
+        return agents >= self.needed or now_ns >= self.until_ns
+
+
+@dataclass(slots=True)
+class Cluster:
+    """One master's cluster, as far as its calls have told."""
+
+    rules: Rules
+    ledger: Ledger
+    demands: Demands
+    interval_ns: int
+    """Between two ticks."""
+    now_ns: int
+    at_once: bool
+    """Whether freed resources are offered at once, or at the next tick."""
+    statistics: Statistics
+    filters: OfferFilters = field(default_factory=OfferFilters)
+    maintenance: Maintenance = field(default_factory=Maintenance)
+    marks: Marks = field(default_factory=Marks)
+    whitelist: frozenset[str] | None = None
+    """Hostnames of the agents that may be offered; None: all."""
+    paused: bool = False
+    hold_off: HoldOff | None = None
+    replies: list[contract.Reply] = field(default_factory=list)
+    """To be sent with the next decisions."""
+
+    @property
+    def allocates(self) -> bool:
+        """Whether nothing keeps the next run from happening."""
+        if self.hold_off is not None and self.hold_off.over(len(self.ledger.agents), self.now_ns):
+            self.hold_off = None
+        return not self.paused and self.hold_off is None
+
+    def agent(self, agent_id: str) -> Agent:
+        """Return an agent.
+
+        Raises:
+            InvalidEvent: it is not known.
+        """
+        try:
+            return self.ledger.agents[agent_id]
+        except KeyError:
+            raise InvalidEvent(f"agent {agent_id!r} is not known") from None
+
+    def framework(self, framework_id: str) -> Framework:
+        """Return a framework.
+
+        Raises:
+            InvalidEvent: it is not known.
+        """
+        try:
+            return self.ledger.frameworks[framework_id]
+        except KeyError:
+            raise InvalidEvent(f"framework {framework_id!r} is not known") from None
+
+    def freed(self, agent_id: str) -> None:
+        """Follow that something of an agent is free now."""
+        self.marks.change(agent_id)
+        if self.at_once:
+            self.marks.call(agent_id)
+
+    def anybody(self) -> None:
+        """Follow that somebody may want now what nobody wanted."""
+        self.marks.change_all(self.ledger.agents)

@@ -1,0 +1,362 @@
+"""The users among whom fairness is kept: a tree where users are roles, else a plain list.
+
+Siblings are ranked level by level, by what their subtrees hold and owe. A role that has both
+frameworks of its own and sub-roles competes with these through a *virtual leaf*, `ROLE/.`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from allocator.cluster.frameworks import Client
+from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.settings import EngineSettings
+from allocator.fairness import policies
+from allocator.fairness.commitment import decayed
+from allocator.fairness.pool import Pool, Standing
+from allocator.fairness.quantities import Quantities
+
+FADED = 1e-3
+"""A dominant commitment below this does not keep a user known."""
+_DRF = policies.create("drf", {})
+
+
+@dataclass(slots=True, eq=False)
+class User:
+    """One node of the tree: its own clients, and its sub-users if it has any."""
+
+    name: str
+    parent: "User | None"
+    clients: Pool[Client]
+    """Its own clients, in DRF order."""
+    below: Pool[str] | None = None
+    """Its sub-users and its virtual leaf, in the order of the policy; None: it has none."""
+    children: dict[str, "User"] = field(default_factory=dict)
+
+    @property
+    def leaf(self) -> str:
+        """Name of its virtual leaf."""
+        return f"{self.name}/."
+
+    @property
+    def siblings(self) -> Pool[str]:
+        """The pool in which it competes."""
+        assert self.parent is not None
+        assert self.parent.below is not None
+        return self.parent.below
+
+    @property
+    def wants(self) -> bool:
+        """Whether somebody in its subtree is to get offers."""
+        return self.clients.active > 0 or (self.below is not None and self.below.active > 0)
+
+
+class Users:
+    """All users, what they hold and owe, and the order in which they are served."""
+
+    def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
+        self._settings = settings
+        self._excluded = excluded
+        self._now = now
+        self._capacity = Quantities()
+        self._known: dict[str, User] = {}
+        self._idle_since: dict[str, float] = {}
+        self._declared = {declared.name: declared for declared in settings.users}
+        self._ordered: dict[str, float] = {}
+        """Weights set by an operator."""
+        self._weights: dict[str, float] = {}
+        """Weights of roles, as the master has them."""
+        self._root = User("", None, self._new_clients())
+        self.pool: Pool[str] = self._new_pool()
+        """The users at the top."""
+        self._root.below = self.pool
+        self._branches: list[User] = []
+        """Users with sub-users, those above first."""
+        for declared in settings.users:
+            self.get(declared.name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def get(self, name: str) -> User:
+        """Return a user, which becomes known with those above it."""
+        user = self._known.get(name)
+        if user is None:
+            above, slash, _ = name.rpartition("/")
+            tree = slash and self._settings.user_key == "role"
+            parent = self.get(above) if tree else self._root
+            user = User(name, parent, self._new_clients())
+            below = self._branch(parent)
+            declared = self._declared.get(name)
+            below.add(
+                name,
+                weight=self._weight(name),
+                commitment=declared.commitment if declared is not None else 0.0,
+            )
+            parent.children[name] = self._known[name] = user
+            self._idle_since.pop(parent.name, None)
+            self._idle_since[name] = self._now
+            self._share_out()
+        return user
+
+    def advance(self, now: float) -> None:
+        """Move to a later instant."""
+        self._now = max(self._now, now)
+        self.pool.advance(now)
+        for user in self._branches:
+            assert user.below is not None
+            user.below.advance(now)
+
+    def set_capacity(self, capacity: Quantities) -> None:
+        """Change the total of all agents."""
+        self._capacity = capacity
+        self.pool.set_capacity(capacity)
+        for user in self._branches:
+            assert user.below is not None
+            user.below.set_capacity(capacity)
+
+    def add(self, user: User, client: Client) -> None:
+        """Make a client of a user known; it gets no offers yet."""
+        self._idle_since.pop(user.name, None)
+        self._idle_since.pop(user.leaf, None)
+        user.clients.add(client)
+        if user.below is not None and user.leaf not in user.below:
+            user.below.add(user.leaf)
+            self._share_out()
+
+    def remove(self, user: User, client: Client) -> None:
+        """Forget a client that holds nothing."""
+        self.set_wanting(user, client, wanting=False)
+        user.clients.remove(client)
+        self._note_idle(user)
+
+    def set_wanting(self, user: User, client: Client, *, wanting: bool) -> None:
+        """Say whether a client is to get offers."""
+        user.clients.set_active(client, wanting)
+        if user.below is not None and user.leaf in user.below:
+            user.below.set_active(user.leaf, user.clients.active > 0)
+        while user.parent is not None:
+            user.siblings.set_active(user.name, user.wants)
+            user = user.parent
+
+    def allocate(self, user: User, client: Client, quantities: Quantities) -> None:
+        """Count scalars as held by a client, its user, and all above."""
+        user.clients.allocate(client, quantities)
+        if user.below is not None:
+            user.below.allocate(user.leaf, quantities)
+        while user.parent is not None:
+            user.siblings.allocate(user.name, quantities)
+            user = user.parent
+
+    def release(self, user: User, client: Client, quantities: Quantities) -> None:
+        """Count scalars as no longer held."""
+        user.clients.release(client, quantities)
+        if user.below is not None:
+            user.below.release(user.leaf, quantities)
+        while user.parent is not None:
+            user.siblings.release(user.name, quantities)
+            user = user.parent
+
+    def order(self) -> Iterator[Client]:
+        """Go through the clients that want offers, the next one first.
+
+        The order is that of the moment; booking during the iteration invalidates the iterator.
+        """
+        return self._order(self._root)
+
+    def standings(self) -> list[Standing[str]]:
+        """Return how all users stand now, each level in order of priority, sub-users after."""
+        return [standing for below in self._pools() for standing in below.standings()]
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Take over weights of roles; roles that are not named keep theirs."""
+        self._weights.update(weights)
+        if self._settings.user_key == "role":
+            self._reweigh(weights)
+
+    def order_weight(self, name: str, weight: float | None) -> None:
+        """Set a user's weight as an operator wants it; None: as it would be without.
+
+        Raises:
+            ValueError: it is not a positive number.
+        """
+        if weight is None:
+            self._ordered.pop(name, None)
+        else:
+            self._known[name].siblings.set_weight(name, weight)
+            self._ordered[name] = weight
+        self._reweigh([name])
+
+    def forgive(self, name: str) -> None:
+        """Reset what a user and those below it owe."""
+        user = self._known[name]
+        user.siblings.set_commitment(name, 0.0)
+        if user.below is not None and user.leaf in user.below:
+            user.below.set_commitment(user.leaf, 0.0)
+        for child in user.children:
+            self.forgive(child)
+
+    def forgive_all(self) -> None:
+        """Reset what everybody owes."""
+        for name in self._root.children:
+            self.forgive(name)
+
+    def memory(self) -> Memory:
+        """Return what users owe now, and what was ordered for them."""
+        return Memory(
+            time=self._now,
+            users={
+                standing.user: Remembered(
+                    commitments=standing.commitments,
+                    overuse=standing.overuse,
+                    others=standing.inherited,
+                    weight=self._ordered.get(standing.user),
+                )
+                for standing in self.standings()
+            },
+        )
+
+    def inherit(self, memory: Memory) -> None:
+        """Take over what users owe, settled for the time that has passed since.
+
+        What a user held in excess both then and now, it is taken to have held in between: exact
+        if nothing changed meanwhile, else in its favour.
+        """
+        elapsed = max(self._now - memory.time, 0.0) if memory.time else 0.0
+        present = {standing.user: standing.overuse for standing in self.standings()}
+        for name, remembered in memory.users.items():
+            owed, others = self._settled(remembered, present.get(name, {}), elapsed)
+            if name.endswith("/.") and name not in self._known:
+                branch = self._known.get(name[:-2])
+                if branch is not None and branch.below is not None and name in branch.below:
+                    branch.below.set_commitment(name, owed, others=others)
+                continue
+            if name not in self._known:
+                owes = max(owed.values(), default=others) >= FADED
+                if not owes and remembered.weight is None:
+                    continue
+            self.get(name).siblings.set_commitment(name, owed, others=others)
+            if remembered.weight is not None:
+                self.order_weight(name, remembered.weight)
+
+    def forget_idle(self) -> None:
+        """Forget undeclared users that have been gone, and owe nothing, for long enough."""
+        latest = self._now - self._settings.forget_after
+        for name in [name for name, since in self._idle_since.items() if since <= latest]:
+            if name not in self._known:
+                self._forget_leaf(self._known[name[:-2]])
+                continue
+            user = self._known[name]
+            if name in self._declared or name in self._ordered:
+                del self._idle_since[name]
+            elif max(user.siblings.standing(name).commitments.values(), default=0.0) < FADED:
+                self._remove(user)
+
+    def _settled(
+        self, remembered: Remembered, overuse: Mapping[str, float], elapsed: float
+    ) -> tuple[dict[str, float], float]:
+        tau = self._settings.policy.tau
+        if tau is None:
+            return dict(remembered.commitments), remembered.others
+        owed = {
+            name: decayed(
+                commitment,
+                min(remembered.overuse.get(name, 0.0), overuse.get(name, 0.0)),
+                elapsed,
+                tau,
+            )
+            for name, commitment in remembered.commitments.items()
+        }
+        return owed, decayed(remembered.others, 0.0, elapsed, tau)
+
+    def _order(self, user: User) -> Iterator[Client]:
+        assert user.below is not None
+        for name in user.below:
+            below = user.children.get(name, user)
+            if below is not user and below.below is not None:
+                yield from self._order(below)
+            else:
+                below.clients.set_capacity(self._capacity)  # where it is looked at is early enough
+                yield from below.clients
+
+    def _pools(self) -> Iterator[Pool[str]]:
+        yield self.pool
+        for user in self._branches:
+            assert user.below is not None
+            yield user.below
+
+    def _branch(self, user: User) -> Pool[str]:
+        """Return the pool of a user's sub-users; it begins with what its own clients hold.
+
+        All that the user owes so far is their doing, too.
+        """
+        if user.below is None:
+            user.below = self._new_pool()
+            self._branches.append(user)
+            if len(user.clients):
+                standing = user.siblings.standing(user.name)
+                user.below.add(user.leaf)
+                user.below.set_commitment(
+                    user.leaf, standing.commitments, others=standing.inherited
+                )
+                user.below.allocate(user.leaf, user.clients.held(), counted=False)
+                user.below.set_active(user.leaf, user.clients.active > 0)
+        return user.below
+
+    def _remove(self, user: User) -> None:
+        del self._idle_since[user.name]
+        del self._known[user.name]
+        parent = user.parent
+        assert parent is not None
+        user.siblings.remove(user.name)
+        del parent.children[user.name]
+        if parent is not self._root and not parent.children:
+            parent.below = None
+            self._branches.remove(parent)
+            self._idle_since.pop(parent.leaf, None)
+            self._note_idle(parent)
+        self._share_out()
+
+    def _forget_leaf(self, user: User) -> None:
+        below = user.below
+        assert below is not None
+        if max(below.standing(user.leaf).commitments.values(), default=0.0) < FADED:
+            del self._idle_since[user.leaf]
+            below.remove(user.leaf)
+            self._share_out()
+
+    def _note_idle(self, user: User) -> None:
+        if len(user.clients):
+            return
+        if not user.children:
+            self._idle_since[user.name] = self._now
+        elif user.below is not None and user.leaf in user.below:
+            self._idle_since[user.leaf] = self._now
+
+    def _weight(self, name: str) -> float:
+        """Return a user's weight: an operator's word, the master's, the configuration's, or 1."""
+        if name in self._ordered:
+            return self._ordered[name]
+        if name in self._weights and self._settings.user_key == "role":
+            return self._weights[name]
+        declared = self._declared.get(name)
+        return declared.weight if declared is not None else 1.0
+
+    def _reweigh(self, names: "Mapping[str, float] | list[str]") -> None:
+        for name in names:
+            if name in self._known:
+                self._known[name].siblings.set_weight(name, self._weight(name))
+        self._share_out()
+
+    def _share_out(self) -> None:
+        """Tell every level what part of the cluster its members are entitled to together."""
+        for user in self._branches:
+            assert user.below is not None
+            user.below.set_part(user.siblings.entitlement(user.name))
+
+    def _new_pool(self) -> Pool[str]:
+        return Pool(
+            self._settings.policy, now=self._now, capacity=self._capacity, excluded=self._excluded
+        )
+
+    def _new_clients(self) -> Pool[Client]:
+        return Pool(_DRF, now=self._now, capacity=self._capacity, excluded=self._excluded)
