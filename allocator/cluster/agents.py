@@ -36,6 +36,8 @@ class Agent:
     """framework → role → resources; no empty entries."""
     _available: Resources | None = None
     """What is free; None when it must be computed again."""
+    _exact: bool = False
+    """Whether what is allocated and what was free made up the total when last computed."""
 
     def __post_init__(self) -> None:
         self.update(self.info, self.capabilities, self.total)
@@ -57,7 +59,9 @@ class Agent:
         """What may be offered: the total less what is allocated, clipped at nothing."""
         if self._available is None:
             free = self.total
+            self._exact = not free.has_shared
             for _framework, _role, held in self.allocations():
+                self._exact = self._exact and held in free
                 free = free - held
             self._available = free.with_shared_of(self.total)
         return self._available
@@ -80,6 +84,16 @@ class Agent:
     def holds(self, framework: str) -> bool:
         """Whether the framework holds anything here."""
         return framework in self._ledger
+
+    def freed(self, resources: Resources) -> Resources | None:
+        """Return what will be free once held resources are released; None: that must be added up.
+
+        Where more is allocated than there is, what is released need not become free. A volume
+        may come back as its task had mounted it, but is offered as the agent has it.
+        """
+        if self._available is None or not self._exact or resources.has_whole:
+            return None
+        return self._available + resources
 
     def set_available(self, available: Resources) -> None:
         """Say what is free, where that is known more cheaply than by adding everything up."""

@@ -89,11 +89,11 @@ class Ledger:
 
     def allocate(self, agent: Agent, client: Client, resources: Resources) -> None:
         """Book resources that are available as allocated to a client."""
-        rest = None if resources.has_shared else agent.available - resources
+        free = None if resources.has_shared else agent.available - resources
         held = agent.held(client.framework, client.role)
         self._hold(agent, client.framework, client.role, held + resources)
-        if rest is not None:
-            agent.set_available(rest)
+        if free is not None:
+            agent.set_available(free)
 
     def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> bool:
         """Release resources; return whether all of them had been allocated.
@@ -101,8 +101,12 @@ class Ledger:
         What had not is passed over.
         """
         held = agent.held(framework, role)
+        complete = resources in held
+        free = agent.freed(resources) if complete else None
         self._hold(agent, framework, role, held - resources)
-        return resources in held
+        if free is not None:
+            agent.set_available(free)
+        return complete
 
     def convert(self, agent: Agent, framework: str, role: str, held: Resources) -> None:
         """Say what a framework holds after operations have changed it."""

@@ -79,7 +79,9 @@ class Kind:
 class Resources(Mapping[Kind, Amount]):
     """An immutable bag of resources: kind → amount, without zero amounts.
 
-    Operations cost O(kinds) of their operands.
+    Operations cost O(kinds) of their operands. Where the outcome is one of the operands, it is
+    that very object, with all that has been worked out about it: the same bag is offered,
+    refused and free again many times.
     """
 
     __slots__ = ("__dict__", "_amounts")
@@ -101,6 +103,10 @@ class Resources(Mapping[Kind, Amount]):
         return self._amounts.items()  # the inherited view looks every kind up again
 
     def __add__(self, other: "Resources") -> "Resources":
+        if not self._amounts:
+            return other
+        if not other._amounts:
+            return self
         amounts = dict(self._amounts)
         for kind, amount in other._amounts.items():
             present = amounts.get(kind)
@@ -109,6 +115,10 @@ class Resources(Mapping[Kind, Amount]):
 
     def __sub__(self, other: "Resources") -> "Resources":
         """What is left, clipped at nothing; kinds that are not there are passed over."""
+        if self is other:
+            return NOTHING
+        if not other._amounts:
+            return self
         amounts = dict(self._amounts)
         for kind, amount in other._amounts.items():
             present = amounts.get(kind)
@@ -123,12 +133,15 @@ class Resources(Mapping[Kind, Amount]):
 
     def __contains__(self, other: object) -> bool:
         """Whether all of `other` (a bag, or a kind) is in here."""
-        if isinstance(other, Resources):
-            return all(
-                (present := self._amounts.get(kind)) is not None and _covers(present, amount)
-                for kind, amount in other.items()
-            )
-        return other in self._amounts
+        if not isinstance(other, Resources):
+            return other in self._amounts
+        if other is self:
+            return True
+        for kind, amount in other._amounts.items():
+            present = self._amounts.get(kind)
+            if present is None or not (present is amount or _covers(present, amount)):
+                return False
+        return True
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Resources) and self._amounts == other._amounts
@@ -187,6 +200,11 @@ class Resources(Mapping[Kind, Amount]):
             role: self.where(lambda kind, role=role: kind.reservation == role).scalars  # type: ignore[misc]
             for role in cast("set[str]", roles)
         }
+
+    @cached_property
+    def has_whole(self) -> bool:
+        """Whether there are entries among them that can only be had whole."""
+        return any(kind.whole is not None for kind in self._amounts)
 
     def shrunk(self, limit: Quantities) -> "Resources":
         """Return scalars up to a limit for each name; what is whole is in or out (§2.3)."""
@@ -266,11 +284,19 @@ class Resources(Mapping[Kind, Amount]):
 
     def messages(self, role: str) -> list[bytes]:
         """Return serialised Resource messages, allocated to the role."""
-        return [
-            _encoded(kind.template, amount if kind.whole is None else kind.whole, role)
-            for kind, amount in self._amounts.items()
-            for _copy in range(1 if kind.whole is None else cast("int", amount))
-        ]
+        messages = self._messages.get(role)
+        if messages is None:
+            messages = self._messages[role] = [
+                _encoded(kind.template, amount if kind.whole is None else kind.whole, role)
+                for kind, amount in self._amounts.items()
+                for _copy in range(1 if kind.whole is None else cast("int", amount))
+            ]
+        return messages
+
+    @cached_property
+    def _messages(self) -> dict[str, list[bytes]]:
+        """Role → what `messages` has returned"""
+        return {}
 
 
 NOTHING = Resources()
@@ -293,16 +319,20 @@ def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:
     Raises:
         InvalidResource: a message is malformed, unallocated, or of another role than the first.
     """
-    entries = list(messages)
-    if not entries:
+    return _parse_allocated(tuple(messages))
+
+
+@lru_cache(maxsize=1 << 15)
+def _parse_allocated(messages: tuple[bytes, ...]) -> "tuple[str, Resources]":
+    if not messages:
         return "", NOTHING
-    role = _decoded(entries[0])[2]
+    role = _decoded(messages[0])[2]
     if role is None:
         raise InvalidResource(
-            f"resource {_decoded(entries[0])[0].name!r} has no allocation_info.role; "
+            f"resource {_decoded(messages[0])[0].name!r} has no allocation_info.role; "
             "what is offered, used or recovered must carry one"
         )
-    return role, _sum(entries, role)
+    return role, _sum(messages, role)
 
 
 def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:

@@ -103,6 +103,10 @@ class Quantities(Mapping[str, int]):
     __hash__ = None  # type: ignore[assignment]  # compared by value, but never a key
 
     def __add__(self, other: "Quantities") -> "Quantities":
+        if not self._milli:
+            return other
+        if not other._milli:
+            return self
         milli = dict(self._milli)
         for name, amount in other._milli.items():
             milli[name] = milli.get(name, 0) + amount
@@ -127,7 +131,10 @@ class Quantities(Mapping[str, int]):
     def contains(self, other: "Quantities") -> bool:
         """Whether there is at least as much of everything."""
         milli = self._milli
-        return all(milli.get(name, 0) >= amount for name, amount in other.items())
+        for name, amount in other.items():  # noqa: SIM110 - all() is slow, and this is at the heart
+            if milli.get(name, 0) < amount:
+                return False
+        return True
 
     def shares(self, capacity: "Quantities", excluded: Collection[str] = ()) -> dict[str, float]:
         """Return what fraction of the capacity this is, by name of the capacity's resources.

@@ -3,9 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from functools import cmp_to_key
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedList
 from typing_extensions import override
 
 from allocator.fairness.live_tree import Crossing, LiveTree, Priorities
@@ -62,22 +62,26 @@ class KeyRanking(Ranking[Id, K]):
     """Order by a key that time does not change. Changes O(log n), least O(1)."""
 
     def __init__(self) -> None:
-        self._order: SortedDict[Any, Id] = SortedDict()
-        self._keys: dict[Id, Any] = {}
+        self._order: SortedList[tuple[K, Id]] = SortedList()
+        self._attributes: dict[Id, K] = {}
 
     @override
     def insert(self, element: Id, attribute: K) -> None:
-        key = (attribute, element)
-        self._order[key] = element
-        self._keys[element] = key
+        self._order.add((attribute, element))
+        self._attributes[element] = attribute
 
     @override
     def delete(self, element: Id) -> None:
-        del self._order[self._keys.pop(element)]
+        self._order.remove((self._attributes.pop(element), element))
+
+    @override
+    def replace(self, element: Id, attribute: K) -> None:
+        if attribute != self._attributes[element]:
+            super().replace(element, attribute)
 
     @override
     def __iter__(self) -> Iterator[Id]:
-        return iter(self._order.values())
+        return (element for _attribute, element in self._order)
 
     @override
     def __len__(self) -> int:

@@ -17,6 +17,7 @@ from pydantic import (
 
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.fairness import policies
+from allocator.fairness.quantities import Quantities
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
 """An hour: long enough to remember a burst of batch jobs, short enough to forget a mistake."""
@@ -103,6 +104,29 @@ class UsersSection(_Section):
         return declared
 
 
+class OffersSection(_Section):
+    """`[offers]`: when resources are offered, and in what portions."""
+
+    allocation: Literal["event", "batch"] = "event"
+    """Whether freed resources are offered at once, or once per allocation interval."""
+    demands: dict[str, str] = {}
+    """What one task needs, by framework name: `cpus:1;mem:1024`."""
+    learn_demands: bool = False
+    """Whether to take what a framework keeps of its offers for what its tasks need."""
+
+    @field_validator("demands")
+    @classmethod
+    def _amounts(cls, demands: dict[str, str]) -> dict[str, str]:
+        for framework, demand in demands.items():
+            try:
+                empty = not Quantities.parse(demand)
+            except ValueError as error:
+                raise ValueError(f"{framework}: {error}") from error
+            if empty:
+                raise ValueError(f"{framework}: no task needs nothing")
+        return demands
+
+
 class ListenSection(_Section):
     """`[listen]`: where masters connect."""
 
@@ -135,6 +159,7 @@ class Config(_Section):
 
     policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
     users: UsersSection = UsersSection()
+    offers: OffersSection = OffersSection()
     listen: ListenSection = ListenSection()
     metrics: MetricsSection = MetricsSection()
     recorder: RecorderSection | None = None
@@ -146,6 +171,9 @@ class Config(_Section):
             policy=self.policy.create(),
             user_key=self.users.key,
             forget_after=self.users.forget_after,
+            allocation=self.offers.allocation,
+            demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},
+            learn_demands=self.offers.learn_demands,
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)
                 for user in self.users.declared
