@@ -219,7 +219,8 @@ def service() -> Iterator[grpc.Channel]:
         config = Path(folder) / "longshare.toml"
         config.write_text(
             '[policy]\nname = "drf"\n[offers]\nallocation = "batch"\n'
-            f'[listen]\naddress = "{address}"\n[metrics]\naddress = "127.0.0.1:0"\n[store]\nkind = "none"\n[log]\nlevel = "error"\n'
+            f'[listen]\naddress = "{address}"\n[metrics]\naddress = "127.0.0.1:0"\n'
+            '[store]\nkind = "none"\n[log]\nlevel = "error"\n'
         )
         process = subprocess.Popen(  # noqa: S603 - this very program
             [sys.executable, "-m", "allocator.cli", "serve", "--config", str(config)]

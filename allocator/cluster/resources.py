@@ -137,7 +137,7 @@ class Resources(Mapping[Kind, Amount]):
             return other in self._amounts
         if other is self:
             return True
-        for kind, amount in other._amounts.items():
+        for kind, amount in other.items():
             present = self._amounts.get(kind)
             if present is None or not (present is amount or _covers(present, amount)):
                 return False
@@ -295,7 +295,7 @@ class Resources(Mapping[Kind, Amount]):
 
     @cached_property
     def _messages(self) -> dict[str, list[bytes]]:
-        """Role → what `messages` has returned"""
+        """What `messages` has returned, by role."""
         return {}
 
 
