@@ -1,6 +1,7 @@
 """In which order roles are served: shares and weights are compared level by level (§3.5)."""
 
 import itertools
+from collections.abc import Iterable
 
 from allocator.contract import allocator_pb2 as contract
 from tests.cluster.conformance.quota_side import (
@@ -28,8 +29,8 @@ class RoleTree(BatchMaster):
     has refused it, and so on.
     """
 
-    def __init__(self, total: str = "cpus:100;mem:100", **options: list[str]) -> None:
-        super().__init__(**options)
+    def __init__(self, total: str = "cpus:100;mem:100", excluded: Iterable[str] = ()) -> None:
+        super().__init__(excluded=excluded)
         self.probes = itertools.count(1)
         self.add_agent(STOCK, total)
         self.send(contract.DeactivateAgent(agent_id=STOCK))
