@@ -34,21 +34,23 @@ begin with `test_`.
 | 59 | ResourceMetrics | totals_and_allocations_are_told_by_resource |
 | 59 | AllocationRunsMetric | a_burst_of_calls_is_one_run |
 | 59 | DominantShareMetrics | dominant_shares_are_told_and_end_with_their_role |
-| 60 | SharedAllocatedResourceQuotaAccounting | a_shared_volume_held_twice_counts_once_towards_quota |
+| 60 | SharedAllocatedResourceQuotaAccounting | a_shared_volume_held_twice_... |
 
 What stock Mesos does not test
 ==============================
 
+Ours are in `test_lifecycle` unless a module is given.
+
 | behaviour | ours |
 |---|---|
 | `Recover`: hold-off of 80 %, 10 min, no agents, `Resume` during it | `test_recovery` |
-| `RemoveAgent`, then a late `RecoverResources` | `test_lifecycle`: an_agent_that_goes_frees_all_... |
-| the same agent's id again | `test_lifecycle`: an_agent_that_comes_back_..., ..._in_one_message_... |
-| `UpdateFramework` while inactive | `test_lifecycle`: a_framework_that_is_updated_while_inactive_... |
-| a role left with leftovers | `test_lifecycle`: a_role_that_was_left_... |
-| an inverse offer outstanding after a deactivation | `test_lifecycle`: ..._deactivated_while_... |
-| over-release | `test_lifecycle`: giving_back_more_than_is_held_... |
-| `UpdateAvailable` against an offer on its way | `test_lifecycle`: an_operation_fails_when_... |
+| `RemoveAgent`, then a late `RecoverResources` | an_agent_that_goes_frees_all_... |
+| the same agent's id again | an_agent_that_comes_back_..., ..._in_one_message_... |
+| `UpdateFramework` while inactive | a_framework_that_is_updated_while_inactive_... |
+| a role left with leftovers | a_role_that_was_left_... |
+| an inverse offer outstanding after a deactivation | ..._deactivated_while_... |
+| over-release | giving_back_more_than_is_held_... |
+| `UpdateAvailable` against an offer on its way | an_operation_fails_when_... |
 | a snapshot against the full log of calls | `test_resynchronisation` |
 
 What its sorter's tests claim (`sorter_tests.cpp`), and `NestedRoleDRF`, is in `test_role_tree`.

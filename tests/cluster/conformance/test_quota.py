@@ -334,12 +334,20 @@ def test_revocable_resources_neither_satisfy_a_quota_nor_are_held_back_for_one()
     assert master.consumed("quota") == {}
 
 
-def test_agents_out_of_contact_or_off_the_whitelist_count_in_what_can_be_held_back() -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        contract.DeactivateAgent(agent_id="s1"),
+        contract.UpdateWhitelist(whitelist=contract.Whitelist(hostnames=["s2.example"])),
+    ],
+    ids=["out of contact", "off the whitelist"],
+)
+def test_agents_that_are_not_offered_count_in_what_can_be_held_back(call: object) -> None:
     master = BatchMaster()
     master.send(set_quota("quota", "cpus:2;mem:1024"))
     master.add_framework("f1", "plain")
     master.add_agent("s1", "cpus:2;mem:1024")
-    master.send(contract.DeactivateAgent(agent_id="s1"))
+    master.send(call)
     assert told(master.add_agent("s2", "cpus:1;mem:512")) == {("f1", "s2", "cpus:1;mem:512")}
 
 
