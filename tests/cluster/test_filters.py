@@ -14,7 +14,8 @@ CLIENTS = [Client(role, framework) for role in "ab" for framework in ("f1", "f2"
 AGENTS = ["s1", "s2"]
 SIZES = {size: parse_total(resources(f"cpus:{size};mem:{100 * size}")) for size in (1, 2, 3)}
 
-clients, agents, sizes = map(st.sampled_from, (CLIENTS, AGENTS, sorted(SIZES)))
+clients, agents = st.sampled_from(CLIENTS), st.sampled_from(AGENTS)
+sizes = st.sampled_from(sorted(SIZES))
 steps = st.one_of(
     st.tuples(st.just("add"), clients, agents, sizes, st.integers(0, 30)),
     st.tuples(st.just("drop"), clients),
