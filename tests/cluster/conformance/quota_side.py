@@ -1,0 +1,179 @@
+"""A master whose allocator works in batches, as stock Mesos does, and what it may say."""
+
+import dataclasses
+from collections.abc import Iterable
+
+from allocator.cluster.engine import Engine
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.master_side import START_NS, MasterSide, Offered, resource, resources
+
+SHARED = mesos.FrameworkInfo.Capability.SHARED_RESOURCES
+REVOCABLE = mesos.FrameworkInfo.Capability.REVOCABLE_RESOURCES
+DAY = 86400.0
+
+Told = set[tuple[str, str, str]]
+
+
+class BatchMaster(MasterSide):
+    """Freed resources wait for the next tick."""
+
+    def __init__(self, *, excluded: Iterable[str] = ()) -> None:
+        super().__init__(excluded=excluded)
+        self.settings = dataclasses.replace(self.settings, allocation="batch")
+        self.engine = Engine(self.settings)
+        self.restore(contract.Snapshot(time_ns=START_NS))
+
+    @property
+    def decisions(self) -> contract.Decisions:
+        """The answer to the latest message."""
+        return contract.Decisions.FromString(self.log[-1][1])
+
+    @property
+    def inverse_offers(self) -> list[tuple[str, str]]:
+        """Who is asked to leave which agent, in the answer to the latest message."""
+        return [
+            (offers.framework_id, offer.agent_id)
+            for offers in self.decisions.inverse_offers
+            for offer in offers.inverse_offers
+        ]
+
+    @property
+    def reply(self) -> contract.Reply:
+        """The only reply in the answer to the latest message."""
+        [reply] = self.decisions.replies
+        return reply
+
+    def held(self) -> dict[tuple[str, str, str], str]:
+        """What is allocated: (agent, framework, role) → scalars."""
+        return {place: str(held) for place, held in self.engine.holdings().items()}
+
+    def consumed(self, role: str) -> dict[str, float]:
+        """What counts against a role's quota."""
+        return self.engine.quotas()[role][1].to_doubles()
+
+
+def told(offers: Iterable[Offered]) -> Told:
+    """Who is offered what, and where."""
+    listed = [(offer.framework, offer.agent, offer.resources) for offer in offers]
+    assert len(set(listed)) == len(listed), "an offer came twice"
+    return set(listed)
+
+
+def set_quota(role: str, text: str) -> contract.SetQuota:
+    return contract.SetQuota(role=role, info=quota_info(role, resources(text)))
+
+
+def quota_info(role: str, guarantee: Iterable[bytes]) -> bytes:
+    info = mesos.QuotaInfo(role=role)
+    for data in guarantee:
+        info.guarantee.add().MergeFromString(data)
+    return info.SerializeToString()
+
+
+def update_weights(weights: dict[str, float]) -> contract.UpdateWeights:
+    return contract.UpdateWeights(
+        weights=[contract.Weight(role=role, weight=weight) for role, weight in weights.items()]
+    )
+
+
+def disk(
+    size: float,
+    *,
+    mount: bool = False,
+    reserved: Iterable[str] = (),
+    volume: str | None = None,
+    shared: bool = False,
+    role: str | None = None,
+) -> bytes:
+    """A disk, or a persistent volume on one."""
+    message = resource("disk", str(size), role=role, reserved=reserved)
+    if mount:
+        message.disk.source.type = mesos.Resource.DiskInfo.Source.MOUNT
+    if volume is not None:
+        message.disk.persistence.id = volume
+        message.disk.volume.container_path = "data"
+        message.disk.volume.mode = mesos.Volume.RW
+    if shared:
+        message.shared.SetInParent()
+    return message.SerializeToString(deterministic=True)
+
+
+def revocable(text: str, role: str | None = None) -> list[bytes]:
+    """The same resources, oversubscribed."""
+    messages = [mesos.Resource.FromString(data) for data in resources(text, role)]
+    for message in messages:
+        message.revocable.SetInParent()
+    return [message.SerializeToString(deterministic=True) for message in messages]
+
+
+def allocated(messages: Iterable[bytes], role: str) -> list[bytes]:
+    """The same resources, allocated to a role."""
+    parsed = [mesos.Resource.FromString(data) for data in messages]
+    for message in parsed:
+        message.allocation_info.role = role
+    return [message.SerializeToString(deterministic=True) for message in parsed]
+
+
+def unallocated(messages: Iterable[bytes]) -> set[bytes]:
+    """The same resources, allocated to nobody."""
+    parsed = [mesos.Resource.FromString(data) for data in messages]
+    for message in parsed:
+        message.ClearField("allocation_info")
+    return {message.SerializeToString(deterministic=True) for message in parsed}
+
+
+def freed(offer: Offered, text: str | None = None) -> contract.RecoverResources:
+    """Give an offer, or a part of it, back without a filter."""
+    return contract.RecoverResources(
+        framework_id=offer.framework,
+        agent_id=offer.agent,
+        resources=offer.messages if text is None else resources(text, offer.role),
+    )
+
+
+def reserve(messages: Iterable[bytes]) -> bytes:
+    """An operator's RESERVE of resources that carry the reservation already."""
+    operation = mesos.Operation(type=mesos.Operation.RESERVE)
+    for data in messages:
+        operation.reserve.resources.add().MergeFromString(data)
+    return operation.SerializeToString()
+
+
+def converted(offer: Offered, *steps: tuple[list[bytes], list[bytes]]) -> contract.UpdateAllocation:
+    """Operations of a framework on what it was offered: consumed → converted."""
+    return contract.UpdateAllocation(
+        framework_id=offer.framework,
+        agent_id=offer.agent,
+        offered=offer.messages,
+        conversions=[
+            contract.Conversion(consumed=consumed, converted=result) for consumed, result in steps
+        ],
+    )
+
+
+def add_agent(
+    agent: str, total: Iterable[bytes], used: dict[str, list[bytes]] | None = None
+) -> contract.AddAgent:
+    """An agent whose resources the text syntax cannot express."""
+    return contract.AddAgent(
+        agent_id=agent,
+        info=agent_info(agent),
+        capabilities=mesos.SlaveInfo.Capability.Type.values(),
+        total=list(total),
+        used=[
+            contract.Allocation(framework_id=framework, resources=held)
+            for framework, held in (used or {}).items()
+        ],
+    )
+
+
+def agent_info(agent: str, **attributes: str) -> bytes:
+    info = mesos.SlaveInfo(hostname=f"{agent}.example", id=mesos.SlaveID(value=agent))
+    for name, value in attributes.items():
+        info.attributes.add(name=name, type=mesos.Value.TEXT, text=mesos.Value.Text(value=value))
+    return info.SerializeToString()
+
+
+def unavailability(start: int) -> bytes:
+    return mesos.Unavailability(start=mesos.TimeInfo(nanoseconds=start)).SerializeToString()

@@ -1,0 +1,419 @@
+"""Quota: what is guaranteed is given, held back for who is absent, and no more (§3.2-3.4)."""
+
+import pytest
+
+from allocator.cluster.errors import InvalidEvent
+from allocator.contract import allocator_pb2 as contract
+from tests.cluster.conformance.quota_side import (
+    DAY,
+    REVOCABLE,
+    SHARED,
+    BatchMaster,
+    add_agent,
+    converted,
+    disk,
+    freed,
+    reserve,
+    revocable,
+    set_quota,
+    told,
+    unallocated,
+)
+from tests.cluster.master_side import Offered, resources
+
+
+def guaranteed(text: str) -> BatchMaster:
+    """Start with f1 in role `quota`, which has one, and f2 in role `plain`."""
+    master = BatchMaster()
+    master.send(set_quota("quota", text))
+    master.add_framework("f1", "quota")
+    master.add_framework("f2", "plain")
+    return master
+
+
+def test_what_a_quota_role_declines_is_held_back_from_a_role_without_quota() -> None:
+    master = guaranteed("cpus:2;mem:1024")
+    assert told(master.add_agent("s1", "cpus:1;mem:512")) == {("f1", "s1", "cpus:1;mem:512")}
+    [offer] = master.add_agent("s2", "cpus:1;mem:512")
+    assert told([offer]) == {("f1", "s2", "cpus:1;mem:512")}
+    master.recover(offer, refuse_seconds=1.5)
+    assert master.tick() == []
+    assert told(master.tick()) == {("f1", "s2", "cpus:1;mem:512")}
+
+
+def test_without_its_quota_a_role_shares_like_any_other() -> None:
+    master = guaranteed("cpus:2;mem:1024")
+    whole = resources("cpus:1;mem:512", "quota")
+    for agent in ("s1", "s2"):
+        assert master.add_agent(agent, "cpus:1;mem:512", {"f1": whole}) == []
+    master.send(contract.RemoveQuota(role="quota"))
+    master.send(contract.RecoverResources(framework_id="f1", agent_id="s1", resources=whole))
+    assert told(master.tick()) == {("f2", "s1", "cpus:1;mem:512")}
+    assert master.engine.quotas() == {}, "nothing is left to show"
+
+
+def test_a_quota_can_be_removed_twice() -> None:
+    master = guaranteed("cpus:1")
+    master.send(contract.RemoveQuota(role="quota"))
+    master.send(contract.RemoveQuota(role="quota"))
+    master.send(set_quota("quota", "cpus:2"))
+    assert master.engine.quotas()["quota"][0].to_doubles() == {"cpus": 2.0}
+
+
+def test_frameworks_share_the_quota_of_their_role_fairly_and_take_what_the_other_declines() -> None:
+    master = BatchMaster()
+    master.add_framework("f1a", "quota")
+    master.send(set_quota("quota", "cpus:4;mem:2048"))
+    master.add_framework("f2", "plain")
+    assert told(master.add_agent("s1", "cpus:1;mem:512")) == {("f1a", "s1", "cpus:1;mem:512")}
+    master.add_framework("f1b", "quota")
+    assert told(master.add_agent("s2", "cpus:2;mem:1024")) == {("f1b", "s2", "cpus:2;mem:1024")}
+    [offer] = master.add_agent("s3", "cpus:1;mem:512")
+    assert told([offer]) == {("f1a", "s3", "cpus:1;mem:512")}
+    master.recover(offer, refuse_seconds=5)
+    assert told(master.tick()) == {("f1b", "s3", "cpus:1;mem:512")}
+
+
+def test_an_agent_is_chopped_to_the_guarantee_and_the_rest_goes_to_others() -> None:
+    master = BatchMaster()
+    master.add_framework("f1", "quota")
+    master.send(set_quota("quota", "cpus:0.5;mem:200"))
+    assert told(master.add_agent("s1", "cpus:1;mem:512")) == {("f1", "s1", "cpus:0.5;mem:200")}
+    assert told(master.add_framework("f2", "plain")) == {("f2", "s1", "cpus:0.5;mem:312")}
+
+
+def test_a_mount_disk_bigger_than_the_rest_of_a_guarantee_is_not_given_and_a_choppable_one_is() -> (
+    None
+):
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:2;mem:2048;disk:150"))
+    master.add_framework("f1", "quota")
+    total = [*resources("cpus:0.5;mem:512"), disk(100, mount=True)]
+    [first] = master.send(add_agent("s1", total))
+    assert unallocated(first.messages) == set(total)
+    [second] = master.send(add_agent("s2", total))
+    assert second.resources == "cpus:0.5;mem:512"
+    [third] = master.add_agent("s3", "cpus:2;mem:2048;disk:150")
+    assert third.resources == "cpus:1;disk:50;mem:1024"
+
+
+def test_plain_and_mount_disks_fill_a_disk_quota_together_in_one_offer() -> None:
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:1;mem:512;disk:100"))
+    total = [*resources("cpus:1;mem:512;disk:50"), disk(50, mount=True)]
+    master.send(add_agent("s1", total))
+    [offer] = master.add_framework("f1", "quota")
+    assert unallocated(offer.messages) == set(total)
+
+
+def test_what_a_quota_does_not_name_comes_as_company_and_only_beyond_what_others_are_owed() -> None:
+    agent = "cpus:1;mem:1024;ports:[31000-32000]"
+    master = BatchMaster()
+    master.send(set_quota("cpu-quota", "cpus:2"))
+    master.add_agent("s1", agent)
+    assert told(master.add_framework("f1", "cpu-quota")) == {("f1", "s1", agent)}
+    master.send(set_quota("mem-quota", "mem:1024"))
+    assert told(master.add_agent("s2", agent)) == {("f1", "s2", "cpus:1;ports:[31000-32000]")}
+    assert master.add_agent("s3", agent) == [], "no company where nothing is owed"
+
+
+def test_a_satisfied_quota_role_gets_no_more_and_the_rest_goes_by_fair_shares() -> None:
+    master = guaranteed("cpus:0.25;mem:128")
+    assert master.engine.quotas()["quota"][0].to_doubles() == {"cpus": 0.25, "mem": 128.0}
+    used = {"f1": resources("cpus:0.25;mem:128", "quota")}
+    assert told(master.add_agent("s1", "cpus:1;mem:512", used)) == {
+        ("f2", "s1", "cpus:0.75;mem:384")
+    }
+    assert master.consumed("quota") == {"cpus": 0.25, "mem": 128.0}
+    assert told(master.add_agent("s2", "cpus:1;mem:512")) == {("f2", "s2", "cpus:1;mem:512")}
+
+
+def test_a_quota_brings_circulating_resources_to_a_starving_role() -> None:
+    master = BatchMaster()
+    master.add_framework("f1", "starving")
+    master.add_framework("f2", "picky")
+    used = {"f1": resources("cpus:1;mem:512", "starving")}
+    master.add_agent("s1", "cpus:1;mem:512", used)
+    [offer] = master.add_agent("s2", "cpus:1;mem:512")
+    assert offer.framework == "f2"
+    master.recover(offer, refuse_seconds=0)
+    [offer] = master.tick()
+    assert offer.framework == "f2", "they circulate"
+    master.recover(offer, refuse_seconds=0)
+    assert master.send(set_quota("starving", "cpus:2;mem:1024")) == []
+    assert told(master.tick()) == {("f1", "s2", "cpus:1;mem:512")}
+
+
+def test_the_quota_of_a_role_without_frameworks_is_set_aside_and_others_use_what_is_beyond() -> (
+    None
+):
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:2;mem:1024"))
+    master.add_framework("f1", "plain")
+    assert master.add_agent("s1", "cpus:2;mem:1024") == []
+    assert told(master.add_agent("s2", "cpus:1;mem:512")) == {("f1", "s2", "cpus:1;mem:512")}
+
+
+def test_a_quota_role_without_frameworks_does_not_block_another_quota_role() -> None:
+    master = BatchMaster()
+    master.add_agent("s1", "cpus:2;mem:2048")
+    master.send(set_quota("absent", "cpus:1;mem:1024"))
+    master.send(set_quota("present", "cpus:2;mem:2048"))
+    assert told(master.add_framework("f1", "present")) == {("f1", "s1", "cpus:2;mem:2048")}
+
+
+def test_a_satisfied_quota_role_of_small_share_does_not_starve_an_unsatisfied_one() -> None:
+    master = BatchMaster()
+    master.send(set_quota("small", "cpus:1;mem:200"), set_quota("large", "cpus:2;mem:2000"))
+    master.add_framework("f1", "small")
+    master.add_framework("f2", "large")
+    total = "cpus:1;mem:1024"
+    master.add_agent("s1", total, {"f1": resources(total, "small")})
+    master.add_agent("s2", total, {"f2": resources(total, "large")})
+    assert told(master.add_agent("s3", "cpus:2;mem:2048")) == {("f2", "s3", "cpus:1;mem:976")}
+
+
+def test_only_names_that_are_still_missing_are_given() -> None:
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:4;mem:1024"))
+    master.add_framework("f1", "quota")
+    assert told(master.add_agent("s1", "cpus:2;mem:1024")) == {("f1", "s1", "cpus:2;mem:1024")}
+    assert told(master.add_agent("s2", "cpus:2;mem:1024")) == {("f1", "s2", "cpus:2")}
+
+
+def test_reserved_and_unreserved_resources_together_satisfy_a_quota() -> None:
+    master = guaranteed("cpus:2;mem:256")
+    used = {"f1": resources("cpus:2;mem(quota):256", "quota")}
+    assert told(master.add_agent("s1", "cpus:8;mem(quota):256", used)) == {("f2", "s1", "cpus:6")}
+    assert told(master.add_agent("s2", "cpus:4")) == {("f2", "s2", "cpus:4")}
+
+
+def test_a_reservation_counts_towards_quota_while_nobody_holds_it() -> None:
+    reserved = "cpus(quota):1;mem(quota):1024"
+    master = BatchMaster()
+    master.add_agent("s1", reserved)
+    master.send(set_quota("quota", "cpus:1;mem:1024"))
+    [offer] = master.add_framework("f1", "quota")
+    assert offer.resources == reserved
+    master.recover(offer, refuse_seconds=DAY)
+    assert master.consumed("quota") == {"cpus": 1.0, "mem": 1024.0}
+    assert master.add_agent("s2", "cpus:1;mem:1024") == []
+
+
+def test_a_reservation_counts_towards_quota_while_it_is_held() -> None:
+    reserved = "cpus(quota):1;mem(quota):1024"
+    master = BatchMaster()
+    master.add_agent("s1", reserved)
+    master.send(set_quota("quota", "cpus:2;mem:2048"))
+    assert told(master.add_framework("f1", "quota")) == {("f1", "s1", reserved)}
+    assert told(master.add_agent("s2", "cpus:1;mem:1024")) == {("f1", "s2", "cpus:1;mem:1024")}
+    assert master.add_agent("s3", "cpus:1;mem:1024") == []
+
+
+def test_what_is_held_back_for_quota_is_not_taken_from_other_roles_reservations() -> None:
+    master = BatchMaster()
+    master.add_agent("s1", "cpus:4;mem:512")
+    master.add_agent("s2", "cpus:4;mem:512")
+    reserved = resources("cpus(plain):4;mem(plain):512")
+    master.send(contract.UpdateAvailable(agent_id="s2", operations=[reserve(reserved)]))
+    assert master.reply.error == ""
+    master.send(set_quota("quota", "cpus:4;mem:512"))
+    [offer] = master.add_framework("f1", "quota")
+    assert told([offer]) == {("f1", "s1", "cpus:4;mem:512")}
+    master.recover(offer, refuse_seconds=10)
+    assert master.tick() == []
+    [other] = master.add_framework("f2", "plain")
+    assert told([other]) == {("f2", "s2", "cpus(plain):4;mem(plain):512")}
+    master.recover(other, refuse_seconds=10)
+    assert master.tick() == []
+
+
+def test_a_role_without_quota_is_offered_its_reservations_while_guarantees_are_unmet() -> None:
+    master = BatchMaster()
+    both = "cpus:2;mem:2048;cpus(plain):2;mem(plain):2048"
+    master.add_agent("s1", both)
+    master.send(set_quota("quota", "cpus:2;mem:2048"))
+    [offer] = master.add_framework("f1", "quota")
+    assert offer.resources == "cpus:2;mem:2048"
+    master.recover(offer, refuse_seconds=DAY)
+    assert told(master.add_framework("f2", "plain")) == {
+        ("f2", "s1", "cpus(plain):2;mem(plain):2048")
+    }
+
+
+def test_reservations_beyond_one_roles_quota_do_not_count_for_another_role() -> None:
+    master = BatchMaster()
+    master.send(set_quota("rich", "cpus:1;mem:1024"), set_quota("poor", "cpus:1;mem:1024"))
+    master.add_agent("s1", "cpus(rich):2;mem(rich):2048")
+    master.add_agent("s2", "cpus:1;mem:1024")
+    assert master.add_framework("f1", "plain") == [], "s2 is set aside for `poor`"
+    assert told(master.add_agent("s3", "cpus:1;mem:1024")) == {("f1", "s3", "cpus:1;mem:1024")}
+
+
+def test_a_parents_reservation_held_by_its_child_is_no_free_reservation_any_more() -> None:
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:1;mem:1024"))
+    reserved = "cpus(a):1;mem(a):1024"
+    master.add_agent("s1", reserved)
+    assert told(master.add_framework("f1", "a/b")) == {("f1", "s1", reserved)}
+    assert master.add_framework("f2", "plain") == []
+    assert master.add_agent("s2", "cpus:1;mem:1024") == []
+    assert told(master.add_agent("s3", "cpus:1;mem:1024")) == {("f2", "s3", "cpus:1;mem:1024")}
+
+
+def test_a_subroles_reservation_counts_towards_its_parents_quota() -> None:
+    master = BatchMaster()
+    master.send(set_quota("a", "cpus:2;mem:200"))
+    master.add_agent("s1", "cpus(a/b):1;mem(a/b):100")
+    master.add_agent("s2", "cpus:10;mem:1000")
+    assert told(master.add_framework("f1", "a")) == {("f1", "s2", "cpus:1;mem:100")}
+
+
+def test_a_subrole_of_a_quota_role_is_served_by_fair_shares_and_counts_towards_the_quota() -> None:
+    master = BatchMaster()
+    master.send(set_quota("a", "cpus:2;mem:2048"))
+    master.add_framework("f1", "a/b")
+    assert master.add_agent("s1", "cpus:2;mem:2048") == [], "held back for the role itself"
+    assert told(master.add_agent("s2", "cpus:1;mem:1024")) == {("f1", "s2", "cpus:1;mem:1024")}
+    assert master.consumed("a") == {"cpus": 1.0, "mem": 1024.0}
+
+
+def offered_half_of_its_quota() -> tuple[BatchMaster, Offered]:
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:10;mem:1024"))
+    master.add_framework("f1", "quota")
+    [offer] = master.add_agent("s1", "cpus:5;mem:512")
+    return master, offer
+
+
+def test_reserving_what_is_held_leaves_the_consumed_quota_as_it_is() -> None:
+    master, offer = offered_half_of_its_quota()
+    reserved = resources("cpus(quota):5;mem(quota):512", "quota")
+    before = master.consumed("quota")
+    master.send(converted(offer, (list(offer.messages), reserved)))
+    assert master.consumed("quota") == before
+    assert told(master.add_agent("s2", "cpus:10;mem:1024")) == {("f1", "s2", "cpus:5;mem:512")}
+
+
+def test_unreserving_what_is_held_leaves_the_consumed_quota_as_it_is() -> None:
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:1;mem:1024"))
+    master.add_framework("f1", "quota")
+    [offer] = master.add_agent("s1", "cpus(quota):1;mem(quota):1024")
+    assert master.add_agent("s2", "cpus:1;mem:1024") == []
+    plain = resources("cpus:1;mem:1024", "quota")
+    master.send(converted(offer, (list(offer.messages), plain)))
+    assert master.tick() == []
+
+
+def test_a_shared_volume_held_twice_counts_once_towards_quota() -> None:
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:3;mem:2048;disk:100"))
+    master.add_agent("s1", "cpus(quota):2;mem(quota):1024;disk(quota):50")
+    [offer] = master.add_framework("f1", "quota", capabilities=[SHARED])
+    volume = disk(50, reserved=["quota"], volume="id1", shared=True, role="quota")
+    master.send(converted(offer, (resources("disk(quota):50", "quota"), [volume])))
+    master.send(freed(offer, "cpus(quota):1;mem(quota):512"))
+    [again] = master.tick()
+    assert volume in again.messages
+    assert again.resources == "cpus(quota):1;disk(quota):50;mem(quota):512"
+    assert master.consumed("quota") == {"cpus": 2.0, "mem": 1024.0, "disk": 50.0}
+    assert told(master.add_agent("s2", "cpus:1;mem:1024;disk:50")) == {
+        ("f1", "s2", "cpus:1;disk:50;mem:1024")
+    }
+    assert master.add_agent("s3", "cpus:0.5;mem:512;disk:50") == []
+
+
+def test_revocable_resources_neither_satisfy_a_quota_nor_are_held_back_for_one() -> None:
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:1;mem:512"))
+    master.add_framework("f1", "quota", capabilities=[REVOCABLE])
+    master.add_framework("f2", "plain", capabilities=[REVOCABLE])
+    total = revocable("cpus:4;mem:4096")
+    assert told(master.send(add_agent("s1", total))) == {("f2", "s1", "cpus:4;mem:4096")}
+    assert master.consumed("quota") == {}
+
+
+def test_agents_out_of_contact_or_off_the_whitelist_count_in_what_can_be_held_back() -> None:
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:2;mem:1024"))
+    master.add_framework("f1", "plain")
+    master.add_agent("s1", "cpus:2;mem:1024")
+    master.send(contract.DeactivateAgent(agent_id="s1"))
+    assert told(master.add_agent("s2", "cpus:1;mem:512")) == {("f1", "s2", "cpus:1;mem:512")}
+
+
+def test_what_runs_free_elsewhere_sets_free_what_was_held_back_at_the_next_tick() -> None:
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:1;mem:512"))
+    master.add_framework("f1", "plain")
+    assert master.add_agent("s1", "cpus:1;mem:512") == []
+    [offer] = master.add_agent("s2", "cpus:1;mem:512")
+    master.send(freed(offer))
+    assert len(master.tick()) == 1, "one of the two can go again"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_quota("quota", "cpus:1"),
+        set_quota("a/b", "cpus:1"),
+        set_quota("*", "cpus:1"),
+        set_quota("", "cpus:1"),
+        set_quota("other", "ports:[1-2]"),
+        set_quota("other", "cpus:1;cpus:2"),
+        set_quota("other", "cpus(other):1"),
+        contract.SetQuota(role="other", info=b"\xff"),
+    ],
+    ids=[
+        "twice",
+        "of a nested role",
+        "of *",
+        "of no role",
+        "ports",
+        "a name twice",
+        "reserved",
+        "no message",
+    ],
+)
+def test_a_quota_that_cannot_be_is_refused_and_changes_nothing(change: contract.SetQuota) -> None:
+    master = BatchMaster()
+    master.send(set_quota("quota", "cpus:1"))
+    before = master.engine.quotas()
+    with pytest.raises(InvalidEvent, match="quota"):
+        master.send(change)
+    assert master.engine.quotas() == before
+
+
+def test_a_burst_of_calls_is_one_run() -> None:
+    master = BatchMaster()
+    agents = [add_agent(f"s{i}", resources("cpus:1;mem:512")) for i in range(3)]
+    master.send(*agents)
+    assert master.engine.statistics.runs == 1
+    master.add_framework("f1", "a")
+    assert master.engine.statistics.runs == 2
+
+
+def test_totals_and_allocations_are_told_by_resource() -> None:
+    master = BatchMaster()
+    master.add_agent("s1", "cpus:2;mem:1024")
+    assert master.engine.pool.capacity.to_doubles() == {"cpus": 2.0, "mem": 1024.0}
+    assert master.engine.holdings() == {}
+    master.add_framework("f1", "a")
+    [held] = master.engine.holdings().values()
+    assert held.to_doubles() == {"cpus": 2.0, "mem": 1024.0}
+
+
+def test_dominant_shares_are_told_and_end_with_their_role() -> None:
+    master = BatchMaster()
+    master.add_agent("s1", "cpus:1;mem:1024")
+    [offer] = master.add_framework("f1", "a")
+    assert master.engine.pool.standing("a").share == 1.0
+    master.send(freed(offer))
+    assert master.engine.pool.standing("a").share == 0.0
+    master.add_framework("f2", "b")
+    master.add_agent("s2", "cpus:3;mem:3072")
+    shares = {standing.user: standing.share for standing in master.engine.pool.standings()}
+    assert shares == {"a": 0.75, "b": 0.25}
+    master.send(contract.RemoveFramework(framework_id="f1"))
+    assert master.engine.pool.standing("a").share == 0.0

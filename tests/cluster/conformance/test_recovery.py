@@ -1,0 +1,209 @@
+"""After an election: nothing is offered until enough agents are back, or ten minutes are over."""
+
+import pytest
+
+from allocator.cluster.errors import InvalidEvent
+from allocator.contract import allocator_pb2 as contract
+from tests.cluster.conformance.quota_side import (
+    BatchMaster,
+    add_agent,
+    freed,
+    reserve,
+    set_quota,
+    told,
+    unavailability,
+)
+from tests.cluster.master_side import SECOND, START_NS, Offered, agent_call, resources
+
+TEN_MINUTES = 600
+
+
+def elected(expected: int, *quotas: contract.SetQuota) -> BatchMaster:
+    """Start with a master that was just elected; one framework is back."""
+    master = BatchMaster()
+    master.send(contract.Recover(expected_agents=expected, quotas=quotas))
+    master.add_framework("f1", "a")
+    return master
+
+
+def come_back(master: BatchMaster, *numbers: int) -> list[Offered]:
+    offers: list[Offered] = []
+    for number in numbers:
+        offers += master.add_agent(f"s{number}", "cpus:1;mem:512")
+    return offers
+
+
+@pytest.mark.parametrize(
+    ("expected", "needed"), [(10, 8), (9, 7), (4, 3), (2, 1)], ids=lambda n: f"{n}"
+)
+def test_offers_begin_with_the_agent_that_makes_four_fifths_rounded_down(
+    expected: int, needed: int
+) -> None:
+    master = elected(expected)
+    assert come_back(master, *range(needed - 1)) == []
+    assert master.tick() == []
+    come_back(master, needed)
+    assert len(master.engine.holdings()) + len(master.tick()) == needed, "all of them are offered"
+
+
+def test_offers_begin_after_ten_minutes_however_few_agents_are_back() -> None:
+    master = elected(10)
+    assert come_back(master, 1) == []
+    assert master.tick(TEN_MINUTES - 0.001) == []
+    assert told(master.tick(0.001)) == {("f1", "s1", "cpus:1;mem:512")}
+
+
+@pytest.mark.parametrize("expected", [0, 1])
+def test_nothing_is_held_off_where_no_agent_need_be_awaited(expected: int) -> None:
+    assert len(come_back(elected(expected), 1)) == 1
+
+
+def test_a_hold_off_needs_no_quota_and_with_quotas_they_are_in_force_when_it_ends() -> None:
+    master = elected(2, set_quota("quota", "cpus:2;mem:1024"))
+    master.add_framework("f2", "quota")
+    assert told(come_back(master, 1)) == {("f2", "s1", "cpus:1;mem:512")}
+    assert told(come_back(master, 2)) == {("f2", "s2", "cpus:1;mem:512")}
+    assert told(come_back(master, 3)) == {("f1", "s3", "cpus:1;mem:512")}
+
+
+def test_resuming_from_a_bracket_does_not_end_the_hold_off() -> None:
+    master = elected(10)
+    come_back(master, 1)
+    assert master.send(contract.Pause()) == []
+    assert master.send(contract.Resume()) == []
+    assert master.tick() == []
+
+
+def test_the_end_of_the_hold_off_does_not_end_a_bracket() -> None:
+    master = elected(2)
+    master.send(contract.Pause())
+    assert come_back(master, 1, 2) == []
+    assert master.tick(TEN_MINUTES) == []
+    assert len(master.send(contract.Resume(), contract.Tick())) == 2
+
+
+def test_a_hold_off_that_has_ended_stays_so_when_agents_go_again() -> None:
+    master = elected(2)
+    assert len(come_back(master, 1)) == 1
+    master.remove_agent("s1")
+    assert len(come_back(master, 2)) == 1
+
+
+def test_an_agent_that_comes_twice_counts_once() -> None:
+    master = elected(3)
+    assert come_back(master, 1) == []
+    master.remove_agent("s1")
+    assert come_back(master, 1) == []
+    assert len(come_back(master, 2)) + len(master.tick()) == 2
+
+
+def test_agents_that_lost_contact_count_as_being_back() -> None:
+    master = elected(3)
+    come_back(master, 1)
+    master.send(contract.DeactivateAgent(agent_id="s1"))
+    assert told(come_back(master, 2)) == {("f1", "s2", "cpus:1;mem:512")}
+
+
+def test_agents_that_come_back_in_one_message_are_offered_in_one_run() -> None:
+    master = elected(4)
+    calls = [agent_call(f"s{number}", "cpus:1;mem:512") for number in range(3)]
+    assert len(master.send(*calls)) == 3
+
+
+def test_operators_are_served_during_the_hold_off() -> None:
+    master = elected(10)
+    come_back(master, 1)
+    operation = reserve(resources("cpus(a):1"))
+    assert master.send(contract.UpdateAvailable(agent_id="s1", operations=[operation])) == []
+    assert master.reply.error == ""
+
+
+def test_nobody_is_asked_to_leave_an_agent_during_the_hold_off() -> None:
+    master = elected(2)
+    used = {"f1": resources("cpus:1;mem:512", "a")}
+    call = add_agent("s0", resources("cpus:1;mem:512"), used)
+    call.unavailability = unavailability(START_NS)
+    held_off = elected(10)
+    for side in (master, held_off):
+        side.send(call)
+    assert (master.inverse_offers, held_off.inverse_offers) == ([("f1", "s0")], [])
+
+
+def test_what_tasks_hold_when_they_come_back_is_not_offered_when_the_hold_off_ends() -> None:
+    master = elected(2)
+    used = {"f1": resources("cpus:1;mem:512", "a")}
+    assert told(master.add_agent("s1", "cpus:2;mem:1024", used)) == {("f1", "s1", "cpus:1;mem:512")}
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (contract.Recover(expected_agents=-1), "-1 agents"),
+        (contract.Recover(expected_agents=5, quotas=[set_quota("a/b", "cpus:1")]), "a/b"),
+        (
+            contract.Recover(
+                expected_agents=5, quotas=[set_quota("a", "cpus:1"), set_quota("a", "cpus:2")]
+            ),
+            "two quotas",
+        ),
+    ],
+    ids=["negative", "a bad quota", "a role twice"],
+)
+def test_a_recovery_that_cannot_be_is_refused_and_holds_nothing_off(
+    call: contract.Recover, reason: str
+) -> None:
+    master = BatchMaster()
+    with pytest.raises(InvalidEvent, match=reason):
+        master.send(call)
+    assert master.engine.quotas() == {}
+    master.add_framework("f1", "a")
+    assert len(come_back(master, 1)) == 1
+
+
+def test_a_recovery_comes_before_any_agent() -> None:
+    master = BatchMaster()
+    master.add_agent("s1", "cpus:1")
+    with pytest.raises(InvalidEvent, match="agents are known"):
+        master.send(contract.Recover(expected_agents=5))
+
+
+def restored(agents_needed: int, seconds: float) -> BatchMaster:
+    """Start with a snapshot of a master in its hold-off, one agent back."""
+    master = BatchMaster()
+    master.add_framework("f1", "a")
+    master.restore(
+        contract.Snapshot(
+            time_ns=START_NS,
+            sequence=master.sequence,
+            agents=[agent_call("s1", "cpus:1;mem:512")],
+            frameworks=[event.add_framework for events, _ in master.log for event in events.events],
+            hold_off=contract.RecoveryHoldOff(
+                agents_needed=agents_needed, until_ns=START_NS + round(seconds * SECOND)
+            ),
+        )
+    )
+    return master
+
+
+def test_a_hold_off_in_a_snapshot_goes_on_until_enough_agents_are_there() -> None:
+    master = restored(agents_needed=2, seconds=300)
+    assert master.tick() == []
+    assert len(come_back(master, 2)) + len(master.tick()) == 2
+
+
+def test_a_hold_off_in_a_snapshot_goes_on_until_its_time() -> None:
+    master = restored(agents_needed=2, seconds=300)
+    assert master.tick(299) == []
+    assert len(master.tick(1)) == 1
+
+
+def test_what_comes_back_in_parts_within_a_bracket_is_offered_as_one() -> None:
+    master = BatchMaster()
+    master.add_framework("f1", "a")
+    [offer] = master.add_agent("s1", "cpus:4;mem:2048")
+    master.send(contract.Pause())
+    master.send(freed(offer, "cpus:3;mem:1024"))
+    assert master.tick() == []
+    master.send(freed(offer, "cpus:1;mem:1024"))
+    offers = master.send(contract.Resume()) + master.tick()
+    assert told(offers) == {("f1", "s1", "cpus:4;mem:2048")}
