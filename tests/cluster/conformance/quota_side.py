@@ -1,7 +1,7 @@
 """A master whose allocator works in batches, as stock Mesos does, and what it may say."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
@@ -11,6 +11,8 @@ from tests.cluster.master_side import START_NS, MasterSide, Offered, resource, r
 SHARED = mesos.FrameworkInfo.Capability.SHARED_RESOURCES
 REVOCABLE = mesos.FrameworkInfo.Capability.REVOCABLE_RESOURCES
 DAY = 86400.0
+LEAST: tuple[Mapping[str, float], ...] = ({"cpus": 0.01}, {"mem": 32.0})
+"""The smallest offer that a stock master makes by default."""
 
 Told = set[tuple[str, str, str]]
 
@@ -18,8 +20,15 @@ Told = set[tuple[str, str, str]]
 class BatchMaster(MasterSide):
     """Freed resources wait for the next tick."""
 
-    def __init__(self, *, excluded: Iterable[str] = ()) -> None:
-        super().__init__(excluded=excluded)
+    def __init__(
+        self,
+        policy: str = "drf",
+        *,
+        excluded: Iterable[str] = (),
+        min_allocatable: Iterable[Mapping[str, float]] = LEAST,
+    ) -> None:
+        parameters = {"delta": 0.9} if policy == "sdrf" else {}
+        super().__init__(policy, parameters, excluded=excluded, min_allocatable=min_allocatable)
         self.settings = dataclasses.replace(self.settings, allocation="batch")
         self.engine = Engine(self.settings)
         self.restore(contract.Snapshot(time_ns=START_NS))
