@@ -54,6 +54,8 @@ class Chance:
         return {place: text for place, text in USED.items() if self.either()}
 
     def tick(self) -> None:
+        if self.mirror.paused:
+            self.mirror.set_paused(paused=False)
         self.mirror.tick(self.random.choice(TIMES))
 
     def bracket(self) -> None:
@@ -63,7 +65,7 @@ class Chance:
         for name in self.one(AGENTS):
             if name not in self.mirror.agents:
                 self.mirror.add_agent(name, AGENTS[name], self.used())
-            elif self.random.random() < 0.3:
+            elif self.either():
                 self.mirror.remove_agent(name)
             else:
                 active = not self.mirror.agents[name].active
@@ -91,8 +93,10 @@ class Chance:
             roles = FRAMEWORKS[name]
             if name not in self.mirror.frameworks:
                 suppressed = set(roles[:1]) if self.either() else set()
-                self.mirror.add_framework(name, roles, suppressed, active=self.either())
-            elif self.random.random() < 0.3:
+                self.mirror.add_framework(
+                    name, roles, suppressed, active=self.random.random() < 0.8
+                )
+            elif self.either():
                 self.mirror.remove_framework(name)
             else:
                 active = not self.mirror.frameworks[name].active
@@ -112,10 +116,11 @@ class Chance:
 
     def answer(self) -> None:
         for offer in self.mirror.offers[:1]:
-            if self.random.random() < 0.3:
+            whole = bag(offer.resources)
+            there = self.mirror.agents[offer.agent].total
+            if whole <= there and self.random.random() < 0.3:
                 self.mirror.reserve_offered(offer)
                 continue
-            whole = bag(offer.resources)
             part: Bag = Counter({name: m for name, m in whole.items() if self.either()})
             filters = mesos.Filters().SerializeToString() if self.filters else None
             self.mirror.give_back(offer, part or whole, filters)
@@ -142,8 +147,8 @@ class Chance:
         self.mirror.weigh(self.random.choice(["a", "a/b", "c"]), self.random.choice([0.5, 1, 3]))
 
     def whitelist(self) -> None:
-        names = [name for name in AGENTS if self.random.random() < 0.7]
-        self.mirror.allow(names if self.either() else None)
+        names = [name for name in AGENTS if self.either()]
+        self.mirror.allow(names if self.mirror.whitelist is None else None)
 
 
 KINDS = [
@@ -162,7 +167,8 @@ KINDS = [
     "weight",
     "whitelist",
 ]
-HISTORIES = st.lists(st.sampled_from(KINDS), max_size=60)
+OFTEN = ["tick", "tick", "answer", "answer", "agent", "framework"]
+HISTORIES = st.lists(st.sampled_from(KINDS + OFTEN), min_size=12, max_size=60)
 SEEDS = st.integers(0, 2**32)
 
 
@@ -181,7 +187,7 @@ def history(
     if seed % 3 == 0:
         mirror.recover_leadership(4)
     chance = Chance(mirror, seed, filters=filters, quotas=quotas)
-    for kind in ("agent", "framework", "framework", "agent", *calls):
+    for kind in ("agent", "framework", "framework", "agent", "agent", *calls):
         chance.call(kind)
     mirror.set_paused(paused=True)
     return mirror
