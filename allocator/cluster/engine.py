@@ -31,6 +31,8 @@ LONGEST_LEAP_NS = 7200 * 1_000_000_000
 """An event stamped later than this after the one before is refused; a snapshot may be later.
 
 Time fades debts, so one stamp from a broken clock would forgive everybody everything."""
+DIVERGENCE_NS = 60 * 1_000_000_000
+"""A snapshot is asked for at most so often because the books do not agree."""
 _NANOSECONDS = 1_000_000_000
 
 
@@ -54,6 +56,7 @@ class Engine:
         self._before_change = before_change
         self._random = Random(settings.seed)  # noqa: S311 - order of agents, not a secret
         self._sequence = 0
+        self._asked_ns = -DIVERGENCE_NS
         since_ns = round(memory.time * _NANOSECONDS) if memory is not None else 0
         self._cluster = self._empty(contract.Options(), since_ns, Statistics())
         self._allocation = Allocation(self._cluster)
@@ -172,6 +175,19 @@ class Engine:
         for event in events.events:
             self._apply(event)
         return self._decide()
+
+    def divergence(self) -> str | None:
+        """Return, once, what the master said that does not fit; a snapshot would heal it.
+
+        A master that goes on saying such things is not asked more than once a minute: each
+        snapshot costs all filters.
+        """
+        found = self._cluster.divergence
+        self._cluster.divergence = None
+        if found is None or self._cluster.now_ns < self._asked_ns + DIVERGENCE_NS:
+            return None
+        self._asked_ns = self._cluster.now_ns
+        return found
 
     def memory(self) -> Memory:
         """Return what a successor must know that no master will tell it."""

@@ -67,6 +67,7 @@ class OfferFilters:
         self._next_slot = count()
         self._due: list[tuple[int, int, _Refused]] = []
         self._serial = count()
+        self._latest = 0
         self._garbage = 0
         """Filters of slots that are not in use any more."""
         self.version = 0
@@ -90,6 +91,11 @@ class OfferFilters:
 
     def add(self, client: Client, agent: str, refused: Resources, until_ns: int) -> None:
         """Refuse these resources, or less, up to and including an instant."""
+        if until_ns == self._latest:
+            until_ns = (
+                self._latest
+            )  # the very object: ten million equal ones would be a third of a GB
+        self._latest = until_ns
         entries = self._refused.setdefault(agent, {})
         entry = entries.get(refused.key)
         if entry is None:

@@ -123,6 +123,8 @@ class Cluster:
     """Hostnames of the agents that may be offered; None: all."""
     paused: bool = False
     hold_off: HoldOff | None = None
+    divergence: str | None = None
+    """What the master said that does not fit what is known here, though work goes on."""
     replies: list[contract.Reply] = field(default_factory=list)
     """To be sent with the next decisions."""
 

@@ -116,6 +116,10 @@ def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resourc
     if not cluster.ledger.recover(agent, client.framework, client.role, resources):
         if client.framework in cluster.ledger.frameworks:
             cluster.statistics.clamped += 1
+            cluster.divergence = (
+                f"framework {client.framework} gave back {resources!r} on agent {agent_id} for "
+                f"role {client.role!r}, which is more than it held"
+            )
         else:
             cluster.statistics.ignored += 1
     cluster.freed(agent_id)

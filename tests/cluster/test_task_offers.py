@@ -1,0 +1,161 @@
+"""With a known demand an agent is filled task by task; without, it is offered whole."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.settings import EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness import policies
+from allocator.fairness.quantities import Quantities
+from tests.cluster.master_side import MasterSide, framework_info, resources
+
+
+def add(master: MasterSide, framework: str, role: str, demand: str | None) -> None:
+    info = mesos.FrameworkInfo.FromString(framework_info(framework, role))
+    if demand is not None:
+        info.labels.labels.add(key="longshare.demand", value=demand)
+    call = contract.AddFramework(framework_id=framework, info=info.SerializeToString(), active=True)
+    master.send(call)
+
+
+def with_settings(master: MasterSide, **changes: object) -> MasterSide:
+    """Start anew, with other settings of the engine."""
+    master.settings = EngineSettings(policy=policies.create("drf", {}), **changes)  # type: ignore[arg-type]
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    return master
+
+
+def offered(offers: list) -> dict[tuple[str, str], str]:  # type: ignore[type-arg]
+    return {(offer.framework, offer.agent): offer.resources for offer in offers}
+
+
+def test_users_whose_demand_is_known_share_one_agent_in_one_run() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:1;mem:1024")
+    add(master, "f2", "b", "cpus:1;mem:1024")
+    assert offered(master.add_agent("s1", "cpus:4;mem:6144")) == {
+        ("f1", "s1"): "cpus:2;mem:2048",
+        ("f2", "s1"): "cpus:2;mem:2048",
+    }
+
+
+def test_each_framework_gets_one_offer_for_all_its_tasks_on_an_agent() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:0.5;mem:64")
+    [offer] = master.add_agent("s1", "cpus:4;mem:1024")
+    assert offer.resources == "cpus:4;mem:512"
+
+
+def test_a_user_whose_demand_is_unknown_takes_the_rest_when_it_is_its_turn() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:1;mem:1024")
+    add(master, "f2", "b", None)
+    assert offered(master.add_agent("s1", "cpus:4;mem:4096")) == {
+        ("f1", "s1"): "cpus:1;mem:1024",
+        ("f2", "s1"): "cpus:3;mem:3072",
+    }
+
+
+def test_tasks_get_as_many_ports_as_they_say() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:1;ports:2")
+    [offer] = master.add_agent("s1", "cpus:2;mem:512;ports:[10-12,20-30]")
+    assert offer.resources == "cpus:2;ports:[10-12,20-20]"
+
+
+def test_what_is_reserved_for_a_role_comes_with_the_first_task() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:1;mem:1024")
+    add(master, "f2", "b", "cpus:1;mem:1024")
+    offers = offered(master.add_agent("s1", "cpus:2;mem:2048;cpus(a):3"))
+    assert offers == {
+        ("f1", "s1"): "cpus(a):3;cpus:1;mem:1024",
+        ("f2", "s1"): "cpus:1;mem:1024",
+    }
+
+
+def test_no_less_than_a_framework_refused_is_put_together_for_it_again() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:1;mem:1024")
+    add(master, "f2", "b", "cpus:1;mem:1024")
+    [first, second] = master.add_agent("s1", "cpus:4;mem:4096")
+    assert first.resources == second.resources == "cpus:2;mem:2048"
+    # What f1 refuses goes to f2. Together with f2's own there is more than f1 has refused,
+    # but its fair half of that is not.
+    [more] = master.recover(first, refuse_seconds=1000)
+    assert (more.framework, more.resources) == ("f2", "cpus:2;mem:2048")
+    offers = offered(master.recover(second))
+    assert offers == {("f2", "s1"): "cpus:2;mem:2048"}
+
+
+def test_a_demand_below_the_masters_minimum_is_not_offered_alone() -> None:
+    master = MasterSide(min_allocatable=[{"cpus": 1.0}])
+    add(master, "f1", "a", "cpus:0.5")
+    assert master.add_agent("s1", "cpus:0.9;mem:16") == []
+    [offer] = master.add_agent("s2", "cpus:1;mem:16")
+    assert offer.resources == "cpus:1"
+
+
+def test_a_request_says_what_a_task_needs() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", None)
+    wish = mesos.Request(
+        resources=[mesos.Resource.FromString(data) for data in resources("cpus:1;mem:512")]
+    )
+    master.send(contract.RequestResources(framework_id="f1", requests=[wish.SerializeToString()]))
+    [offer] = master.add_agent("s1", "cpus:1.5;mem:4096")
+    assert offer.resources == "cpus:1;mem:512"
+
+
+def test_the_operators_word_wins_over_the_frameworks() -> None:
+    master = with_settings(
+        MasterSide(), demands={"f1 of the tests": Quantities.parse("cpus:2;mem:64")}
+    )
+    add(master, "f1", "a", "cpus:1;mem:1024")
+    [offer] = master.add_agent("s1", "cpus:5;mem:4096")
+    assert offer.resources == "cpus:4;mem:128"
+
+
+def test_a_label_that_is_no_amount_is_refused() -> None:
+    master = MasterSide()
+    with pytest.raises(InvalidEvent, match=r"longshare\.demand.*'cpus=1'"):
+        add(master, "f1", "a", "cpus=1")
+
+
+def test_a_demand_is_learned_from_what_is_kept_of_offers_and_forgotten_when_nothing_is() -> None:
+    master = with_settings(MasterSide(), learn_demands=True)
+    add(master, "f1", "a", None)
+    [whole] = master.add_agent("s1", "cpus:4;mem:4096")
+    assert whole.resources == "cpus:4;mem:4096"
+    assert master.recover(whole, "cpus:3;mem:3072", refuse_seconds=1) == []
+    assert master.engine.demands() == {"a": [Quantities.parse("cpus:1;mem:1024")]}
+    [tasks] = master.add_agent("s2", "cpus:2.5;mem:4096")
+    assert tasks.resources == "cpus:2;mem:2048"
+    master.recover(tasks, refuse_seconds=1)
+    assert master.engine.demands() == {}
+
+
+@given(
+    users=st.integers(1, 5),
+    demand=st.integers(1, 5),
+    agents=st.lists(st.integers(1, 30), min_size=1, max_size=6),
+)
+def test_users_with_equal_demands_are_never_more_than_one_task_apart(
+    users: int, demand: int, agents: list[int]
+) -> None:
+    master = MasterSide()
+    for number in range(users):
+        add(master, f"f{number}", f"role{number}", f"cpus:{demand}")
+    tasks: Counter[str] = Counter({f"f{number}": 0 for number in range(users)})
+    for name, cpus in enumerate(agents):
+        for offer in master.add_agent(f"s{name}", f"cpus:{cpus};mem:64"):
+            tasks[offer.framework] += round(float(offer.resources.removeprefix("cpus:"))) // demand
+    assert tasks.total() == sum(cpus // demand for cpus in agents)
+    assert max(tasks.values()) - min(tasks.values()) <= 1

@@ -1,0 +1,189 @@
+"""The tree of users against a plain calculation of who comes first."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.cluster.frameworks import Client
+from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.users import Users
+from allocator.fairness import policies
+from allocator.fairness.commitment import decayed
+from allocator.fairness.quantities import Quantities
+
+ROLES = ["a", "a/b", "a/b/c", "a/d", "e", "f/g", "f/h"]
+CAPACITY = Quantities.parse("cpus:100;mem:1000")
+DRF = EngineSettings(policies.create("drf", {}))
+HALF_LIFE = 100.0
+SDRF = EngineSettings(policies.create("sdrf", {"half_life": HALF_LIFE}))
+
+
+def new_users(settings_: EngineSettings, now: float = 1000.0) -> Users:
+    users = Users(settings_, now, ())
+    users.set_capacity(CAPACITY)
+    return users
+
+
+def join(users: Users, role: str, *, wants: bool = True) -> Client:
+    client = Client(role, f"framework of {role}")
+    users.add(users.get(role), client)
+    users.set_wanting(users.get(role), client, wanting=wants)
+    return client
+
+
+class PlainTree:
+    """Adds everything up anew each time."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Quantities] = {}
+        self.counts: Counter[str] = Counter()
+        self.weights: dict[str, float] = {}
+
+    def allocate(self, role: str, cpus: int) -> None:
+        self.held[role] = self.held.get(role, Quantities()) + Quantities({"cpus": 1000 * cpus})
+        for node in [*self.path(role), f"{role}/."]:
+            self.counts[node] += 1
+
+    def path(self, role: str) -> list[str]:
+        parts = role.split("/")
+        return ["/".join(parts[: n + 1]) for n in range(len(parts))]
+
+    def order(self, above: str = "") -> list[str]:
+        below = {
+            f"{role}/." if role == above else self.path(role)[above.count("/") + bool(above)]
+            for role in self.held
+            if role == above or not above or role.startswith(above + "/")
+        }
+        if below == {f"{above}/."}:
+            return [above]
+        ordered = []
+        for node in sorted(below, key=self.key):
+            ordered += [above] if node == f"{above}/." else self.order(node)
+        return ordered
+
+    def key(self, node: str) -> tuple[float, int, str]:
+        role = node.removesuffix("/.")
+        held = sum(
+            (
+                q["cpus"]
+                for other, q in self.held.items()
+                if other == role or (node == role and other.startswith(role + "/"))
+            ),
+            start=0,
+        )
+        return held / CAPACITY["cpus"] / self.weights.get(node, 1.0), self.counts[node], node
+
+
+@settings(max_examples=200)
+@given(
+    joined=st.permutations(ROLES),
+    steps=st.lists(st.tuples(st.sampled_from(ROLES), st.integers(1, 3)), max_size=25),
+    weights=st.dictionaries(
+        st.sampled_from([*ROLES, "f"]), st.sampled_from([0.5, 1.0, 2.0, 3.0]), max_size=4
+    ),
+)
+def test_each_level_is_ranked_by_what_subtrees_hold(
+    joined: list[str], steps: list[tuple[str, int]], weights: dict[str, float]
+) -> None:
+    users, plain = new_users(DRF), PlainTree()
+    clients = {role: join(users, role) for role in joined}
+    plain.held = {role: Quantities() for role in ROLES}
+    users.set_weights(weights)
+    plain.weights = weights
+    for role, cpus in steps:
+        users.allocate(users.get(role), clients[role], Quantities({"cpus": 1000 * cpus}))
+        plain.allocate(role, cpus)
+        assert [client.role for client in users.order()] == plain.order()
+
+
+def test_a_subtree_is_entitled_to_what_its_top_is() -> None:
+    users = new_users(DRF)
+    for role in ("a/b", "a/c", "d"):
+        join(users, role)
+    users.set_weights({"a": 3.0, "a/c": 2.0})
+    entitled = {standing.user: standing.entitlement for standing in users.standings()}
+    assert entitled == pytest.approx({"a": 3 / 4, "a/b": 1 / 4, "a/c": 1 / 2, "d": 1 / 4})
+
+
+def test_a_role_that_gets_sub_roles_keeps_what_it_holds_and_owes() -> None:
+    users = new_users(SDRF)
+    client = join(users, "a")
+    join(users, "z")
+    users.allocate(users.get("a"), client, Quantities.parse("cpus:80"))
+    users.advance(1000.0 + HALF_LIFE)
+    join(users, "a/b")
+    standings = {standing.user: standing for standing in users.standings()}
+    assert standings["a"].commitments["cpus"] == pytest.approx(0.15)
+    assert standings["a/."].commitments["cpus"] == pytest.approx(0.15)
+    assert standings["a/."].allocation == standings["a"].allocation == Quantities.parse("cpus:80")
+    assert [c.role for c in users.order()] == ["z", "a/b", "a"]
+
+
+def test_a_subtree_that_is_gone_is_forgotten_from_its_leaves_up() -> None:
+    users = new_users(DRF)
+    client = join(users, "a/b/c")
+    join(users, "z")
+    users.remove(users.get("a/b/c"), client)
+    for day in range(1, 5):
+        users.advance(1000.0 + 86401.0 * day)
+        users.forget_idle()
+    assert [standing.user for standing in users.standings()] == ["z"]
+
+
+@pytest.mark.parametrize("order", [3.0, None])
+def test_an_operators_weight_wins_over_the_masters_which_wins_over_the_configured(
+    order: float | None,
+) -> None:
+    users = new_users(EngineSettings(DRF.policy, users=(DeclaredUser("a", weight=5.0),)))
+
+    def weight() -> float:
+        return users.pool.standing("a").weight
+
+    assert weight() == 5.0
+    users.order_weight("a", order)
+    users.set_weights({"a": 2.0})
+    assert weight() == (order or 2.0)
+    users.order_weight("a", None)
+    assert weight() == 2.0
+
+
+@given(
+    owed=st.floats(0, 1),
+    before=st.floats(0, 1),
+    held=st.integers(0, 100),
+    passed=st.floats(0, 1000),
+)
+def test_what_was_held_in_excess_before_and_after_counts_for_the_time_between(
+    owed: float, before: float, held: int, passed: float
+) -> None:
+    users = new_users(SDRF)
+    client = join(users, "a")
+    join(users, "b")
+    if held:
+        users.allocate(users.get("a"), client, Quantities({"cpus": 1000 * held}))
+    memory = Memory(1000.0 - passed, {"a": Remembered({"cpus": owed}, {"cpus": before})})
+    users.inherit(memory)
+    after = max(held / 100 - 0.5, 0.0)
+    expected = decayed(owed, min(before, after), passed, HALF_LIFE / 0.6931471805599453)
+    assert users.pool.standing("a").commitments["cpus"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_user_that_owes_is_known_to_the_successor_and_one_that_does_not_is_not() -> None:
+    users = new_users(SDRF)
+    users.inherit(
+        Memory(
+            900.0,
+            {
+                "gone/owes": Remembered({"cpus": 0.5}),
+                "gone/even": Remembered({"cpus": 0.0}),
+                "weighed": Remembered(weight=2.0),
+            },
+        )
+    )
+    known = {standing.user for standing in users.standings()}
+    assert known == {"gone", "gone/owes", "weighed"}
+    assert users.memory().users["gone/owes"].commitments["cpus"] == pytest.approx(0.25)
+    assert users.memory().users["weighed"].weight == 2.0
