@@ -63,6 +63,8 @@ class Users:
         self._declared = {declared.name: declared for declared in settings.users}
         self._ordered: dict[str, float] = {}
         """Weights set by an operator."""
+        self._leaves: dict[str, tuple[float, Remembered]] = {}
+        """Virtual leaves that are not there (yet): since when they owe what."""
         self._weights: dict[str, float] = {}
         """Weights of roles, as the master has them."""
         self._root = User("", None, self._new_clients())
@@ -121,6 +123,9 @@ class Users:
         user.clients.add(client)
         if user.below is not None and user.leaf not in user.below:
             user.below.add(user.leaf)
+            owed, others = self._leaf_debt(user.leaf)
+            user.below.set_commitment(user.leaf, owed, others=others)
+            self._leaves.pop(user.leaf, None)
             self._share_out()
 
     def remove(self, user: User, client: Client) -> None:
@@ -202,9 +207,11 @@ class Users:
 
     def memory(self) -> Memory:
         """Return what users owe now, and what was ordered for them."""
+        leaves = {name: self._leaf_debt(name) for name in self._leaves}
         return Memory(
             time=self._now,
-            users={
+            users={name: Remembered(owed, others=others) for name, (owed, others) in leaves.items()}
+            | {
                 standing.user: Remembered(
                     commitments=standing.commitments,
                     overuse=standing.overuse,
@@ -229,6 +236,8 @@ class Users:
                 branch = self._known.get(name[:-2])
                 if branch is not None and branch.below is not None and name in branch.below:
                     branch.below.set_commitment(name, owed, others=others)
+                elif max(owed.values(), default=others) >= FADED:
+                    self._leaves[name] = self._now, Remembered(owed, others=others)
                 continue
             if name not in self._known:
                 owes = max(owed.values(), default=others) >= FADED
@@ -240,6 +249,10 @@ class Users:
 
     def forget_idle(self) -> None:
         """Forget undeclared users that have been gone, and owe nothing, for long enough."""
+        for name in list(self._leaves):
+            owed, others = self._leaf_debt(name)
+            if max(owed.values(), default=others) < FADED:
+                del self._leaves[name]
         latest = self._now - self._settings.forget_after
         for name in [name for name, since in self._idle_since.items() if since <= latest]:
             if name not in self._known:
@@ -250,6 +263,11 @@ class Users:
                 del self._idle_since[name]
             elif max(user.siblings.standing(name).commitments.values(), default=0.0) < FADED:
                 self._remove(user)
+
+    def _leaf_debt(self, name: str) -> tuple[dict[str, float], float]:
+        """Return what a virtual leaf owes that is not there."""
+        since, remembered = self._leaves.get(name, (self._now, Remembered()))
+        return self._settled(remembered, {}, self._now - since)
 
     def _settled(
         self, remembered: Remembered, overuse: Mapping[str, float], elapsed: float
@@ -294,10 +312,12 @@ class Users:
             self._branches.append(user)
             if len(user.clients):
                 standing = user.siblings.standing(user.name)
+                owed, others = standing.commitments, standing.inherited
+                if user.leaf in self._leaves:
+                    owed, others = self._leaf_debt(user.leaf)
                 user.below.add(user.leaf)
-                user.below.set_commitment(
-                    user.leaf, standing.commitments, others=standing.inherited
-                )
+                user.below.set_commitment(user.leaf, owed, others=others)
+                self._leaves.pop(user.leaf, None)
                 user.below.allocate(user.leaf, user.clients.held(), counted=False)
                 user.below.set_active(user.leaf, user.clients.active > 0)
         return user.below

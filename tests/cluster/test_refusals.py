@@ -17,7 +17,7 @@ def test_a_declined_offer_is_not_repeated_before_its_filter_expires() -> None:
     master, offer = one_offer()
     assert master.recover(offer, refuse_seconds=3) == []
     assert master.engine.filters == 1
-    assert [len(master.tick()) for _ in range(4)] == [0, 0, 0, 1]
+    assert [len(master.tick()) for _ in range(3)] == [0, 0, 1]
     assert master.engine.filters == 0
 
 
@@ -37,20 +37,21 @@ def test_a_refusal_without_a_filter_holds_until_the_next_batch_and_no_longer() -
 def test_a_refusal_that_makes_no_sense_is_one_of_five_seconds(refuse_seconds: float) -> None:
     master, offer = one_offer()
     assert master.recover(offer, refuse_seconds=refuse_seconds) == []
-    assert [len(master.tick()) for _ in range(6)] == [0, 0, 0, 0, 0, 1]
+    assert [len(master.tick()) for _ in range(5)] == [0, 0, 0, 0, 1]
 
 
 def test_filters_that_name_no_time_are_of_five_seconds() -> None:
     master, offer = one_offer()
     assert master.recover(offer, default_filter=True) == []
-    assert [len(master.tick()) for _ in range(6)] == [0, 0, 0, 0, 0, 1]
+    assert [len(master.tick()) for _ in range(5)] == [0, 0, 0, 0, 1]
 
 
 def test_a_refusal_ends_after_a_year_at_the_latest() -> None:
     master, offer = one_offer()
     assert master.recover(offer, refuse_seconds=1e300) == []
-    for _ in range(365 * 12):
+    for _ in range(365 * 12 - 1):
         assert master.tick(7200) == []
+    assert master.tick(7199) == []
     assert len(master.tick()) == 1
 
 

@@ -135,8 +135,10 @@ def _refuse(
     resources are offered at once, the wait is a filter that ends before the next tick is
     served: otherwise refuser and allocator would play ping-pong.
     """
-    if refusal:
-        until = cluster.now_ns + max(refusal, cluster.interval_ns)
+    if refusal > cluster.interval_ns:
+        until = cluster.now_ns + refusal - 1  # it is over at the tick that falls on its end
+    elif refusal:
+        until = cluster.now_ns + cluster.interval_ns  # the next tick is not to escape it
     elif cluster.at_once:
         until = cluster.now_ns - 1
     else:

@@ -300,7 +300,6 @@ def test_commitments_outlive_the_engine_that_kept_them(calls: list[str], seed: i
     assert {user: kept.get(user) for user in owed} == pytest.approx(owed)
 
 
-@pytest.mark.xfail(reason="a new engine has no leaf yet to which the memory could be given")
 def test_what_a_role_with_sub_roles_owes_itself_outlives_the_engine_that_kept_it() -> None:
     mirror = Mirror(BatchMaster("sdrf"))
     mirror.add_framework("f1", ("a",), set(), active=True)
