@@ -229,7 +229,7 @@ class EngineMachine(RuleBasedStateMachine):
             and offer.framework in model.frameworks
         ):
             lasts = max(round(min(refuse, 365 * 86400) * SECOND), SECOND if refuse else 0)
-            until = self.master.now_ns + lasts
+            until = self.master.now_ns + lasts - (lasts > SECOND)
             if refuse:
                 model.refusals.append(
                     (offer.framework, offer.role, offer.agent, amounts(offer.messages), until)
