@@ -108,6 +108,7 @@ class _EngineCollector(Collector):
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"longshare_{name}", text, value=value)
+        yield from self._roles()
         upcoming = next(engine.pool.crossings(), None)
         if upcoming is not None:
             yield GaugeMetricFamily(
@@ -122,14 +123,39 @@ class _EngineCollector(Collector):
             "allocation_runs": ("Allocation runs.", done.runs),
             "candidates": ("Agents looked at in allocation runs.", done.candidates),
             "offers": ("Offers made, one for each role and agent.", done.offers),
+            "inverse_offers": ("Inverse offers made.", done.inverse_offers),
             "clamped_events": ("Recoveries of more than was allocated.", done.clamped),
-            "ignored_events": ("Recoveries for agents that are gone.", done.ignored),
+            "ignored_events": ("Calls about agents or frameworks that are gone.", done.ignored),
             "rejected_offers": ("Offers the master's side did not let through.", done.rejected),
             "early_stamps": ("Events stamped earlier than one before.", done.early_stamps),
             "snapshots": ("Snapshots restored.", done.snapshots),
         }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"longshare_{name}", text, value=value)
+
+    def _roles(self) -> Iterator[Metric]:
+        filters = GaugeMetricFamily(
+            "longshare_role_offer_filters",
+            "Offer filters in force, by the role that refused.",
+            labels=["role"],
+        )
+        for role, count in self._engine.filters_by_role().items():
+            filters.add_metric([role], count)
+        guarantee = GaugeMetricFamily(
+            "longshare_quota_guarantee",
+            "What a role is guaranteed, in the units Mesos counts the resource in.",
+            labels=["role", "resource"],
+        )
+        consumed = GaugeMetricFamily(
+            "longshare_quota_consumed",
+            "What counts against a role's quota: its reservations, and what else it holds.",
+            labels=["role", "resource"],
+        )
+        for role, (guaranteed, counted) in self._engine.quotas().items():
+            for name, amount in guaranteed.to_doubles().items():
+                guarantee.add_metric([role, name], amount)
+                consumed.add_metric([role, name], counted[name] / 1000)
+        yield from (filters, guarantee, consumed)
 
     def _session(self) -> Iterator[Metric]:
         told = self._statistics
