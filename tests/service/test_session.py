@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from allocator.contract import allocator_pb2 as contract
-from tests.cluster.master_side import SECOND, agent_call, framework_info
+from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import Service, Stream, hello, service, wait_for
 
 SDRF = '[policy]\nname = "sdrf"\ndelta = 0.99\n[[users.declared]]\nname = "b"\n'
