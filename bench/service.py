@@ -143,7 +143,7 @@ def through_the_service() -> Iterator[Callable[[contract.Events], contract.Decis
         config.write_text(
             '[policy]\nname = "sdrf"\nhalf_life = "1h"\n'
             f'[listen]\naddress = "unix://{folder}/s"\n[metrics]\naddress = "127.0.0.1:0"\n'
-            '[log]\nlevel = "warning"\n'
+            f'[store]\npath = "{folder}/commitments.sqlite"\n[log]\nlevel = "warning"\n'
         )
         service = subprocess.Popen(  # noqa: S603 - our own command
             [sys.executable, "-m", "allocator.cli", "serve", "--config", str(config)]

@@ -18,10 +18,12 @@ def serve(
 ) -> None:
     """Run the allocator service that a Mesos master asks whom to offer what.
 
-    Stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used.
+    Stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used. Exit code 1:
+    the store does not answer, and may later.
     """
     from allocator.service import logs, server  # noqa: PLC0415 - keeps `--help` fast
     from allocator.service.config import ConfigError, load  # noqa: PLC0415
+    from allocator.service.store import StoreUnavailable  # noqa: PLC0415
 
     try:
         settings = load(config)
@@ -33,3 +35,6 @@ def serve(
     except ConfigError as error:
         typer.echo(f"longshare serve: {error}", err=True)
         raise typer.Exit(2) from error
+    except StoreUnavailable as error:
+        typer.echo(f"longshare serve: store: {error}", err=True)
+        raise typer.Exit(1) from error

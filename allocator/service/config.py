@@ -1,6 +1,7 @@
 """The service's configuration: one TOML file, validated before anything starts."""
 
 import ipaddress
+import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -139,6 +140,44 @@ class MetricsSection(_Section):
     address: Annotated[str, AfterValidator(_loopback)] = "127.0.0.1:9105"
 
 
+def _state_directory() -> Path:
+    """Return where this service is to keep what must survive it."""
+    given = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]  # from systemd
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "longshare"
+
+
+class StoreSection(_Section):
+    """`[store]`: where what users owe outlives the service."""
+
+    kind: Literal["sqlite", "zookeeper", "none"] = "sqlite"
+    path: Path = Field(default_factory=lambda: _state_directory() / "commitments.sqlite")
+    """SQLite's file."""
+    every: Annotated[float, Field(ge=0.05, le=60)] = 1.0
+    """Seconds of the wall's clock between saves: a crash costs what changed within."""
+    hosts: Annotated[str, Field(min_length=1)] | None = None
+    """ZooKeeper's servers."""
+    znode: Annotated[str, Field(pattern=r"^(/[^/]+)+$")] = "/longshare/commitments"
+    credentials: Path | None = None
+    """A file that contains USER:PASSWORD for ZooKeeper."""
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        of_others = {
+            "sqlite": {"hosts", "znode", "credentials"},
+            "zookeeper": {"path"},
+            "none": {"path", "every", "hosts", "znode", "credentials"},
+        }[self.kind]
+        useless = sorted(of_others & self.model_fields_set)
+        if useless:
+            raise ValueError(f"a store of kind {self.kind!r} has no {', '.join(useless)}")
+        if self.kind == "zookeeper" and self.hosts is None:
+            raise ValueError("a store of kind 'zookeeper' needs hosts, as in 'zk1:2181,zk2:2181'")
+        return self
+
+
 class RecorderSection(_Section):
     """`[recorder]`: a file of shares and commitments over time."""
 
@@ -162,6 +201,7 @@ class Config(_Section):
     offers: OffersSection = OffersSection()
     listen: ListenSection = ListenSection()
     metrics: MetricsSection = MetricsSection()
+    store: StoreSection = Field(default_factory=StoreSection)
     recorder: RecorderSection | None = None
     log: LogSection = LogSection()
 

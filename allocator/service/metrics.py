@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from allocator import __version__
 from allocator.cluster.engine import Engine
 from allocator.service.session import SessionStatistics
+from allocator.service.store.keeper import StoreStatistics
 
 if TYPE_CHECKING:
     from allocator.fairness.pool import Standing
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 _BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
-def registry(engine: Engine, statistics: SessionStatistics) -> CollectorRegistry:
-    """Return a registry of everything the service shows."""
+def registry(
+    engine: Engine, statistics: SessionStatistics, stored: StoreStatistics | None
+) -> CollectorRegistry:
+    """Return a registry of everything the service shows; without a store, nothing of one."""
     made = CollectorRegistry()
     runs = Histogram(
         "longshare_message_duration_seconds",
@@ -34,6 +37,8 @@ def registry(engine: Engine, statistics: SessionStatistics) -> CollectorRegistry
     )
     statistics.observe = lambda phase, seconds: runs.labels(phase).observe(seconds)
     made.register(_EngineCollector(engine, statistics))
+    if stored is not None:
+        made.register(_StoreCollector(stored))
     return made
 
 
@@ -171,3 +176,28 @@ class _EngineCollector(Collector):
         yield CounterMetricFamily(
             "longshare_resyncs", "Snapshots that had to be asked for.", value=told.resyncs
         )
+
+
+class _StoreCollector(Collector):
+    def __init__(self, stored: StoreStatistics) -> None:
+        self._stored = stored
+
+    def collect(self) -> Iterator[Metric]:
+        told = self._stored
+        yield GaugeMetricFamily(
+            "longshare_store_degraded",
+            "Whether what users owe is in memory alone, because saving failed.",
+            value=told.degraded,
+        )
+        yield CounterMetricFamily(
+            "longshare_store_saves", "Times that what users owe was stored.", value=told.saves
+        )
+        yield CounterMetricFamily(
+            "longshare_store_failures", "Times that storing failed.", value=told.failures
+        )
+        if told.last_save is not None:
+            yield GaugeMetricFamily(
+                "longshare_store_last_save_timestamp_seconds",
+                "When what users owe was last stored.",
+                value=told.last_save,
+            )

@@ -14,11 +14,16 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.memory import Memory
 from allocator.contract.allocator_pb2_grpc import add_AllocatorServicer_to_server
 from allocator.service import metrics
-from allocator.service.config import Config, ConfigError
+from allocator.service.config import Config, ConfigError, StoreSection
 from allocator.service.recorder import Recorder
 from allocator.service.session import Sessions, SessionStatistics
+from allocator.service.store import Store, StoreError, StoreUnavailable
+from allocator.service.store.keeper import StoreStatistics, keeping
+from allocator.service.store.sqlite import SqliteStore
+from allocator.service.store.zookeeper import ZookeeperStore
 
 LARGEST_MESSAGE = 256 * 2**20
 """Bytes; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of it."""
@@ -33,16 +38,23 @@ async def serve(config: Config) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError: an address or the recorder's file cannot be used.
+        ConfigError: an address, the recorder's file or the store cannot be used.
+        StoreUnavailable: the store does not answer.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(_recorded_engine(config))
+        store = await stack.enter_async_context(_store(config.store))
+        memory = store.load() if store is not None else None
+        engine = await stack.enter_async_context(_recorded_engine(config, memory))
+        stored = None
+        if store is not None:
+            keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
+            stored = keeper.statistics
         statistics = SessionStatistics()
         sessions = Sessions(engine, statistics)
-        await stack.enter_async_context(_metrics_server(config, engine, statistics))
+        await stack.enter_async_context(_metrics_server(config, engine, statistics, stored))
         await stack.enter_async_context(_allocator_server(config, sessions))
         _log.info("ready", policy=engine.pool.policy.name)
         await stop.wait()
@@ -51,10 +63,53 @@ async def serve(config: Config) -> None:
 
 
 @asynccontextmanager
-async def _recorded_engine(config: Config) -> AsyncIterator[Engine]:
+async def _store(section: StoreSection) -> AsyncIterator[Store | None]:
+    """Open the store that is configured, if any."""
+    if section.kind == "none":
+        _log.warning("what users owe will not survive this service (store.kind is none)")
+        yield None
+        return
+    try:
+        store = await asyncio.to_thread(_open_store, section)
+    except StoreUnavailable:
+        raise
+    except StoreError as error:
+        raise ConfigError(f"store: {error}") from error
+    memory = store.load()
+    _log.info(
+        "store opened",
+        kind=section.kind,
+        users=len(memory.users) if memory is not None else 0,
+        saved_at=memory.time if memory is not None else None,
+    )
+    try:
+        yield store
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+def _open_store(section: StoreSection) -> Store:
+    if section.kind == "sqlite":
+        return SqliteStore(section.path)
+    assert section.hosts is not None
+    credentials = None
+    if section.credentials is not None:
+        try:
+            credentials = section.credentials.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"store.credentials: {section.credentials}: {error}") from error
+        if not all(credentials.partition(":")):
+            raise ConfigError(
+                f"store.credentials: {section.credentials} does not contain USER:PASSWORD"
+            )
+    return ZookeeperStore(section.hosts, section.znode, credentials)
+
+
+@asynccontextmanager
+async def _recorded_engine(config: Config, memory: Memory | None) -> AsyncIterator[Engine]:
     """Make the engine, with a recorder that looks at it before each change."""
     if config.recorder is None:
-        yield Engine(config.engine_settings())
+        yield Engine(config.engine_settings(), memory=memory)
         return
     try:
         recorder = Recorder(config.recorder.file, config.recorder.every)
@@ -62,6 +117,7 @@ async def _recorded_engine(config: Config) -> AsyncIterator[Engine]:
         raise ConfigError(f"recorder.file: {config.recorder.file}: {error.strerror}") from error
     engine = Engine(
         config.engine_settings(),
+        memory=memory,
         before_change=lambda instant: recorder.sample_until(engine, instant),
     )
     flushing = asyncio.create_task(_flush(recorder))
@@ -120,9 +176,9 @@ def _clear_socket(path: Path) -> None:
 
 @asynccontextmanager
 async def _metrics_server(
-    config: Config, engine: Engine, statistics: SessionStatistics
+    config: Config, engine: Engine, statistics: SessionStatistics, stored: StoreStatistics | None
 ) -> AsyncIterator[None]:
-    registry = metrics.registry(engine, statistics)
+    registry = metrics.registry(engine, statistics, stored)
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(

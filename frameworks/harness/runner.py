@@ -90,7 +90,9 @@ def _master(
     with tempfile.TemporaryDirectory(prefix="longshare-") as folder:
         allocator = f"unix://{folder}/allocator.sock"
         config = settings.out / "longshare.toml"
-        config.write_text(_configuration(experiment, allocator, recording), encoding="utf-8")
+        store = settings.out / "commitments.sqlite"
+        store.unlink(missing_ok=True)  # users start with what the experiment says they owe
+        config.write_text(_configuration(experiment, allocator, recording, store), encoding="utf-8")
         children.start("allocator", "serve", "--config", str(config))
         master = children.start(
             "mesos",
@@ -106,7 +108,7 @@ def _master(
         yield said
 
 
-def _configuration(experiment: Experiment, address: str, recording: Path) -> str:
+def _configuration(experiment: Experiment, address: str, recording: Path, store: Path) -> str:
     """Write the allocator's configuration for an experiment."""
     return tomli_w.dumps(
         {
@@ -121,6 +123,7 @@ def _configuration(experiment: Experiment, address: str, recording: Path) -> str
             "listen": {"address": address},
             "metrics": {"address": "127.0.0.1:0"},
             "recorder": {"file": str(recording.resolve()), "every": 1.0},
+            "store": {"path": str(store.resolve())},
         }
     )
 

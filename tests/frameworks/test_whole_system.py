@@ -78,6 +78,7 @@ def mesos(folder: Path, *, speed: float) -> Iterator[str]:
     config = folder / "longshare.toml"
     config.write_text(
         f'[listen]\naddress = "unix://{folder}/s"\n[metrics]\naddress = "127.0.0.1:0"\n'
+        f'[store]\npath = "{folder}/commitments.sqlite"\n'
     )
     log = folder / "mesos.log"
     with Children(folder) as children:

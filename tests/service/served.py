@@ -33,8 +33,11 @@ class Service:
     def __init__(self, folder: Path, settings: str, listen: str | None = None) -> None:
         self.address = listen or f"unix://{folder}/allocator.sock"
         self.recording = folder / "recorder.csv"
+        self.store = folder / "commitments.sqlite"
         self.log = folder / "log"
         config = folder / "longshare.toml"
+        if "[store]" not in settings:
+            settings += f'\n[store]\npath = "{self.store}"\n'
         config.write_text(
             f'{settings}\n[listen]\naddress = "{self.address}"\n'
             '[metrics]\naddress = "127.0.0.1:0"\n'

@@ -48,6 +48,24 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("environment", "path"),
+    [
+        ({"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"}, "/var/lib/a/commitments.sqlite"),
+        ({"XDG_STATE_HOME": "/x"}, "/x/longshare/commitments.sqlite"),
+        ({"HOME": "/home/u"}, "/home/u/.local/state/longshare/commitments.sqlite"),
+    ],
+)
+def test_the_store_is_where_state_belongs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environment: dict[str, str], path: str
+) -> None:
+    for name in ("STATE_DIRECTORY", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert read(tmp_path, "").store.path == Path(path)
+
+
+@pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("[polcy]\nname = 'drf'", "polcy: Extra inputs"),
@@ -63,6 +81,13 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
         ("[listen]\naddress = '127.0.0.1'", "listen.address: .*not HOST:PORT"),
         ("[metrics]\naddress = 'example.org:80'", "metrics.address: .*other machines"),
         ("[recorder]\nfile = 'x'\nevery = 0", "recorder.every: .*0.001"),
+        ("[store]\nkind = 'redis'", "store.kind: .*'sqlite', 'zookeeper' or 'none'"),
+        ("[store]\nkind = 'zookeeper'", "store: .*needs hosts, as in 'zk1:2181,zk2:2181'"),
+        ("[store]\nkind = 'zookeeper'\nhosts='a:1'\npath='x'", "store: .*has no path"),
+        ("[store]\nkind = 'zookeeper'\nhosts='a:1'\nznode='x'", "store.znode: .*pattern"),
+        ("[store]\nhosts = 'a:1'", "store: .*of kind 'sqlite' has no hosts"),
+        ("[store]\nkind = 'none'\nevery = 2", "store: .*of kind 'none' has no every"),
+        ("[store]\nevery = 0", "store.every: .*0.05"),
         ("[log]\nlevel = 'loud'", "log.level"),
         ("name = ", "not valid TOML"),
     ],

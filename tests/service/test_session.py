@@ -161,10 +161,12 @@ def test_a_service_that_was_killed_can_be_started_again_at_its_socket(tmp_path: 
 @pytest.mark.parametrize("listen", [None, "127.0.0.1:45871"])
 def test_a_second_service_at_the_same_address_says_so(tmp_path: Path, listen: str | None) -> None:
     with service(tmp_path, SDRF, listen) as first:
+        config = (tmp_path / "longshare.toml").read_text()
+        (tmp_path / "again.toml").write_text(config.replace(str(first.store), f"{tmp_path}/other"))
         again = subprocess.run(
             [
                 *(sys.executable, "-m", "allocator.cli", "serve"),
-                *("--config", str(tmp_path / "longshare.toml")),
+                *("--config", str(tmp_path / "again.toml")),
             ],
             capture_output=True,
             text=True,

@@ -20,6 +20,7 @@ def test_children_are_stopped_however_the_block_ends(tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
     config.write_text(
         f'[listen]\naddress = "unix://{tmp_path}/s"\n[metrics]\naddress = "127.0.0.1:0"\n'
+        f'[store]\npath = "{tmp_path}/commitments.sqlite"\n'
     )
     pids: list[int] = []
 

@@ -1,0 +1,96 @@
+"""The form in which a memory is stored: a line that says what follows, then canonical JSON.
+
+Numbers are written so that they are read back exactly. The first line names the format, its
+version and the checksum of the rest, so that damage and files of others are told apart.
+"""
+
+import hashlib
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from allocator.cluster.memory import Memory, Remembered
+from allocator.service.store import StoreError
+
+FORMAT = "longshare-memory"
+VERSION = 1
+
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _User(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    commitments: dict[str, _Amount]
+    overuse: dict[str, _Amount]
+    others: _Amount
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+
+
+class _Memory(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    time: _Amount
+    users: dict[str, _User]
+
+
+def encode(memory: Memory) -> bytes:
+    """Return a memory as bytes; the same memory always gives the same ones."""
+    users = {
+        name: {
+            "commitments": dict(user.commitments),
+            "overuse": dict(user.overuse),
+            "others": user.others,
+            "weight": user.weight,
+        }
+        for name, user in memory.users.items()
+    }
+    body = _canonical({"time": memory.time, "users": users})
+    head = {"format": FORMAT, "version": VERSION, "sha256": hashlib.sha256(body).hexdigest()}
+    return _canonical(head) + b"\n" + body
+
+
+def decode(data: bytes) -> Memory:
+    """Return the memory that these bytes are.
+
+    Raises:
+        StoreError: they are not one, not whole, or of a version that is not known here.
+    """
+    first, _, body = data.partition(b"\n")
+    try:
+        head = json.loads(first)
+    except ValueError:
+        head = None
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise StoreError("this is not a memory of Longshare's")
+    if head.get("version") != VERSION:
+        raise StoreError(
+            f"written in version {head.get('version')} of the format, this Longshare knows "
+            f"version {VERSION}; use the release that wrote it, or a newer one"
+        )
+    if head.get("sha256") != hashlib.sha256(body).hexdigest():
+        raise StoreError("damaged: the checksum does not fit what is there")
+    try:
+        read = _Memory.model_validate_json(body)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise StoreError(f"damaged: {where}: {problem['msg']}") from error
+    return Memory(
+        time=read.time,
+        users={
+            name: Remembered(
+                commitments=user.commitments,
+                overuse=user.overuse,
+                others=user.others,
+                weight=user.weight,
+            )
+            for name, user in read.users.items()
+        },
+    )
+
+
+def _canonical(value: Any) -> bytes:  # noqa: ANN401 - JSON's types
+    text = json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    return text.encode("ascii")

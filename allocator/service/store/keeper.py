@@ -1,0 +1,117 @@
+"""Keeps a store up to date with an engine, without making the engine wait."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import structlog
+
+from allocator.cluster.engine import Engine
+from allocator.service.store import Store, StoreError
+
+LONGEST_PAUSE = 30.0
+"""Seconds between attempts while a store fails."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class StoreStatistics:
+    """How saving goes."""
+
+    degraded: bool = False
+    """Whether the latest attempt failed: what users owe is in memory alone."""
+    saves: int = 0
+    failures: int = 0
+    last_save: float | None = None
+    """Seconds since the Unix epoch, by this machine's clock."""
+
+
+class Keeper:
+    """Saves what an engine must remember.
+
+    Args:
+        engine: Looked at in the event loop's thread.
+        store: Written in another thread, one save at a time.
+        every: Seconds between saves while something changes, and so what a crash may cost.
+    """
+
+    def __init__(self, engine: Engine, store: Store, every: float) -> None:
+        self.statistics = StoreStatistics()
+        self._engine = engine
+        self._store = store
+        self._every = every
+        self._saving = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._saved: tuple[int, int] | None = self._state()
+
+    async def remember_now(self) -> bool:
+        """Save at once, as after an operator's order; return whether that was possible."""
+        async with self._saving:
+            state, memory = self._state(), self._engine.memory()
+            try:
+                await asyncio.to_thread(self._store.save, memory)
+            except Exception as error:  # noqa: BLE001 - whatever it is, offers go on
+                self._saved = None
+                self._failed(error)
+                return False
+            self._saved = state
+            self._succeeded()
+            return True
+
+    async def run(self) -> None:
+        """Save regularly until told to stop, then once more."""
+        pause = self._every
+        while not self._stopping.is_set():
+            begun = time.monotonic()
+            if self._state() != self._saved:
+                kept = await self.remember_now()
+                pause = self._every if kept else min(2 * pause, LONGEST_PAUSE)
+            await self._sleep(pause - (time.monotonic() - begun))
+        if self._state() != self._saved:
+            await self.remember_now()
+
+    def stop(self) -> None:
+        """Make `run` save and end."""
+        self._stopping.set()
+
+    def _state(self) -> tuple[int, int]:
+        """Return what changes with everything that a master says."""
+        return self._engine.sequence, self._engine.statistics.snapshots
+
+    async def _sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), max(seconds, 0.0))
+
+    def _succeeded(self) -> None:
+        told = self.statistics
+        if told.degraded:
+            _log.info("what users owe is kept in the store again", failures=told.failures)
+        told.degraded = False
+        told.saves += 1
+        told.last_save = time.time()
+
+    def _failed(self, error: Exception) -> None:
+        told = self.statistics
+        told.failures += 1
+        if not told.degraded:
+            _log.warning(
+                "what users owe cannot be stored and is kept in memory alone; trying on",
+                reason=str(error) or repr(error),
+                exc_info=None if isinstance(error, StoreError) else error,
+            )
+        told.degraded = True
+
+
+@asynccontextmanager
+async def keeping(engine: Engine, store: Store, every: float) -> AsyncIterator[Keeper]:
+    """Keep a store up to date while the block runs; save a last time at its end."""
+    keeper = Keeper(engine, store, every)
+    running = asyncio.create_task(keeper.run())
+    try:
+        yield keeper
+    finally:
+        keeper.stop()
+        await running

@@ -1,0 +1,154 @@
+"""The store of several machines: one node of the ZooKeeper that a Mesos cluster runs anyway."""
+
+import uuid
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionClosedError,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import make_digest_acl
+
+from allocator.cluster.memory import Memory
+from allocator.service.store import StoreError, StoreUnavailable, codec
+
+LARGEST = 1_000_000
+"""Bytes in a node; a server that is not told otherwise takes little more."""
+PATIENCE = 20.0
+"""Seconds to find a server at the start."""
+_TIMEOUT = 5.0
+"""Seconds for one request."""
+_SESSION = 10.0
+_MAGIC = b"LSHR1\n"
+
+
+class ZookeeperStore:
+    """A node that one service at a time writes.
+
+    Nothing keeps others from writing it, but it has a version: whoever did not write last is told
+    so, and does not overwrite what the other has written.
+
+    Args:
+        hosts: HOST:PORT, separated by commas.
+        znode: Path of the node; it is made, and those above it, at the first save.
+        credentials: USER:PASSWORD of digest authentication, with which the node is protected.
+        patience: Seconds to find a server.
+
+    Raises:
+        StoreUnavailable: no server was found.
+        StoreError: the node holds something else, is damaged or may not be read.
+    """
+
+    def __init__(
+        self, hosts: str, znode: str, credentials: str | None = None, patience: float = PATIENCE
+    ) -> None:
+        self._znode = znode
+        self._name = f"znode {znode} at {hosts}"
+        self._writer = uuid.uuid4().bytes
+        user, _, password = (credentials or "").partition(":")
+        self._client = KazooClient(
+            hosts=hosts,
+            timeout=_SESSION,
+            auth_data=[("digest", credentials)] if credentials else None,
+            default_acl=[make_digest_acl(user, password, all=True)] if credentials else None,
+        )
+        try:
+            with self._explained():
+                self._client.start(timeout=patience)
+                self._version, self._loaded = self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def load(self) -> Memory | None:
+        """Return what the node held when the store was opened."""
+        return self._loaded
+
+    def save(self, memory: Memory) -> None:
+        """Write to the node; when this returns, a majority of servers has it on disk."""
+        data = _MAGIC + self._writer + zlib.compress(codec.encode(memory))
+        with self._explained():
+            if len(data) > LARGEST:
+                raise StoreError(
+                    f"{len(data)} bytes are more than ZooKeeper takes ({LARGEST}); let users be "
+                    "forgotten earlier (users.forget_after), or use SQLite"
+                )
+            if not self._client.connected:
+                raise StoreUnavailable("not connected")
+            try:
+                self._write(data)
+            except (BadVersionError, NodeExistsError):
+                # Perhaps it is what we wrote ourselves when the answer was lost on its way.
+                self._catch_up()
+                self._write(data)
+
+    def close(self) -> None:
+        """End the session."""
+        self._client.stop()
+        self._client.close()
+
+    def _write(self, data: bytes) -> None:
+        if self._version is None:
+            above = self._znode.rpartition("/")[0] or "/"
+            self._client.ensure_path_async(above).get(timeout=_TIMEOUT)
+            self._client.create_async(self._znode, data).get(timeout=_TIMEOUT)
+            self._version = 0
+        else:
+            changed = self._client.set_async(self._znode, data, self._version)
+            self._version = changed.get(timeout=_TIMEOUT).version
+
+    def _catch_up(self) -> None:
+        """Learn the node's version if it was we who wrote it.
+
+        Raises:
+            StoreError: somebody else did.
+        """
+        data, stat = self._client.get_async(self._znode).get(timeout=_TIMEOUT)
+        if not data.startswith(_MAGIC + self._writer):
+            raise StoreError(
+                "another service has written it; stop one of them, and if it is the other one, "
+                "restart this one"
+            )
+        self._version = stat.version
+
+    def _read(self) -> tuple[int | None, Memory | None]:
+        """Return version and content; None: there is no node, or an empty one."""
+        try:
+            data, stat = self._client.get_async(self._znode).get(timeout=_TIMEOUT)
+        except NoNodeError:
+            return None, None
+        if not data:  # made beforehand, as by an operator who gives it an ACL
+            return stat.version, None
+        if not data.startswith(_MAGIC):
+            raise StoreError("holds something of another program's; choose another znode")
+        try:
+            content = zlib.decompress(data[len(_MAGIC) + len(self._writer) :])
+        except zlib.error as error:
+            raise StoreError(f"damaged: {error}; delete it to start without it") from error
+        return stat.version, codec.decode(content)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what ZooKeeper says into errors that name the node."""
+        try:
+            yield
+        except StoreError as error:
+            raise type(error)(f"{self._name}: {error}") from error
+        except NoNodeError as error:
+            self._version = None  # somebody deleted it; the next attempt makes it anew
+            raise StoreUnavailable(f"{self._name}: is gone") from error
+        except (NoAuthError, AuthFailedError) as error:
+            raise StoreError(f"{self._name}: access denied; check store.credentials") from error
+        except (KazooTimeoutError, ConnectionClosedError) as error:
+            raise StoreUnavailable(f"{self._name}: no answer ({error})") from error
+        except KazooException as error:
+            raise StoreUnavailable(f"{self._name}: {type(error).__name__} {error}") from error

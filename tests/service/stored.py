@@ -1,0 +1,46 @@
+"""What tests of stores have in common."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from allocator.cluster.memory import Memory, Remembered
+from allocator.service.store import codec
+
+AMOUNTS = st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)
+BY_RESOURCE = st.dictionaries(st.sampled_from(["cpus", "mem", "gpus", "a.b\n"]), AMOUNTS)
+MEMORIES = st.builds(
+    Memory,
+    time=AMOUNTS,
+    users=st.dictionaries(
+        st.text(),
+        st.builds(
+            Remembered,
+            commitments=BY_RESOURCE,
+            overuse=BY_RESOURCE,
+            others=AMOUNTS,
+            weight=st.none()
+            | st.floats(min_value=0.0, exclude_min=True, allow_infinity=False, allow_nan=False),
+        ),
+    ),
+)
+
+
+def memory(time: float = 1_600_000_000.1, users: int = 1) -> Memory:
+    """One whose numbers have no short decimal form."""
+    return Memory(
+        time,
+        {
+            f"u{i}": Remembered({"cpus": 1 / (3 + i)}, {"cpus": 0.1}, 1 / 7, 3.3)
+            for i in range(users)
+        },
+    )
+
+
+def stored(file: Path) -> Memory | None:
+    """Read a store's file from outside."""
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+        row = connection.execute("SELECT data FROM memory").fetchone()
+    return codec.decode(row[0]) if row is not None else None
