@@ -1,4 +1,4 @@
-"""Runs the service: gRPC for masters, HTTP for Prometheus, until told to stop."""
+"""Runs the service: gRPC for masters and operators, HTTP for Prometheus, until told to stop."""
 
 import asyncio
 import signal
@@ -14,8 +14,10 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from allocator.cluster.engine import Engine
+from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
 from allocator.contract.allocator_pb2_grpc import add_AllocatorServicer_to_server
 from allocator.service import metrics
+from allocator.service.admin import Admin
 from allocator.service.config import Config, ConfigError
 from allocator.service.recorder import Recorder
 from allocator.service.session import Sessions, SessionStatistics
@@ -39,11 +41,12 @@ async def serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(_recorded_engine(config))
+        engine, recorder = await stack.enter_async_context(_recorded_engine(config))
         statistics = SessionStatistics()
         sessions = Sessions(engine, statistics)
-        await stack.enter_async_context(_metrics_server(config, engine, statistics))
-        await stack.enter_async_context(_allocator_server(config, sessions))
+        await stack.enter_async_context(_metrics_server(config, engine, statistics, recorder))
+        admin = Admin(engine, statistics)
+        await stack.enter_async_context(_allocator_server(config, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stop.wait()
         _log.info("stopping")
@@ -51,10 +54,10 @@ async def serve(config: Config) -> None:
 
 
 @asynccontextmanager
-async def _recorded_engine(config: Config) -> AsyncIterator[Engine]:
+async def _recorded_engine(config: Config) -> AsyncIterator[tuple[Engine, Recorder | None]]:
     """Make the engine, with a recorder that looks at it before each change."""
     if config.recorder is None:
-        yield Engine(config.engine_settings())
+        yield Engine(config.engine_settings()), None
         return
     try:
         recorder = Recorder(config.recorder.file, config.recorder.every)
@@ -66,7 +69,7 @@ async def _recorded_engine(config: Config) -> AsyncIterator[Engine]:
     )
     flushing = asyncio.create_task(_flush(recorder))
     try:
-        yield engine
+        yield engine, recorder
     finally:
         flushing.cancel()
         recorder.close()
@@ -79,7 +82,9 @@ async def _flush(recorder: Recorder) -> None:
 
 
 @asynccontextmanager
-async def _allocator_server(config: Config, sessions: Sessions) -> AsyncIterator[None]:
+async def _allocator_server(
+    config: Config, sessions: Sessions, admin: Admin
+) -> AsyncIterator[None]:
     address = config.listen.address
     server = grpc.aio.server(
         options=[
@@ -89,6 +94,7 @@ async def _allocator_server(config: Config, sessions: Sessions) -> AsyncIterator
         ]
     )
     add_AllocatorServicer_to_server(sessions, server)
+    add_AdminServicer_to_server(admin, server)
     path = Path(address.removeprefix("unix://")) if address.startswith("unix:") else None
     if path is not None:
         _clear_socket(path)
@@ -99,7 +105,7 @@ async def _allocator_server(config: Config, sessions: Sessions) -> AsyncIterator
     if path is not None:
         path.chmod(0o600)
     await server.start()
-    _log.info("listening for masters", address=address)
+    _log.info("listening for masters and operators", address=address)
     try:
         yield
     finally:
@@ -120,9 +126,9 @@ def _clear_socket(path: Path) -> None:
 
 @asynccontextmanager
 async def _metrics_server(
-    config: Config, engine: Engine, statistics: SessionStatistics
+    config: Config, engine: Engine, statistics: SessionStatistics, recorder: Recorder | None
 ) -> AsyncIterator[None]:
-    registry = metrics.registry(engine, statistics)
+    registry = metrics.registry(engine, statistics, recorder)
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(
