@@ -9,7 +9,9 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
+from allocator.service import metrics
 from allocator.service.recorder import COLUMNS, MOST_ROWS, Recorder
+from allocator.service.session import SessionStatistics
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 
 SETTINGS = EngineSettings(
@@ -104,10 +106,12 @@ def test_a_full_disk_ends_the_recording_and_not_the_allocation(
 ) -> None:
     recorder = Recorder(Path("/dev/full"), 0.001)
     engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    scraped = metrics.registry(engine, SessionStatistics(), recorder)
+    assert scraped.get_sample_value("longshare_recorder_failed") == 0.0
     assert drive(engine, 0.5, 1.0, 3.0) == drive(Engine(SETTINGS), 0.5, 1.0, 3.0)
     recorder.flush()
     recorder.close()
-    assert recorder.failed
+    assert scraped.get_sample_value("longshare_recorder_failed") == 1.0
     assert capsys.readouterr().out.count("recording ends") == 1
 
 
