@@ -106,7 +106,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_allocation(
 ) -> None:
     recorder = Recorder(Path("/dev/full"), 0.001)
     engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
-    scraped = metrics.registry(engine, SessionStatistics(), recorder)
+    scraped = metrics.registry(engine, SessionStatistics(), recorder=recorder)
     assert scraped.get_sample_value("longshare_recorder_failed") == 0.0
     assert drive(engine, 0.5, 1.0, 3.0) == drive(Engine(SETTINGS), 0.5, 1.0, 3.0)
     recorder.flush()
