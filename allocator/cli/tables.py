@@ -101,16 +101,18 @@ def lines_of_cluster(cluster: admin.Cluster) -> str:
         for name, total in sorted(cluster.capacity.items())
     )
     master = "master connected" if cluster.connected else "NO MASTER CONNECTED"
-    known = f"{cluster.agents} agents, {cluster.frameworks} frameworks"
+    known = f"agents {cluster.agents}, frameworks {cluster.frameworks}"
     lines = [
         f"{at:%Y-%m-%d %H:%M:%S} UTC, {cluster.policy}, {master}",
-        f"{known}, {cluster.wanting} users want offers",
+        f"{known}, users that want offers {cluster.wanting}",
         f"allocated: {used}",
     ]
     if cluster.HasField("next_passing"):
+        from allocator.service.explain import duration  # noqa: PLC0415 - loads the engine
+
         passing = cluster.next_passing
         lines.append(
-            f"next, in {passing.after:.1f} s: {printable(passing.passing)} may overtake "
+            f"next, in {duration(passing.after)}: {printable(passing.passing)} may overtake "
             f"{printable(passing.passed)}"
         )
     return "\n".join(lines)
