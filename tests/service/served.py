@@ -50,8 +50,11 @@ class Service:
             )
 
     def wait_until_ready(self) -> None:
+        self.wait_to_say('"ready"')
+
+    def wait_to_say(self, text: str) -> None:
         deadline = time.monotonic() + PATIENCE
-        while '"ready"' not in self.log.read_text():
+        while text not in self.log.read_text():
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.02)
