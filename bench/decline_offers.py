@@ -75,7 +75,7 @@ def snapshot(agents: int, frameworks: int) -> contract.Snapshot:
     used = resources(16, 2014, 1024, pieces, "*")
     return contract.Snapshot(
         time_ns=SECOND,
-        leading_since_ns=SECOND,
+        leading_since_ns=1,
         agents=[
             contract.AddAgent(
                 agent_id=f"agent-{i}",

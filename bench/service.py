@@ -71,7 +71,9 @@ def snapshot() -> contract.Snapshot:
         )
         for i in range(FRAMEWORKS)
     ]
-    return contract.Snapshot(time_ns=SECOND, agents=agents, frameworks=frameworks)
+    return contract.Snapshot(
+        time_ns=SECOND, leading_since_ns=1, agents=agents, frameworks=frameworks
+    )
 
 
 class Cluster:

@@ -18,7 +18,8 @@ USAGE = 2
 UNREACHABLE = 3
 EXIT_CODES = (
     "Exit codes: 0 done; 1 refused, as when there is no such user, or not confirmed; "
-    "2 wrong usage or configuration; 3 no service answers."
+    "2 wrong usage or configuration; 3 no service answers. For a service with TLS the environment "
+    "names files: LONGSHARE_CA, and for mTLS LONGSHARE_CERTIFICATE and LONGSHARE_KEY."
 )
 _LARGEST_ANSWER = 256 * 2**20
 """Bytes; as much as the service sends."""
@@ -44,16 +45,22 @@ Answer = TypeVar("Answer")
 
 
 def open_channel(address: str) -> "grpc.Channel":
-    """Return a channel to the service; the one place where credentials would come in."""
+    """Return a channel to the service, encrypted if the environment names an authority."""
     import grpc  # noqa: PLC0415 - keeps `--help` fast
 
-    return grpc.insecure_channel(
-        address,
-        options=[
-            ("grpc.max_receive_message_length", _LARGEST_ANSWER),
-            ("grpc.enable_http_proxy", 0),  # a proxy for the web is none for the allocator
-        ],
-    )
+    from allocator.contract.channel import Identity  # noqa: PLC0415
+
+    options = [
+        ("grpc.max_receive_message_length", _LARGEST_ANSWER),
+        ("grpc.enable_http_proxy", 0),  # a proxy for the web is none for the allocator
+    ]
+    try:
+        credentials = Identity.of_environment().credentials()
+    except (OSError, ValueError) as error:
+        fail(USAGE, f"TLS: {error}")
+    if credentials is None:
+        return grpc.insecure_channel(address, options)
+    return grpc.secure_channel(address, credentials, options)
 
 
 class Connection:

@@ -16,6 +16,12 @@ def serve(
         Path | None,
         typer.Option(help="Log every event and decision to this file, for 'longshare replay'."),
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Listen beyond this machine though strangers could give orders."
+        ),
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Only say whether the configuration is valid.")
     ] = False,
@@ -31,6 +37,8 @@ def serve(
 
     try:
         settings = load(config)
+        if not insecure:
+            settings.listen.require_protection()
         if check:
             typer.echo(f"{config}: valid")
             return

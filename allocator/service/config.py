@@ -28,32 +28,34 @@ class ConfigError(ValueError):
     """The configuration cannot be used; the message says where and why."""
 
 
-def _loopback(address: str) -> str:
-    """Accept `HOST:PORT` on this machine only."""
+def _host_and_port(address: str) -> str:
+    """Accept `HOST:PORT`."""
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{address!r} is not HOST:PORT")
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise ValueError(
-            f"{address!r} can be reached from other machines, which needs TLS and is not "
-            "supported yet; listen on 127.0.0.1, [::1] or a Unix socket"
-        )
     return address
 
 
 def _target(address: str) -> str:
-    """Accept `unix:///PATH`, or `HOST:PORT` on this machine."""
+    """Accept `unix:///PATH` or `HOST:PORT`."""
     if address.startswith("unix:"):
         if not address.startswith("unix:///"):
             raise ValueError(
                 f"{address!r}: write the absolute path, as in unix:///run/longshare.sock"
             )
         return address
-    return _loopback(address)
+    return _host_and_port(address)
+
+
+def _is_local(address: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class _Section(BaseModel):
@@ -128,16 +130,55 @@ class OffersSection(_Section):
         return demands
 
 
+class TlsSection(_Section):
+    """`[listen.tls]`: files in PEM format."""
+
+    certificate: Path
+    """Of the service, with those between it and the authority."""
+    key: Path
+    client_ca: Path | None = None
+    """Authority that must have signed the certificates of masters and operators."""
+
+
 class ListenSection(_Section):
-    """`[listen]`: where masters connect."""
+    """`[listen]`: where masters and operators connect."""
 
     address: Annotated[str, AfterValidator(_target)] = "127.0.0.1:5060"
+    tls: TlsSection | None = None
+    largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
+    """Bytes; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of it."""
+    sessions: Annotated[int, Field(ge=1, le=1000)] = 16
+    """Masters at once, most of them on standby."""
+
+    def require_protection(self) -> None:
+        """Refuse to be reached by strangers.
+
+        Raises:
+            ConfigError: other machines can connect, and need not show a certificate.
+        """
+        if not _is_local(self.address) and (self.tls is None or self.tls.client_ca is None):
+            raise ConfigError(
+                f"listen.address: {self.address!r} can be reached from other machines, and whoever "
+                "does decides about the cluster; give [listen.tls] with a client_ca, listen on "
+                "127.0.0.1, [::1] or a Unix socket, or say --insecure if something else protects it"
+            )
 
 
 class MetricsSection(_Section):
     """`[metrics]`: where Prometheus scrapes."""
 
-    address: Annotated[str, AfterValidator(_loopback)] = "127.0.0.1:9105"
+    address: Annotated[str, AfterValidator(_host_and_port)] = "127.0.0.1:9105"
+    public: bool = False
+    """Whether other machines may read, without a password."""
+
+    @model_validator(mode="after")
+    def _meant(self) -> Self:
+        if not self.public and not _is_local(self.address):
+            raise ValueError(
+                f"{self.address!r} can be reached from other machines; say public = true if "
+                "everybody there may know how users stand"
+            )
+        return self
 
 
 def _state_directory() -> Path:

@@ -195,7 +195,14 @@ class _EngineCollector(Collector):
     def _session(self) -> Iterator[Metric]:
         told = self._statistics
         yield GaugeMetricFamily(
-            "longshare_session_connected", "Whether a master is connected.", value=told.connected
+            "longshare_session_connected",
+            "Whether a leading master is connected.",
+            value=told.connected,
+        )
+        yield GaugeMetricFamily(
+            "longshare_standby_sessions",
+            "Masters that are connected and do not lead.",
+            value=told.standby,
         )
         yield GaugeMetricFamily(
             "longshare_session_lag_seconds",

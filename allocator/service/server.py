@@ -2,37 +2,29 @@
 
 import asyncio
 import signal
-import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import grpc
 import structlog
-from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
-from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
-from allocator.contract.allocator_pb2_grpc import add_AllocatorServicer_to_server
 from allocator.service import metrics
 from allocator.service.admin import Admin
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.event_log import EventLog, LoggedEngine
+from allocator.service.listening import listening
 from allocator.service.recorder import Recorder
-from allocator.service.session import Sessions, SessionStatistics
+from allocator.service.session import SessionStatistics
+from allocator.service.sessions import Sessions
 from allocator.service.store import Store, StoreError, StoreUnavailable
 from allocator.service.store.keeper import Keeper, keeping
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.zookeeper import ZookeeperStore
+from allocator.service.web import serving
 
-LARGEST_MESSAGE = 256 * 2**20
-"""Bytes; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of it."""
-GRACE = 0.5
-"""Seconds that a stream gets to end by itself."""
 _FLUSH_EVERY = 1.0
 
 _log = structlog.get_logger(__name__)
@@ -61,7 +53,7 @@ async def serve(config: Config, record: Path | None = None) -> None:
         if store is not None:
             keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
         statistics = SessionStatistics()
-        sessions = Sessions(engine, statistics)
+        sessions = Sessions(engine, statistics, config.listen.sessions)
         registry = metrics.registry(
             engine,
             statistics,
@@ -69,9 +61,9 @@ async def serve(config: Config, record: Path | None = None) -> None:
             event_log=event_log,
             stored=keeper.statistics if keeper is not None else None,
         )
-        await stack.enter_async_context(_metrics_server(config, registry, statistics))
+        await stack.enter_async_context(serving(config.metrics, registry, statistics))
         admin = Admin(engine, statistics, keeper)
-        await stack.enter_async_context(_allocator_server(config, sessions, admin))
+        await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stop.wait()
         _log.info("stopping")
@@ -180,80 +172,3 @@ async def _flush(file: Recorder | EventLog) -> None:
     while True:
         await asyncio.sleep(_FLUSH_EVERY)
         file.flush()
-
-
-@asynccontextmanager
-async def _allocator_server(
-    config: Config, sessions: Sessions, admin: Admin
-) -> AsyncIterator[None]:
-    address = config.listen.address
-    server = grpc.aio.server(
-        options=[
-            ("grpc.max_receive_message_length", LARGEST_MESSAGE),
-            ("grpc.max_send_message_length", LARGEST_MESSAGE),
-            ("grpc.so_reuseport", 0),  # a second service on the same port must fail
-        ]
-    )
-    add_AllocatorServicer_to_server(sessions, server)
-    add_AdminServicer_to_server(admin, server)
-    path = Path(address.removeprefix("unix://")) if address.startswith("unix:") else None
-    if path is not None:
-        _clear_socket(path)
-    try:
-        server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise ConfigError(f"listen.address: cannot listen on {address}: {error}") from error
-    if path is not None:
-        path.chmod(0o600)
-    await server.start()
-    _log.info("listening for masters and operators", address=address)
-    try:
-        yield
-    finally:
-        await server.stop(GRACE)  # which removes the socket, too
-
-
-def _clear_socket(path: Path) -> None:
-    """Remove a socket that a killed service left behind, but not one that answers."""
-    if not path.exists():
-        return
-    if not path.is_socket():
-        raise ConfigError(f"listen.address: {path} exists and is not a socket")
-    with suppress(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as probe:
-        probe.connect(str(path))
-        raise ConfigError(f"listen.address: another service listens on {path}")
-    path.unlink()
-
-
-@asynccontextmanager
-async def _metrics_server(
-    config: Config, registry: CollectorRegistry, statistics: SessionStatistics
-) -> AsyncIterator[None]:
-
-    async def scrape(_: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
-
-    async def health(_: web.Request) -> web.Response:
-        return web.json_response({"status": "ok", "connected": statistics.connected})
-
-    app = web.Application()
-    app.add_routes([web.get("/metrics", scrape), web.get("/healthz", health)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    host, _, port = config.metrics.address.rpartition(":")
-    site = web.TCPSite(runner, host.strip("[]"), int(port))
-    try:
-        await site.start()
-    except OSError as error:
-        await runner.cleanup()
-        raise ConfigError(
-            f"metrics.address: cannot listen on {config.metrics.address}: {error.strerror}"
-        ) from error
-    bound = runner.addresses[0][1]
-    _log.info("serving metrics", url=f"http://{host}:{bound}/metrics")
-    try:
-        yield
-    finally:
-        await runner.cleanup()

@@ -13,9 +13,10 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
 from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
-from allocator.contract.allocator_pb2_grpc import AllocatorServicer
 
-Context = grpc.aio.ServicerContext[contract.FromMaster, contract.ToMaster]
+GREETING_TIME = 10.0
+"""Seconds within which a master must say Hello."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -24,6 +25,9 @@ class SessionStatistics:
     """What the service knows about its sessions."""
 
     connected: bool = False
+    """Whether a leading master is."""
+    standby: int = 0
+    """Masters that are connected and do not lead."""
     sessions: int = 0
     """Sessions opened."""
     resyncs: int = 0
@@ -34,6 +38,13 @@ class SessionStatistics:
     """Told how long each message took: phase ("decide" or "write") and seconds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What came instead of a message of the contract."""
+
+    reason: str
+
+
 class ProtocolError(Exception):
     """The master's side broke the protocol; ends its stream."""
 
@@ -42,86 +53,67 @@ class ProtocolError(Exception):
         self.code = code
 
 
-class Sessions(AllocatorServicer):
-    """Serves one master at a time: the one that came last.
+class Ended(Exception):  # noqa: N818 - nothing is wrong
+    """The service ends a stream; says why."""
 
-    Messages are applied one by one in the event loop's thread, so whoever else looks at the
-    engine from there sees it between two messages.
+
+Requests = AsyncIterator[contract.FromMaster | Unreadable]
+
+
+class Session:
+    """The protocol of one stream.
+
+    A master on standby is listened to and told nothing; its events never reach the engine. The one
+    that leads is served.
+
+    Args:
+        engine: Decides.
+        statistics: Kept up to date.
+        claim: Called with the instant of a master's election before it is served; raises
+            ProtocolError if another one was elected later.
+        resign: Called when a master says that it does not lead.
     """
 
-    def __init__(self, engine: Engine, statistics: SessionStatistics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        statistics: SessionStatistics,
+        claim: Callable[["Session", int], None],
+        resign: Callable[["Session"], None],
+    ) -> None:
+        self.hello = contract.Hello()
+        """How the master has introduced itself."""
         self._engine = engine
         self._statistics = statistics
-        self._current: _Session | None = None
-
-    async def Session(  # noqa: N802 - the name is the contract's
-        self, request_iterator: AsyncIterator[contract.FromMaster], context: Context
-    ) -> AsyncIterator[contract.ToMaster]:
-        """Serve a stream to its end."""
-        session = _Session(self._engine, self._statistics)
-        try:
-            hello = await session.greet(request_iterator)
-        except ProtocolError as error:
-            await self._refuse(context, error)
-            return
-        self.end(f"superseded by the session of master {hello.master}")
-        self._current = session
-        self._statistics.connected = True
-        self._statistics.sessions += 1
-        _log.info("session opened", master=hello.master, mesos=hello.mesos_version)
-        # Cancelled in a read or abandoned in a write: a lost peer shows in more ways than one.
-        closed: str | None = "the master's side is gone"
-        try:
-            async for answer in session.serve(request_iterator, hello):
-                yield answer
-            closed = "the master's side is done"
-        except ProtocolError as error:
-            closed = None
-            await self._refuse(context, error)
-        except Exception:
-            closed = None
-            _log.exception("session failed", master=hello.master)
-            raise
-        finally:
-            if closed is not None:
-                _log.info("session closed", master=hello.master, reason=closed)
-            if self._current is session:
-                self._current = None
-                self._statistics.connected = False
-
-    def end(self, reason: str) -> None:
-        """End the stream that is being served, if any."""
-        if self._current is not None:
-            self._current.end(reason)
-
-    async def _refuse(self, context: Context, error: ProtocolError) -> None:
-        _log.warning("stream refused", peer=context.peer(), reason=str(error))
-        await context.abort(error.code, str(error))
-
-
-class _Session:
-    """The protocol of one stream."""
-
-    def __init__(self, engine: Engine, statistics: SessionStatistics) -> None:
-        self._engine = engine
-        self._statistics = statistics
-        self._options = contract.Options()
+        self._claim = claim
+        self._resign = resign
+        self._leads = False
         self._synchronised = False
         """Whether a snapshot has come and everything since has fitted."""
         self._asked = False
         """Whether a snapshot has been asked for and not come yet."""
-        self._reading: asyncio.Future[contract.FromMaster | None] | None = None
+        self._reading: asyncio.Future[contract.FromMaster | Unreadable | None] | None = None
         self._ended: str | None = None
 
     def end(self, reason: str) -> None:
-        """Make `serve` raise, with a reason."""
+        """Make `serve` raise Ended; no message that has been read reaches the engine any more."""
         self._ended = reason
         if self._reading is not None:
             self._reading.cancel()
 
-    async def greet(self, requests: AsyncIterator[contract.FromMaster]) -> contract.Hello:
-        """Read the first message."""
-        first = await self._next(requests)
+    async def greet(self, requests: Requests) -> None:
+        """Read the first message.
+
+        Raises:
+            ProtocolError: it is not a Hello that can be understood, or did not come.
+            Ended: the service has ended the stream.
+        """
+        try:
+            first = await asyncio.wait_for(self._next(requests), GREETING_TIME)
+        except TimeoutError:
+            raise ProtocolError(
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"no Hello within {GREETING_TIME:g} s"
+            ) from None
         if first is None or first.WhichOneof("message") != "hello":
             raise ProtocolError(
                 grpc.StatusCode.FAILED_PRECONDITION, "the first message must be Hello"
@@ -132,13 +124,15 @@ class _Session:
                 f"the master's side speaks version {first.hello.contract_version} of the "
                 f"contract, this allocator version {VERSION}; install matching versions",
             )
-        self._options = first.hello.options
-        return first.hello
+        self.hello = first.hello
 
-    async def serve(
-        self, requests: AsyncIterator[contract.FromMaster], hello: contract.Hello
-    ) -> AsyncIterator[contract.ToMaster]:
-        """Answer each message after the first."""
+    async def serve(self, requests: Requests) -> AsyncIterator[contract.ToMaster]:
+        """Answer each message after the first.
+
+        Raises:
+            ProtocolError: a message breaks the protocol, or another master leads.
+            Ended: the service has ended the stream.
+        """
         yield contract.ToMaster(
             welcome=contract.Welcome(
                 contract_version=VERSION,
@@ -148,7 +142,7 @@ class _Session:
         )
         while (message := await self._next(requests)) is not None:
             begun = time.perf_counter()
-            answer = self._answer(message, hello)
+            answer = self._answer(message)
             decided = time.perf_counter()
             self._statistics.observe("decide", decided - begun)
             if answer is not None:
@@ -156,58 +150,85 @@ class _Session:
                 self._statistics.observe("write", time.perf_counter() - decided)
             self._statistics.lag = time.perf_counter() - begun
 
-    def _answer(
-        self, message: contract.FromMaster, hello: contract.Hello
-    ) -> contract.ToMaster | None:
-        kind = message.WhichOneof("message")
-        if kind == "hello":
-            raise ProtocolError(grpc.StatusCode.FAILED_PRECONDITION, "Hello came twice")
-        if kind is None:
-            raise ProtocolError(
-                grpc.StatusCode.INVALID_ARGUMENT, "a message of a kind that is not known"
-            )
-        try:
-            if kind == "snapshot":
-                decisions = self._engine.restore(self._options, message.snapshot)
-                self._synchronised, self._asked = True, False
-                _log.info(
-                    "snapshot restored",
-                    master=hello.master,
-                    agents=self._engine.agents,
-                    frameworks=self._engine.frameworks,
-                    sequence=self._engine.sequence,
-                )
-            elif self._synchronised:
-                decisions = self._engine.apply(message.events)
-            elif self._asked:
-                return None  # sent before the request arrived; the snapshot will contain it
-            else:
+    def _answer(self, message: contract.FromMaster) -> contract.ToMaster | None:
+        match message.WhichOneof("message"):
+            case "snapshot":
+                return self._restore(message.snapshot)
+            case "events":
+                return self._apply(message.events)
+            case "hello":
+                raise ProtocolError(grpc.StatusCode.FAILED_PRECONDITION, "Hello came twice")
+            case _:
                 raise ProtocolError(
-                    grpc.StatusCode.FAILED_PRECONDITION, "events came before a snapshot"
+                    grpc.StatusCode.INVALID_ARGUMENT, "a message of a kind that is not known"
                 )
+
+    def _restore(self, snapshot: contract.Snapshot) -> contract.ToMaster:
+        self._synchronised, self._asked = True, False
+        self._leads = snapshot.leading_since_ns > 0
+        if not self._leads:
+            self._resign(self)
+            return _nothing(snapshot.sequence)
+        self._claim(self, snapshot.leading_since_ns)
+        try:
+            decisions = self._engine.restore(self.hello.options, snapshot)
         except InvalidEvent as error:
-            return self._ask(hello, str(error))
-        divergence = self._engine.divergence()
-        if divergence is not None:
-            return self._ask(hello, divergence)
+            return self._ask(str(error))
+        _log.info(
+            "snapshot restored",
+            master=self.hello.master,
+            agents=self._engine.agents,
+            frameworks=self._engine.frameworks,
+            sequence=self._engine.sequence,
+        )
         return contract.ToMaster(decisions=decisions)
 
-    def _ask(self, hello: contract.Hello, reason: str) -> contract.ToMaster:
+    def _apply(self, events: contract.Events) -> contract.ToMaster | None:
+        if self._asked:
+            return None  # sent before the request arrived; the snapshot will contain it
+        if not self._synchronised:
+            raise ProtocolError(
+                grpc.StatusCode.FAILED_PRECONDITION, "events came before a snapshot"
+            )
+        if not self._leads:
+            if any(event.HasField("recover") for event in events.events):
+                return self._ask("you lead now")
+            return _nothing(max((event.sequence for event in events.events), default=0))
+        try:
+            decisions = self._engine.apply(events)
+        except InvalidEvent as error:
+            return self._ask(str(error))
+        divergence = self._engine.divergence()
+        if divergence is not None:
+            return self._ask(divergence)
+        return contract.ToMaster(decisions=decisions)
+
+    def _ask(self, reason: str) -> contract.ToMaster:
         """Ask for a snapshot, which replaces also what has just been decided."""
         self._synchronised, self._asked = False, True
         self._statistics.resyncs += 1
-        _log.warning("asking for a snapshot", master=hello.master, reason=reason)
+        _log.warning("asking for a snapshot", master=self.hello.master, reason=reason)
         return contract.ToMaster(snapshot_request=contract.SnapshotRequest(reason=reason))
 
-    async def _next(
-        self, requests: AsyncIterator[contract.FromMaster]
-    ) -> contract.FromMaster | None:
+    async def _next(self, requests: Requests) -> contract.FromMaster | None:
         """Read a message; None at the end of the stream."""
+        message: contract.FromMaster | Unreadable | None = None
         if self._ended is None:
             self._reading = asyncio.ensure_future(anext(requests, None))
             try:
-                return await self._reading
+                message = await self._reading
             except asyncio.CancelledError:
                 if self._ended is None:
                     raise
-        raise ProtocolError(grpc.StatusCode.ABORTED, self._ended or "")
+        if self._ended is not None:
+            raise Ended(self._ended)
+        if isinstance(message, Unreadable):
+            raise ProtocolError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"what came is not a message of the contract: {message.reason}",
+            )
+        return message
+
+
+def _nothing(sequence: int) -> contract.ToMaster:
+    return contract.ToMaster(decisions=contract.Decisions(applied_sequence=sequence))

@@ -44,6 +44,7 @@ class Books:
         self.counters: Counter[str] = Counter()
         """Names as in `/metrics/snapshot`, without `master/`."""
         self._serials: Counter[str] = Counter()
+        self._elected_ns = clock.now_ns  # alone, and so the leader from the start
 
     def new_id(self, kind: str) -> str:
         """Make an id as Mesos does: `S` for agents, `O` for offers, none for frameworks."""
@@ -139,6 +140,7 @@ class Books:
             agents=[_agent_call(agent, used[agent.id]) for agent in self.agents.values()],
             inactive_agents=[agent.id for agent in self.agents.values() if not agent.active],
             frameworks=[_framework_call(framework) for framework in self.frameworks.values()],
+            leading_since_ns=self._elected_ns,
         )
 
 

@@ -10,7 +10,10 @@ def local_mesos(
     *,
     allocator: Annotated[
         str,
-        typer.Option(help="Where 'longshare serve' listens: HOST:PORT or unix:///PATH."),
+        typer.Option(
+            help="Where 'longshare serve' listens: HOST:PORT or unix:///PATH. With TLS, "
+            "LONGSHARE_CA, LONGSHARE_CERTIFICATE and LONGSHARE_KEY name files."
+        ),
     ] = "127.0.0.1:5060",
     agents: Annotated[int, typer.Option(min=0, help="Number of virtual agents.")] = 4,
     resources: Annotated[

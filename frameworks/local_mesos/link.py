@@ -16,6 +16,7 @@ import structlog
 from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract.allocator_pb2_grpc import AllocatorStub
+from allocator.contract.channel import Identity
 
 if TYPE_CHECKING:
     from allocator.contract.allocator_pb2_grpc import AllocatorAsyncStub
@@ -29,6 +30,8 @@ _LARGEST_MESSAGE = 256 * 2**20
 _OPTIONS = [
     ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
     ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -43,7 +46,8 @@ class AllocatorLink:
     """Numbers the master's calls and carries them to the allocator.
 
     Args:
-        address: gRPC target: `unix:///PATH` or `HOST:PORT`.
+        address: gRPC target: `unix:///PATH` or `HOST:PORT`; with TLS if the environment names
+            an authority.
         hello: How to introduce this master; version and session id are filled in.
     """
 
@@ -96,7 +100,13 @@ class AllocatorLink:
         """Keep a session with the allocator until cancelled."""
         wait = FIRST_RETRY
         complaint: str | None = None
-        async with grpc.aio.insecure_channel(self._address, options=_OPTIONS) as channel:
+        credentials = Identity.of_environment().credentials()
+        channel = (
+            grpc.aio.insecure_channel(self._address, options=_OPTIONS)
+            if credentials is None
+            else grpc.aio.secure_channel(self._address, credentials, options=_OPTIONS)
+        )
+        async with channel:
             while True:
                 begun = self._sessions
                 reason = await self._session(AllocatorStub(channel), master)

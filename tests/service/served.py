@@ -3,6 +3,7 @@
 import queue
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,13 @@ def wait_for(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 class Service:
@@ -95,13 +103,15 @@ def service(
 class Stream:
     """A master's end of one session, message by message."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, session_id: str = "test") -> None:
+        self._session_id = session_id
         self._channel = grpc.insecure_channel(address)
         self._outbox: queue.SimpleQueue[contract.FromMaster | None] = queue.SimpleQueue()
         self._answers = AllocatorStub(self._channel).Session(
             iter(self._outbox.get, None), timeout=PATIENCE
         )
         self._sequence = 0
+        self.leading_since_ns = 1_500_000_000 * SECOND
         self.now_ns = 1_600_000_000 * SECOND
 
     def say(self, message: contract.FromMaster) -> None:
@@ -112,7 +122,7 @@ class Stream:
 
     def open(self, **snapshot: object) -> contract.Decisions:
         """Say hello and send a snapshot."""
-        self.say(hello())
+        self.say(hello(session_id=self._session_id))
         assert self.hear().WhichOneof("message") == "welcome"
         return self.resynchronise(**snapshot)
 
@@ -122,6 +132,7 @@ class Stream:
                 snapshot=contract.Snapshot(
                     sequence=self._sequence,
                     time_ns=self.now_ns,
+                    leading_since_ns=self.leading_since_ns,
                     **snapshot,  # type: ignore[arg-type]
                 )
             )
@@ -152,11 +163,11 @@ class Stream:
         self._channel.close()
 
 
-def hello(version: int = VERSION) -> contract.FromMaster:
+def hello(version: int = VERSION, session_id: str = "test") -> contract.FromMaster:
     return contract.FromMaster(
         hello=contract.Hello(
             contract_version=version,
-            session_id="test",
+            session_id=session_id,
             mesos_version="1.8.0",
             master="127.0.0.1:5050",
             options=contract.Options(

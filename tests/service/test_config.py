@@ -76,10 +76,9 @@ def test_the_store_is_where_state_belongs(
         ("[users]\ndeclared = [{name='A'}, {name='A'}]", "users.declared: .*declared twice: A"),
         ("[users]\ndeclared = [{name='A', weight=0}]", "users.declared.0.weight: .*greater than 0"),
         ("[users]\ndeclared = [{name='A', commitment=2}]", "users.declared.0.commitment"),
-        ("[listen]\naddress = '0.0.0.0:5060'", "listen.address: .*other machines"),
         ("[listen]\naddress = 'unix:run.sock'", "listen.address: .*absolute path"),
         ("[listen]\naddress = '127.0.0.1'", "listen.address: .*not HOST:PORT"),
-        ("[metrics]\naddress = 'example.org:80'", "metrics.address: .*other machines"),
+        ("[metrics]\naddress = 'example.org:80'", "metrics: .*other machines"),
         ("[recorder]\nfile = 'x'\nevery = 0", "recorder.every: .*0.001"),
         ("[store]\nkind = 'redis'", "store.kind: .*'sqlite', 'zookeeper' or 'none'"),
         ("[store]\nkind = 'zookeeper'", "store: .*needs hosts, as in 'zk1:2181,zk2:2181'"),
@@ -100,3 +99,28 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, complaint:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere.toml: No such file"):
         load(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("listen", "allowed"),
+    [
+        ("address = '0.0.0.0:5060'", False),
+        ("address = 'allocator.example:5060'", False),
+        ("address = '10.0.0.1:5060'\ntls = { certificate = 'c', key = 'k' }", False),
+        (
+            "address = '10.0.0.1:5060'\ntls = { certificate = 'c', key = 'k', client_ca = 'a' }",
+            True,
+        ),
+        ("address = '[::1]:5060'", True),
+        ("address = 'localhost:5060'", True),
+        ("address = 'unix:///run/longshare.sock'", True),
+    ],
+)
+def test_strangers_are_kept_out(tmp_path: Path, listen: str, *, allowed: bool) -> None:
+    file = tmp_path / "longshare.toml"
+    file.write_text(f"[listen]\n{listen}\n")
+    if allowed:
+        load(file).listen.require_protection()
+    else:
+        with pytest.raises(ConfigError, match="client_ca"):
+            load(file).listen.require_protection()

@@ -1,0 +1,50 @@
+"""How any client of the service proves who it is, and knows whom it talks to."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+AUTHORITY, CERTIFICATE, KEY = "LONGSHARE_CA", "LONGSHARE_CERTIFICATE", "LONGSHARE_KEY"
+"""Environment variables that name a client's files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A client's TLS files in PEM format; without any, the channel is not encrypted."""
+
+    authority: Path | None = None
+    """That has signed the service's certificate."""
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @classmethod
+    def of_environment(cls) -> "Identity":
+        """Return the identity that the environment names."""
+        authority, certificate, key = (
+            Path(os.environ[name]) if os.environ.get(name) else None
+            for name in (AUTHORITY, CERTIFICATE, KEY)
+        )
+        return cls(authority, certificate, key)
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """Read the files; None: there are none.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: files are missing.
+        """
+        if self.authority is None:
+            if self.certificate is not None or self.key is not None:
+                raise ValueError("a certificate is of use only with the service's authority")
+            return None
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("a certificate and its key go together")
+        return grpc.ssl_channel_credentials(
+            root_certificates=self.authority.read_bytes(),
+            private_key=self.key.read_bytes() if self.key is not None else None,
+            certificate_chain=(
+                self.certificate.read_bytes() if self.certificate is not None else None
+            ),
+        )

@@ -1,0 +1,144 @@
+"""The service's gRPC face: for masters and for operators, on one port."""
+
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+
+from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
+from allocator.service.admin import Admin
+from allocator.service.config import ConfigError, ListenSection, TlsSection
+from allocator.service.sessions import Sessions
+
+GRACE = 0.5
+"""Seconds that a stream gets to end by itself."""
+KEEPALIVE = 20.0
+"""Seconds without a word after which a peer is asked whether it is there."""
+
+_log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def listening(
+    section: ListenSection, sessions: Sessions, admin: Admin
+) -> AsyncIterator[None]:
+    """Serve while the block runs.
+
+    Raises:
+        ConfigError: the address or a file cannot be used.
+    """
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", section.largest_message),
+            ("grpc.max_send_message_length", section.largest_message),
+            ("grpc.so_reuseport", 0),  # a second service on the same port must fail
+            ("grpc.keepalive_time_ms", round(KEEPALIVE * 1000)),
+            ("grpc.keepalive_timeout_ms", round(KEEPALIVE * 500)),
+            ("grpc.http2.min_ping_interval_without_data_ms", 5000),  # masters may ask, too
+        ]
+    )
+    server.add_generic_rpc_handlers((sessions.handlers(),))
+    add_AdminServicer_to_server(admin, server)
+    credentials = _credentials(section.tls) if section.tls is not None else None
+    with _socket_for_owner_only(section.address):
+        try:
+            if credentials is None:
+                server.add_insecure_port(section.address)
+            else:
+                server.add_secure_port(section.address, credentials)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"listen.address: cannot listen on {section.address}: {error}"
+            ) from error
+    await server.start()
+    _log.info("listening for masters and operators", address=section.address)
+    try:
+        yield
+    finally:
+        await server.stop(GRACE)  # which removes the socket, too
+
+
+def _credentials(section: TlsSection) -> grpc.ServerCredentials:
+    """Read certificates; files that change later are read again for each new connection.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    before = _tls_files(section)
+
+    def renewed() -> Any:  # noqa: ANN401 - None means: as before; the stubs do not know
+        nonlocal before
+        try:
+            now = _tls_files(section)
+        except ConfigError as error:
+            _log.warning("certificates stay as they were", reason=str(error))
+            return None
+        if now == before:
+            return None
+        before = now
+        _log.info("certificates renewed", certificate=str(section.certificate))
+        return _certificates(now)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _certificates(before),
+        renewed,
+        require_client_authentication=section.client_ca is not None,
+    )
+
+
+def _tls_files(section: TlsSection) -> tuple[bytes, bytes, bytes | None]:
+    """Return key, certificate and the clients' authority."""
+    contents = []
+    for name, path in (("key", section.key), ("certificate", section.certificate)):
+        contents.append(_read(name, path))
+    authority = _read("client_ca", section.client_ca) if section.client_ca is not None else None
+    return contents[0], contents[1], authority
+
+
+def _read(name: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"listen.tls.{name}: {path}: {error.strerror}") from error
+
+
+def _certificates(
+    files: tuple[bytes, bytes, bytes | None],
+) -> grpc.ServerCertificateConfiguration:
+    key, certificate, authority = files
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+
+@contextmanager
+def _socket_for_owner_only(address: str) -> Iterator[None]:
+    """If a Unix socket is made in the block, nobody else can ever connect to it."""
+    if not address.startswith("unix:"):
+        yield
+        return
+    path = Path(address.removeprefix("unix://"))
+    _clear_socket(path)
+    mask = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(mask)
+
+
+def _clear_socket(path: Path) -> None:
+    """Remove a socket that a killed service left behind, but not one that answers."""
+    try:
+        if not path.exists():
+            return
+        if not path.is_socket():
+            raise ConfigError(f"listen.address: {path} exists and is not a socket")
+        with suppress(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(path))
+            raise ConfigError(f"listen.address: another service listens on {path}")
+        path.unlink()
+    except OSError as error:
+        raise ConfigError(f"listen.address: {path}: {error.strerror}") from error

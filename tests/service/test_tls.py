@@ -1,0 +1,138 @@
+"""TLS and mTLS on the gRPC port, end to end: masters, operators, and who is kept out."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract.admin_pb2_grpc import AdminStub
+from allocator.contract.channel import Identity
+from frameworks.harness.processes import Children
+from tests.service.served import Service, free_port, service, wait_for
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="certificates are made with the command openssl"
+)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Signs certificates below a folder."""
+
+    folder: Path
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "ca.pem"
+
+    def found(self) -> "Authority":
+        self.folder.mkdir()
+        _openssl(
+            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+            *("-nodes", "-days", "2", "-subj", "/CN=authority", "-keyout", self.folder / "ca.key"),
+            *("-out", self.certificate),
+        )
+        return self
+
+    def issue(self, name: str) -> Identity:
+        key, request, issued = (self.folder / f"{name}.{kind}" for kind in ("key", "csr", "pem"))
+        names = self.folder / "names"
+        names.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        _openssl(
+            *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-subj", f"/CN={name}", "-keyout", key, "-out", request),
+        )
+        _openssl(
+            *("x509", "-req", "-in", request, "-days", "2", "-CA", self.certificate),
+            *("-CAkey", self.folder / "ca.key", "-CAcreateserial", "-extfile", names),
+            *("-out", issued),
+        )
+        return Identity(self.certificate, issued, key)
+
+
+def _openssl(*arguments: object) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+@contextmanager
+def protected(folder: Path, authority: Authority, *, mutual: bool) -> Iterator[Service]:
+    own = authority.issue("service")
+    tls = f'[listen.tls]\ncertificate = "{own.certificate}"\nkey = "{own.key}"\n'
+    if mutual:
+        tls += f'client_ca = "{authority.certificate}"\n'
+    with service(folder, tls, listen=f"localhost:{free_port()}") as running:
+        yield running
+
+
+def asks(running: Service, identity: Identity) -> admin.SharesReply:
+    credentials = identity.credentials()
+    assert credentials is not None
+    with grpc.secure_channel(running.address, credentials) as channel:
+        return AdminStub(channel).Shares(admin.SharesRequest(), timeout=5.0)
+
+
+def test_with_tls_who_knows_the_authority_is_answered_and_plain_text_is_not(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca").found()
+    with protected(tmp_path, authority, mutual=False) as running:
+        assert asks(running, Identity(authority.certificate)).cluster.policy == "sdrf"
+        with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError):
+            AdminStub(channel).Shares(admin.SharesRequest(), timeout=5.0)
+
+
+def test_with_mtls_only_who_shows_a_certificate_of_the_authority_is_answered(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path / "ca").found()
+    stranger = Authority(tmp_path / "other").found().issue("stranger")
+    impostor = Identity(authority.certificate, stranger.certificate, stranger.key)
+    with protected(tmp_path, authority, mutual=True) as running:
+        assert asks(running, authority.issue("operator")).cluster.policy == "sdrf"
+        for nobody in (Identity(authority.certificate), impostor):
+            with pytest.raises(grpc.RpcError):
+                asks(running, nobody)
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca").found()
+    with protected(tmp_path, authority, mutual=False) as running:
+        assert asks(running, Identity(authority.certificate))
+        newer = Authority(tmp_path / "newer").found()
+        renewed = newer.issue("service")
+        assert renewed.certificate is not None
+        assert renewed.key is not None
+        shutil.copy(renewed.key, authority.folder / "service.key")
+        shutil.copy(renewed.certificate, authority.folder / "service.pem")
+        assert asks(running, Identity(newer.certificate)).cluster.policy == "sdrf"
+
+
+def test_a_master_and_an_operator_talk_mtls_to_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path / "ca").found()
+    mine = authority.issue("master")
+    monkeypatch.setenv("LONGSHARE_CA", str(mine.authority))
+    monkeypatch.setenv("LONGSHARE_CERTIFICATE", str(mine.certificate))
+    monkeypatch.setenv("LONGSHARE_KEY", str(mine.key))
+    (tmp_path / "logs").mkdir()
+    with (
+        protected(tmp_path, authority, mutual=True) as running,
+        Children(tmp_path / "logs") as children,
+    ):
+        children.start("mesos", "local-mesos", f"--allocator={running.address}", "--port=0")
+        wait_for(lambda: asks(running, mine).cluster.agents == 4)
+        children.start("shares", "shares", f"--address={running.address}", "--json")
+        said = tmp_path / "logs" / "shares.log"
+        wait_for(lambda: '"agents": 4' in said.read_text())
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    tls = '[listen.tls]\ncertificate = "none.pem"\nkey = "none.key"\n'
+    failing = Service(tmp_path, tls)
+    assert failing.process.wait(20) == 2
+    assert "listen.tls.key: none.key: No such file" in failing.log.read_text()
