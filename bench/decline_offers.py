@@ -266,7 +266,7 @@ def main() -> None:
         offers, declines, batch = measured(Alone(), agents, frameworks, rounds)
         with service() as channel:
             _, far_declines, far_batch = measured(Streamed(channel), agents, frameworks, rounds)
-        _, plain_declines, plain_batch = measured(Plain(), agents, frameworks, min(rounds, 6))
+        _, plain_declines, plain_batch = measured(Plain(), agents, frameworks, min(rounds, 2))
         table.add_row(
             str(agents),
             str(frameworks),
@@ -277,7 +277,7 @@ def main() -> None:
             f"{plain_declines:.0f} + {plain_batch:.0f}",
             f"{plain_batch / batch:.1f}",
         )
-    console = Console()
+    console = Console(width=110)
     console.print(table)
     peak = limits.getrusage(limits.RUSAGE_SELF).ru_maxrss / 1024
     console.print(f"Peak memory of this process, the engine's and the master's side: {peak:.0f} MB")

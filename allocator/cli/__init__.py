@@ -5,7 +5,13 @@ from typing import Annotated
 import typer
 
 from allocator import __version__
+from allocator.cli.commitments import commitments_app
+from allocator.cli.connection import EXIT_CODES
+from allocator.cli.explain import explain
 from allocator.cli.serve import serve
+from allocator.cli.shares import shares
+from allocator.cli.top import top
+from allocator.cli.weight import weight_app
 from frameworks.cli import experiment_app, framework
 from frameworks.local_mesos.cli import local_mesos
 
@@ -18,6 +24,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(serve)
+app.command(epilog=EXIT_CODES)(shares)
+app.command(epilog=EXIT_CODES)(explain)
+app.command(epilog=EXIT_CODES)(top)
+app.add_typer(weight_app, name="weight")
+app.add_typer(commitments_app, name="commitments")
 app.command()(local_mesos)
 app.command()(framework)
 app.add_typer(experiment_app, name="experiment")

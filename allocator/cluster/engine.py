@@ -5,6 +5,7 @@ same decisions.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 
 from google.protobuf.message import DecodeError
@@ -60,6 +61,8 @@ class Engine:
         since_ns = round(memory.time * _NANOSECONDS) if memory is not None else 0
         self._cluster = self._empty(contract.Options(), since_ns, Statistics())
         self._allocation = Allocation(self._cluster)
+        self._inherited = memory
+        """What the former engine left, until a snapshot says what is held now."""
         if memory is not None:
             self._users.inherit(memory)
 
@@ -159,6 +162,7 @@ class Engine:
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
         cluster.ledger.clients.users.inherit(self.memory())
+        self._inherited = None
         self._cluster = cluster
         self._allocation = Allocation(cluster)
         self._sequence = snapshot.sequence
@@ -191,7 +195,19 @@ class Engine:
 
     def memory(self) -> Memory:
         """Return what a successor must know that no master will tell it."""
-        return self._users.memory()
+        memory = self._users.memory()
+        if self._inherited is None:
+            return memory
+        before = self._inherited.users
+        return Memory(
+            memory.time,
+            {
+                user: replace(remembered, overuse=before[user].overuse)
+                if user in before
+                else remembered
+                for user, remembered in memory.users.items()
+            },
+        )
 
     def order(self, order: operator.Order) -> None:
         """Carry out what an operator orders, at the time of the last event.

@@ -1,7 +1,6 @@
 """What Prometheus sees: read from the engine at each scrape, so it cannot drift from it."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.metrics_core import (
@@ -14,19 +13,22 @@ from prometheus_client.registry import Collector
 
 from allocator import __version__
 from allocator.cluster.engine import Engine
+from allocator.service.recorder import Recorder
 from allocator.service.session import SessionStatistics
+from allocator.service.shares import UserShare, top_shares
 from allocator.service.store.keeper import StoreStatistics
-
-if TYPE_CHECKING:
-    from allocator.fairness.pool import Standing
 
 _BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 def registry(
-    engine: Engine, statistics: SessionStatistics, stored: StoreStatistics | None
+    engine: Engine,
+    statistics: SessionStatistics,
+    *,
+    recorder: Recorder | None = None,
+    stored: StoreStatistics | None = None,
 ) -> CollectorRegistry:
-    """Return a registry of everything the service shows; without a store, nothing of one."""
+    """Return a registry of everything the service shows; of what it does not have, nothing."""
     made = CollectorRegistry()
     runs = Histogram(
         "longshare_message_duration_seconds",
@@ -36,16 +38,19 @@ def registry(
         registry=made,
     )
     statistics.observe = lambda phase, seconds: runs.labels(phase).observe(seconds)
-    made.register(_EngineCollector(engine, statistics))
+    made.register(_EngineCollector(engine, statistics, recorder))
     if stored is not None:
         made.register(_StoreCollector(stored))
     return made
 
 
 class _EngineCollector(Collector):
-    def __init__(self, engine: Engine, statistics: SessionStatistics) -> None:
+    def __init__(
+        self, engine: Engine, statistics: SessionStatistics, recorder: Recorder | None
+    ) -> None:
         self._engine = engine
         self._statistics = statistics
+        self._recorder = recorder
 
     def collect(self) -> Iterator[Metric]:
         build = {"version": __version__, "policy": self._engine.pool.policy.name}
@@ -53,23 +58,40 @@ class _EngineCollector(Collector):
         yield from self._users()
         yield from self._cluster()
         yield from self._session()
+        if self._recorder is not None:
+            yield GaugeMetricFamily(
+                "longshare_recorder_failed",
+                "Whether the recorder has given up, because its file could not be written.",
+                value=self._recorder.failed,
+            )
 
     def _users(self) -> Iterator[Metric]:
-        standings = self._engine.pool.standings()
-        by_user: dict[str, tuple[str, Callable[[Standing[str], int], float]]] = {
-            "weight": ("Weight of a user.", lambda s, _rank: s.weight),
-            "priority": ("Priority value of a user; the lowest is next.", lambda s, _: s.priority),
-            "rank": ("Place of a user in the order of priority, from 1.", lambda _s, rank: rank),
-            "dominant_share_ratio": ("Largest share of a user.", lambda s, _: s.share),
+        rows = top_shares(self._engine)
+        by_user: dict[str, tuple[str, Callable[[UserShare], float]]] = {
+            "weight": ("Weight of a user.", lambda row: row.standing.weight),
+            "entitlement_ratio": (
+                "What a user is entitled to by its weight, as a fraction of the cluster.",
+                lambda row: row.standing.entitlement,
+            ),
+            "priority": (
+                "Priority value of a user; the lowest is next.",
+                lambda row: row.standing.priority,
+            ),
+            "rank": ("Place of a user in the order of priority, from 1.", lambda row: row.rank),
+            "dominant_share_ratio": ("Largest share of a user.", lambda row: row.standing.share),
             "dominant_commitment_ratio": (
                 "Largest commitment of a user.",
-                lambda s, _: s.commitment,
+                lambda row: row.standing.commitment,
+            ),
+            "shortfall_ratio": (
+                "What a user that wants offers lacks to its entitlement.",
+                lambda row: row.shortfall,
             ),
         }
         for name, (text, value) in by_user.items():
             family = GaugeMetricFamily(f"longshare_user_{name}", text, labels=["user"])
-            for rank, standing in enumerate(standings, start=1):
-                family.add_metric([standing.user], value(standing, rank))
+            for row in rows:
+                family.add_metric([row.user], value(row))
             yield family
         allocation = GaugeMetricFamily(
             "longshare_user_allocation",
@@ -86,13 +108,12 @@ class _EngineCollector(Collector):
             "What a user owes for past over-use, as a fraction of the cluster.",
             labels=["user", "resource"],
         )
-        for standing in standings:
-            held = standing.allocation.to_doubles()
-            for name, ratio in standing.shares.items():
-                allocation.add_metric([standing.user, name], held.get(name, 0.0))
-                share.add_metric([standing.user, name], ratio)
-            for name, ratio in standing.commitments.items():
-                commitment.add_metric([standing.user, name], ratio)
+        for row in rows:
+            for name, holding in row.holdings.items():
+                allocation.add_metric([row.user, name], holding.allocation)
+                share.add_metric([row.user, name], holding.share)
+            for name, ratio in row.standing.commitments.items():
+                commitment.add_metric([row.user, name], ratio)
         yield from (allocation, share, commitment)
 
     def _cluster(self) -> Iterator[Metric]:
@@ -113,6 +134,7 @@ class _EngineCollector(Collector):
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"longshare_{name}", text, value=value)
+        yield from self._roles()
         upcoming = next(engine.pool.crossings(), None)
         if upcoming is not None:
             yield GaugeMetricFamily(
@@ -127,14 +149,39 @@ class _EngineCollector(Collector):
             "allocation_runs": ("Allocation runs.", done.runs),
             "candidates": ("Agents looked at in allocation runs.", done.candidates),
             "offers": ("Offers made, one for each role and agent.", done.offers),
+            "inverse_offers": ("Inverse offers made.", done.inverse_offers),
             "clamped_events": ("Recoveries of more than was allocated.", done.clamped),
-            "ignored_events": ("Recoveries for agents that are gone.", done.ignored),
+            "ignored_events": ("Calls about agents or frameworks that are gone.", done.ignored),
             "rejected_offers": ("Offers the master's side did not let through.", done.rejected),
             "early_stamps": ("Events stamped earlier than one before.", done.early_stamps),
             "snapshots": ("Snapshots restored.", done.snapshots),
         }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"longshare_{name}", text, value=value)
+
+    def _roles(self) -> Iterator[Metric]:
+        filters = GaugeMetricFamily(
+            "longshare_role_offer_filters",
+            "Offer filters in force, by the role that refused.",
+            labels=["role"],
+        )
+        for role, count in self._engine.filters_by_role().items():
+            filters.add_metric([role], count)
+        guarantee = GaugeMetricFamily(
+            "longshare_quota_guarantee",
+            "What a role is guaranteed, in the units Mesos counts the resource in.",
+            labels=["role", "resource"],
+        )
+        consumed = GaugeMetricFamily(
+            "longshare_quota_consumed",
+            "What counts against a role's quota: its reservations, and what else it holds.",
+            labels=["role", "resource"],
+        )
+        for role, (guaranteed, counted) in self._engine.quotas().items():
+            for name, amount in guaranteed.to_doubles().items():
+                guarantee.add_metric([role, name], amount)
+                consumed.add_metric([role, name], counted[name] / 1000)
+        yield from (filters, guarantee, consumed)
 
     def _session(self) -> Iterator[Metric]:
         told = self._statistics

@@ -14,10 +14,11 @@ from typing import IO
 import structlog
 
 from allocator.cluster.engine import Engine
+from allocator.service.shares import holdings
 
 COLUMNS = ("time", "user", "resource", "allocation", "share", "commitment", "priority")
-LONGEST_GAP = 3600
-"""Samples; after a longer silence of the master the grid goes on at its new time."""
+MOST_ROWS = 20_000
+"""Written at once, which takes a tenth of a second; of a longer silence the latest samples are."""
 
 _log = structlog.get_logger(__name__)
 
@@ -43,6 +44,11 @@ class Recorder:
         path.open("a").close()
         self._file: IO[str] | None = None
 
+    @property
+    def failed(self) -> bool:
+        """Whether it has given up."""
+        return self._failed
+
     def sample_until(self, engine: Engine, instant: float) -> None:
         """Write all samples due up to an instant at which something is about to change.
 
@@ -51,13 +57,14 @@ class Recorder:
         if self._failed:
             return
         due = math.floor(instant / self._every)
-        if self._next is None or not self._next - 1 <= due <= self._next + LONGEST_GAP:
-            self._next = due + 1  # the first event, another master's clock, or a long silence
+        if self._next is None or due < self._next - 1:
+            self._next = due + 1  # the first event, or another master's clock
+        first = max(self._next, due + 1 - _affordable(engine))
         with self._giving_up():
             if self._file is None:
                 self._file = self._path.open("w", newline="", encoding="utf-8")
                 csv.writer(self._file).writerow(COLUMNS)
-            for index in range(self._next, due + 1):
+            for index in range(first, due + 1):
                 self._write(self._file, engine, index * self._every)
         self._next = due + 1
 
@@ -85,16 +92,21 @@ class Recorder:
     def _write(self, file: IO[str], engine: Engine, instant: float) -> None:
         rows = csv.writer(file)
         for standing in engine.pool.standings_at(instant):
-            held = standing.allocation.to_doubles()
             rows.writerows(
                 (
                     f"{instant:.3f}",
                     standing.user,
                     name,
-                    f"{held.get(name, 0.0):.15g}",
-                    f"{share:.6g}",
-                    f"{standing.commitments.get(name, 0.0):.6g}",
+                    f"{holding.allocation:.15g}",
+                    f"{holding.share:.6g}",
+                    f"{holding.commitment:.6g}",
                     f"{standing.priority:.6g}",
                 )
-                for name, share in standing.shares.items()
+                for name, holding in holdings(standing, engine.pool.capacity).items()
             )
+
+
+def _affordable(engine: Engine) -> int:
+    """Return how many samples may be written at once, at least one."""
+    rows = len(engine.pool) * max(len(engine.pool.capacity), 1)
+    return max(MOST_ROWS // max(rows, 1), 1)

@@ -1,4 +1,4 @@
-"""Runs the service: gRPC for masters, HTTP for Prometheus, until told to stop."""
+"""Runs the service: gRPC for masters and operators, HTTP for Prometheus, until told to stop."""
 
 import asyncio
 import signal
@@ -10,18 +10,20 @@ from pathlib import Path
 import grpc
 import structlog
 from aiohttp import web
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
+from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
 from allocator.contract.allocator_pb2_grpc import add_AllocatorServicer_to_server
 from allocator.service import metrics
+from allocator.service.admin import Admin
 from allocator.service.config import Config, ConfigError, StoreSection
 from allocator.service.recorder import Recorder
 from allocator.service.session import Sessions, SessionStatistics
 from allocator.service.store import Store, StoreError, StoreUnavailable
-from allocator.service.store.keeper import StoreStatistics, keeping
+from allocator.service.store.keeper import Keeper, keeping
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.zookeeper import ZookeeperStore
 
@@ -45,17 +47,22 @@ async def serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(_store(config.store))
-        memory = store.load() if store is not None else None
-        engine = await stack.enter_async_context(_recorded_engine(config, memory))
-        stored = None
+        store, memory = await stack.enter_async_context(_store(config.store))
+        engine, recorder = await stack.enter_async_context(_recorded_engine(config, memory))
+        keeper: Keeper | None = None
         if store is not None:
             keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
-            stored = keeper.statistics
         statistics = SessionStatistics()
         sessions = Sessions(engine, statistics)
-        await stack.enter_async_context(_metrics_server(config, engine, statistics, stored))
-        await stack.enter_async_context(_allocator_server(config, sessions))
+        registry = metrics.registry(
+            engine,
+            statistics,
+            recorder=recorder,
+            stored=keeper.statistics if keeper is not None else None,
+        )
+        await stack.enter_async_context(_metrics_server(config, registry, statistics))
+        admin = Admin(engine, statistics, keeper)
+        await stack.enter_async_context(_allocator_server(config, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stop.wait()
         _log.info("stopping")
@@ -63,19 +70,19 @@ async def serve(config: Config) -> None:
 
 
 @asynccontextmanager
-async def _store(section: StoreSection) -> AsyncIterator[Store | None]:
-    """Open the store that is configured, if any."""
+async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Memory | None]]:
+    """Open the store that is configured, if any, and read what is in it."""
     if section.kind == "none":
         _log.warning("what users owe will not survive this service (store.kind is none)")
-        yield None
+        yield None, None
         return
     try:
         store = await asyncio.to_thread(_open_store, section)
+        memory = await asyncio.to_thread(store.load)
     except StoreUnavailable:
         raise
     except StoreError as error:
         raise ConfigError(f"store: {error}") from error
-    memory = store.load()
     _log.info(
         "store opened",
         kind=section.kind,
@@ -83,7 +90,7 @@ async def _store(section: StoreSection) -> AsyncIterator[Store | None]:
         saved_at=memory.time if memory is not None else None,
     )
     try:
-        yield store
+        yield store, memory
     finally:
         await asyncio.to_thread(store.close)
 
@@ -106,10 +113,12 @@ def _open_store(section: StoreSection) -> Store:
 
 
 @asynccontextmanager
-async def _recorded_engine(config: Config, memory: Memory | None) -> AsyncIterator[Engine]:
+async def _recorded_engine(
+    config: Config, memory: Memory | None
+) -> AsyncIterator[tuple[Engine, Recorder | None]]:
     """Make the engine, with a recorder that looks at it before each change."""
     if config.recorder is None:
-        yield Engine(config.engine_settings(), memory=memory)
+        yield Engine(config.engine_settings(), memory=memory), None
         return
     try:
         recorder = Recorder(config.recorder.file, config.recorder.every)
@@ -122,7 +131,7 @@ async def _recorded_engine(config: Config, memory: Memory | None) -> AsyncIterat
     )
     flushing = asyncio.create_task(_flush(recorder))
     try:
-        yield engine
+        yield engine, recorder
     finally:
         flushing.cancel()
         recorder.close()
@@ -135,7 +144,9 @@ async def _flush(recorder: Recorder) -> None:
 
 
 @asynccontextmanager
-async def _allocator_server(config: Config, sessions: Sessions) -> AsyncIterator[None]:
+async def _allocator_server(
+    config: Config, sessions: Sessions, admin: Admin
+) -> AsyncIterator[None]:
     address = config.listen.address
     server = grpc.aio.server(
         options=[
@@ -145,6 +156,7 @@ async def _allocator_server(config: Config, sessions: Sessions) -> AsyncIterator
         ]
     )
     add_AllocatorServicer_to_server(sessions, server)
+    add_AdminServicer_to_server(admin, server)
     path = Path(address.removeprefix("unix://")) if address.startswith("unix:") else None
     if path is not None:
         _clear_socket(path)
@@ -155,7 +167,7 @@ async def _allocator_server(config: Config, sessions: Sessions) -> AsyncIterator
     if path is not None:
         path.chmod(0o600)
     await server.start()
-    _log.info("listening for masters", address=address)
+    _log.info("listening for masters and operators", address=address)
     try:
         yield
     finally:
@@ -176,9 +188,8 @@ def _clear_socket(path: Path) -> None:
 
 @asynccontextmanager
 async def _metrics_server(
-    config: Config, engine: Engine, statistics: SessionStatistics, stored: StoreStatistics | None
+    config: Config, registry: CollectorRegistry, statistics: SessionStatistics
 ) -> AsyncIterator[None]:
-    registry = metrics.registry(engine, statistics, stored)
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(

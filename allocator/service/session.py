@@ -186,11 +186,18 @@ class _Session:
                     grpc.StatusCode.FAILED_PRECONDITION, "events came before a snapshot"
                 )
         except InvalidEvent as error:
-            self._synchronised, self._asked = False, True
-            self._statistics.resyncs += 1
-            _log.warning("asking for a snapshot", master=hello.master, reason=str(error))
-            return contract.ToMaster(snapshot_request=contract.SnapshotRequest(reason=str(error)))
+            return self._ask(hello, str(error))
+        divergence = self._engine.divergence()
+        if divergence is not None:
+            return self._ask(hello, divergence)
         return contract.ToMaster(decisions=decisions)
+
+    def _ask(self, hello: contract.Hello, reason: str) -> contract.ToMaster:
+        """Ask for a snapshot, which replaces also what has just been decided."""
+        self._synchronised, self._asked = False, True
+        self._statistics.resyncs += 1
+        _log.warning("asking for a snapshot", master=hello.master, reason=reason)
+        return contract.ToMaster(snapshot_request=contract.SnapshotRequest(reason=reason))
 
     async def _next(
         self, requests: AsyncIterator[contract.FromMaster]

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import Service, Stream, service
 
@@ -26,13 +27,17 @@ commitment = 0.25
 
 
 def scrape(running: Service) -> dict[tuple[str, ...], float]:
-    """Return samples: (name, user, resource) → value."""
+    """Return samples: (name, user or role, resource) → value."""
     with urllib.request.urlopen(running.metrics_url) as answer:
         text = answer.read().decode()
     return {
         (
             sample.name,
-            *(sample.labels[k] for k in ("user", "resource", "phase") if k in sample.labels),
+            *(
+                sample.labels[k]
+                for k in ("user", "role", "resource", "phase")
+                if k in sample.labels
+            ),
         ): (sample.value)
         for family in text_string_to_metric_families(text)
         for sample in family.samples
@@ -79,6 +84,38 @@ def test_metrics_agree_with_the_recorder_and_the_equations(tmp_path: Path) -> No
             "commitment": "longshare_user_commitment_ratio",
         }.items():
             assert float(row[column]) == pytest.approx(seen[name, user, resource], rel=1e-4)
+
+
+def test_quota_and_filters_are_shown_by_role_as_long_as_they_are_in_force(tmp_path: Path) -> None:
+    guarantee = mesos.QuotaInfo(role="a")
+    guarantee.guarantee.append(mesos.Resource.FromString(resources("cpus:2.5")[0]))
+    with service(tmp_path, SETTINGS) as running:
+        stream = Stream(running.address)
+        stream.open(
+            agents=[agent_call("s1", "cpus:4;mem:4096", {"f1": resources("cpus:1;mem:512", "a")})],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id="f1", info=framework_info("f1", "a"), active=False
+                )
+            ],
+            quotas=[contract.SetQuota(role="a", info=guarantee.SerializeToString())],
+        )
+        stream.tell(
+            recover_resources=contract.RecoverResources(
+                framework_id="f1",
+                agent_id="s1",
+                resources=resources("mem:512", "a"),
+                filters=mesos.Filters(refuse_seconds=100).SerializeToString(),
+            )
+        )
+        during = scrape(running)
+        stream.tell(remove_quota=contract.RemoveQuota(role="a"))
+        after = scrape(running)
+    assert during["longshare_quota_guarantee", "a", "cpus"] == 2.5
+    assert during["longshare_quota_consumed", "a", "cpus"] == 1.0
+    assert during["longshare_role_offer_filters", "a"] == 1.0
+    assert ("longshare_quota_guarantee", "a", "cpus") not in after
+    assert after["longshare_role_offer_filters", "a"] == 1.0
 
 
 def test_names_follow_prometheus_conventions(tmp_path: Path) -> None:

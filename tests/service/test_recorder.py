@@ -9,8 +9,10 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
-from allocator.service.recorder import COLUMNS, LONGEST_GAP, Recorder
-from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info
+from allocator.service import metrics
+from allocator.service.recorder import COLUMNS, MOST_ROWS, Recorder
+from allocator.service.session import SessionStatistics
+from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 
 SETTINGS = EngineSettings(
     policies.create("sdrf", {"delta": 0.99}), users=(DeclaredUser("a"), DeclaredUser("b"))
@@ -60,10 +62,31 @@ def test_every_user_has_a_row_for_every_resource(tmp_path: Path) -> None:
     assert len(keys) == len(set(keys)) == 3 * 2 * 2
 
 
-def test_a_long_silence_does_not_fill_the_disk(tmp_path: Path) -> None:
-    rows = recorded(tmp_path / "r.csv", 1.0, 0.5, 1.5, 2 * LONGEST_GAP, 2 * LONGEST_GAP + 2)
-    times = sorted({float(row["time"]) - START_NS / SECOND for row in rows})
-    assert times == [1.0, 2 * LONGEST_GAP + 1, 2 * LONGEST_GAP + 2]
+def test_of_a_long_silence_the_latest_samples_are_written(tmp_path: Path) -> None:
+    rows = recorded(tmp_path / "r.csv", 0.01, 0.005, 3600.0, 3600.01)
+    assert len(rows) == MOST_ROWS + 4, "two users, two resources"
+    instants = sorted({round((float(row["time"]) - START_NS / SECOND) * 100) for row in rows})
+    assert instants == list(range(360_001 - MOST_ROWS // 4, 360_002))
+
+
+def test_a_resource_that_does_not_count_is_recorded_with_its_share(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.csv", 1.0)
+    engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    engine.restore(
+        contract.Options(fairness_excluded=["gpus"]),
+        contract.Snapshot(
+            time_ns=START_NS,
+            agents=[agent_call("s1", "cpus:4;gpus:2", {"f1": resources("cpus:1;gpus:1", "a")})],
+            frameworks=[contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"))],
+        ),
+    )
+    recorder.sample_until(engine, START_NS / SECOND + 1)
+    recorder.close()
+    with (tmp_path / "r.csv").open() as file:
+        rows = {(row["user"], row["resource"]): row for row in csv.DictReader(file)}
+    gpus = rows["a", "gpus"]
+    assert (gpus["allocation"], gpus["share"], gpus["commitment"]) == ("1", "0.5", "0")
+    assert float(gpus["priority"]) == 0.25, "that of cpus"
 
 
 def test_a_clock_that_begins_anew_is_followed(tmp_path: Path) -> None:
@@ -83,9 +106,12 @@ def test_a_full_disk_ends_the_recording_and_not_the_allocation(
 ) -> None:
     recorder = Recorder(Path("/dev/full"), 0.001)
     engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    scraped = metrics.registry(engine, SessionStatistics(), recorder=recorder)
+    assert scraped.get_sample_value("longshare_recorder_failed") == 0.0
     assert drive(engine, 0.5, 1.0, 3.0) == drive(Engine(SETTINGS), 0.5, 1.0, 3.0)
     recorder.flush()
     recorder.close()
+    assert scraped.get_sample_value("longshare_recorder_failed") == 1.0
     assert capsys.readouterr().out.count("recording ends") == 1
 
 

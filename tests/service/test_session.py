@@ -205,6 +205,27 @@ def test_a_master_that_vanishes_is_logged(running: Service) -> None:
     wait_for(lambda: "session closed" in running.log.read_text())
 
 
+def test_who_gives_back_more_than_it_held_is_asked_where_things_stand(tmp_path: Path) -> None:
+    with service(tmp_path, SDRF) as started:
+        stream = Stream(started.address)
+        stream.open(agents=[AGENT], frameworks=[FRAMEWORK])
+        too_much = contract.RecoverResources(
+            framework_id="f1", agent_id="s1", resources=resources("cpus:999", "a")
+        )
+        answer = stream.tell(recover_resources=too_much)
+        assert "more than it held" in answer.snapshot_request.reason
+        stream.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
+        # It may have a reason to say so again and again: filters are worth more than agreement.
+        assert stream.tell(recover_resources=too_much).WhichOneof("message") == "decisions"
+        stream.close()
+
+
+def given_back(decisions: contract.Decisions, step: int) -> list[tuple[str, contract.Offer]]:
+    """Return offers to refuse, with the framework each of them was made to."""
+    made = [(offers.framework_id, offer) for offers in decisions.offers for offer in offers.offers]
+    return made if step % 5 else made[:1]
+
+
 def conversation(stream: Stream) -> list[bytes]:
     """A session with offers, refusals, time and a burst; what was decided, serialised."""
     heard = [
@@ -218,14 +239,13 @@ def conversation(stream: Stream) -> list[bytes]:
                 framework_id="f2", info=framework_info("f2", "b"), active=True
             )
             heard.append(stream.tell(add_framework=other).decisions)
-        part = contract.RecoverResources(
-            framework_id="f1",
-            agent_id=["s1", "s2"][step % 2],
-            resources=resources("cpus:0.5;mem:256", "a"),
-        )
-        if step % 3:
-            part.filters = b""
-        heard.append(stream.tell(recover_resources=part).decisions)
+        for framework, offer in given_back(heard[-1], step):
+            part = contract.RecoverResources(
+                framework_id=framework, agent_id=offer.agent_id, resources=offer.resources
+            )
+            if step % 3:
+                part.filters = b""
+            heard.append(stream.tell(recover_resources=part).decisions)
     return [decisions.SerializeToString(deterministic=True) for decisions in heard]
 
 

@@ -333,9 +333,6 @@ def test_what_was_not_stored_yet_costs_no_more_than_it_can(tmp_path: Path) -> No
     assert without_a_crash - owed <= (1 - DELTA**lost) * 0.25 + 1e-9
 
 
-@pytest.mark.xfail(
-    strict=True, reason="an engine that begins with a memory forgets the over-use in it"
-)
 def test_what_is_held_before_and_after_a_crash_counts_as_held_in_between(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with service(tmp_path, settings(file, every=0.05)) as first:

@@ -1,0 +1,156 @@
+"""How commands reach a running allocator service, and what they say when they do not."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    import grpc
+
+    from allocator.contract import admin_pb2 as admin
+    from allocator.contract import operator_pb2 as operator
+
+REFUSED = 1
+USAGE = 2
+UNREACHABLE = 3
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 refused, as when there is no such user, or not confirmed; "
+    "2 wrong usage or configuration; 3 no service answers."
+)
+_LARGEST_ANSWER = 256 * 2**20
+"""Bytes; as much as the service sends."""
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        envvar="LONGSHARE_ADDRESS",
+        help="Where the service listens: HOST:PORT or unix:///PATH.",
+        show_default="that of --config, else 127.0.0.1:5060",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The service's TOML file, to read its address from."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Timeout = Annotated[float, typer.Option(min=0.001, help="Seconds to wait for an answer.")]
+DEFAULT_TIMEOUT = 10.0
+
+Answer = TypeVar("Answer")
+
+
+def open_channel(address: str) -> "grpc.Channel":
+    """Return a channel to the service; the one place where credentials would come in."""
+    import grpc  # noqa: PLC0415 - keeps `--help` fast
+
+    return grpc.insecure_channel(
+        address,
+        options=[
+            ("grpc.max_receive_message_length", _LARGEST_ANSWER),
+            ("grpc.enable_http_proxy", 0),  # a proxy for the web is none for the allocator
+        ],
+    )
+
+
+class Connection:
+    """Asks the service; what goes wrong ends the command with one line and an exit code.
+
+    Args:
+        address: Where the service listens; None: as the file says.
+        config: The service's configuration; None: the default address.
+        timeout: Seconds to wait for each answer.
+    """
+
+    def __init__(self, address: str | None, config: Path | None, timeout: float) -> None:
+        from allocator.contract.admin_pb2_grpc import AdminStub  # noqa: PLC0415
+
+        self._address = address or _configured(config)
+        self._timeout = timeout
+        self._stub = AdminStub(open_channel(self._address))
+
+    def shares(self) -> "admin.SharesReply":
+        """Ask how users stand."""
+        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+
+        return self._ask(self._stub.Shares, admin.SharesRequest(), ())
+
+    def explain(self, user: str) -> "admin.Explanation":
+        """Ask why a user is where it is."""
+        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+
+        return self._ask(self._stub.Explain, admin.ExplainRequest(user=user), [user])
+
+    def order(self, order: "operator.Order", users: Sequence[str]) -> "admin.OrderReply":
+        """Give an order that names these users."""
+        return self._ask(self._stub.Order, order, users)
+
+    def _ask(self, call: Callable[..., Answer], request: object, users: Sequence[str]) -> Answer:
+        import grpc  # noqa: PLC0415
+
+        try:
+            return call(request, timeout=self._timeout)
+        except grpc.RpcError as error:
+            self._give_up(error, users)
+
+    def _give_up(self, error: Any, users: Sequence[str]) -> NoReturn:  # noqa: ANN401 - also a Call
+        import grpc  # noqa: PLC0415
+
+        code, details = error.code(), error.details()
+        match code:
+            case grpc.StatusCode.NOT_FOUND:
+                fail(REFUSED, f"{details}{self._suggestion(users)}")
+            case grpc.StatusCode.INVALID_ARGUMENT:
+                fail(REFUSED, details)
+            case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
+                fail(
+                    UNREACHABLE,
+                    f"no allocator service answers at {self._address}; start one with 'longshare "
+                    "serve', or say with --address where it listens",
+                )
+            case grpc.StatusCode.UNIMPLEMENTED:
+                fail(
+                    UNREACHABLE,
+                    f"what listens at {self._address} does not know this command; is it a "
+                    "longshare service of this version?",
+                )
+            case _:
+                fail(UNREACHABLE, f"{self._address} answered {code.name}: {details}")
+
+    def _suggestion(self, unknown: Sequence[str]) -> str:
+        known = [row.user for row in self.shares().users]
+        near = {
+            match
+            for user in unknown
+            if user not in known
+            for match in difflib.get_close_matches(user, known)
+        }
+        if near:
+            return f"; did you mean {' or '.join(sorted(near))}?"
+        return "; 'longshare shares' shows all users"
+
+
+def fail(code: int, text: str) -> NoReturn:
+    """End the command with a line on standard error.
+
+    Raises:
+        typer.Exit: always.
+    """
+    from allocator.cli.tables import printable  # noqa: PLC0415
+
+    typer.echo(f"longshare: {printable(text)}", err=True)
+    raise typer.Exit(code)
+
+
+def _configured(config: Path | None) -> str:
+    from allocator.service.config import Config, ConfigError, load  # noqa: PLC0415
+
+    try:
+        return (load(config) if config is not None else Config()).listen.address
+    except ConfigError as error:
+        # Not through `fail`: what is wrong takes several lines.
+        typer.echo(f"longshare: {error}", err=True)
+        raise typer.Exit(USAGE) from error

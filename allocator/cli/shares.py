@@ -1,0 +1,36 @@
+"""`longshare shares`: how all users stand."""
+
+import typer
+
+from allocator.cli.connection import (
+    DEFAULT_TIMEOUT,
+    Address,
+    AsJson,
+    ConfigFile,
+    Connection,
+    Timeout,
+)
+
+
+def shares(
+    *,
+    address: Address = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Show what each user holds, owes and lacks, and who is next.
+
+    Entitlement, share, commitment and shortfall are parts of the whole cluster; share and
+    commitment are those of the dominant resource. The lowest priority is rank 1.
+    """
+    reply = Connection(address, config, timeout).shares()
+
+    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+
+    if as_json:
+        typer.echo(tables.as_json(reply))
+        return
+    tables.console().print(tables.table_of_users(reply.users))
+    if not reply.cluster.connected:
+        typer.echo("longshare: no master is connected", err=True)

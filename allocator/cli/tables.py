@@ -1,0 +1,160 @@
+"""What answers of the service look like: tables for people, JSON for programs."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from allocator.contract import admin_pb2 as admin
+
+_UNBOUNDED = 10_000
+"""Columns; what goes to a file or a program is not cut off."""
+
+
+def console() -> Console:
+    """Return where to print: as wide as the terminal, and without colour where there is none."""
+    bounded = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if bounded else _UNBOUNDED, markup=False, highlight=False)
+
+
+def as_json(message: Message, *, indent: int | None = 2) -> str:
+    """Write an answer with all its fields, named as in the proto."""
+    fields = MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return json.dumps(fields, indent=indent, sort_keys=True)  # maps come in no order
+
+
+def printable(text: str) -> str:
+    """Show what would steer a terminal instead of letting it: names come from frameworks."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def table_of_users(users: Sequence[admin.UserShare]) -> Table:
+    """Return a line for each user, sub-users below the one they are part of."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("rank", justify="right", no_wrap=True)
+    table.add_column("user", overflow="fold")
+    table.add_column("wants\noffers", no_wrap=True)
+    for header in (
+        "weight",
+        "entit-\nled to",
+        "share",
+        "commit-\nment",
+        "prio-\nrity",
+        "short-\nfall",
+    ):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("demand", overflow="fold", min_width=8)
+    for depth, row in _as_tree(users):
+        table.add_row(
+            str(row.rank),
+            Text("  " * depth + printable(row.user)),
+            "yes" if row.active else "no",
+            f"{row.weight:g}",
+            f"{row.entitlement:.1%}",
+            f"{row.dominant_share:.1%}",
+            f"{row.dominant_commitment:.1%}",
+            f"{row.priority:.4f}",
+            f"{row.shortfall:.1%}",
+            Text("\n".join(dict.fromkeys(_demand(demand) for demand in row.demands))),
+            style=None if row.active else "dim",
+        )
+    return table
+
+
+def table_of_resources(user: admin.UserShare, cluster: admin.Cluster) -> Table:
+    """Return a line for each resource of a user."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("resource", overflow="fold")
+    for header in ("allocation", "of", "share", "commitment"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("")
+    for name in sorted(user.shares):
+        table.add_row(
+            Text(printable(name)),
+            f"{user.allocation[name]:.15g}",
+            f"{cluster.capacity.get(name, 0.0):.15g}",
+            f"{user.shares[name]:.1%}",
+            f"{user.commitments.get(name, 0.0):.1%}",
+            _remark(name, user),
+        )
+    return table
+
+
+def lines_of_cluster(cluster: admin.Cluster) -> str:
+    """Return a few lines about all users together."""
+    if not cluster.time:
+        return f"{cluster.policy}, no master has come yet"
+    at = datetime.fromtimestamp(cluster.time, tz=UTC)
+    used = "  ".join(
+        f"{printable(name)} {cluster.allocation.get(name, 0.0):.15g}/{total:.15g}"
+        for name, total in sorted(cluster.capacity.items())
+    )
+    master = "master connected" if cluster.connected else "NO MASTER CONNECTED"
+    known = f"agents {cluster.agents}, frameworks {cluster.frameworks}"
+    lines = [
+        f"{at:%Y-%m-%d %H:%M:%S} UTC, {cluster.policy}, {master}",
+        f"{known}, users that want offers {cluster.wanting}",
+        f"allocated: {used}",
+    ]
+    if cluster.HasField("next_passing"):
+        from allocator.service.explain import duration  # noqa: PLC0415 - loads the engine
+
+        passing = cluster.next_passing
+        lines.append(
+            f"next, in {duration(passing.after)}: {printable(passing.passing)} may overtake "
+            f"{printable(passing.passed)}"
+        )
+    return "\n".join(lines)
+
+
+def lines_of_changes(reply: admin.OrderReply) -> str:
+    """Return a line for each user that an order has changed."""
+    lines = []
+    for change in reply.changes:
+        before, after = change.before, change.after
+        parts = []
+        if before.weight != after.weight:
+            parts.append(f"weight {before.weight:g} → {after.weight:g}")
+            parts.append(f"entitled to {before.entitlement:.1%} → {after.entitlement:.1%}")
+        if before.commitments != after.commitments:
+            owed, owes = before.dominant_commitment, after.dominant_commitment
+            parts.append(f"commitment {owed:.1%} → {owes:.1%}")
+        lines.append(f"{printable(after.user)}: {', '.join(parts)}, rank {after.rank}")
+    return "\n".join(lines) or "carried out; nothing is different for now"
+
+
+def _as_tree(users: Sequence[admin.UserShare]) -> Iterator[tuple[int, admin.UserShare]]:
+    """Go through users, each followed by those below it, with the depth of each."""
+    below: dict[str, list[admin.UserShare]] = {}
+    for row in users:
+        below.setdefault(row.parent, []).append(row)
+
+    def walk(parent: str, depth: int) -> Iterator[tuple[int, admin.UserShare]]:
+        for row in below.get(parent, ()):
+            yield depth, row
+            yield from walk(row.user, depth + 1)
+
+    return walk("", 0)
+
+
+def _demand(demand: admin.Demand) -> str:
+    return " ".join(
+        f"{printable(name)}:{demand.amounts[name]:g}" for name in sorted(demand.amounts)
+    )
+
+
+def _remark(name: str, user: admin.UserShare) -> str:
+    if name == user.dominant_resource:
+        return "dominant"
+    return "" if name in user.counted else "does not count"

@@ -1,0 +1,83 @@
+"""`longshare top`: how users stand, as it changes."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from allocator.cli.connection import (
+    DEFAULT_TIMEOUT,
+    Address,
+    AsJson,
+    ConfigFile,
+    Connection,
+    Timeout,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from allocator.contract import admin_pb2 as admin
+
+_PAUSE = 1.0
+"""Seconds between two looks."""
+
+
+def top(
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
+    address: Address = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Show each second how users stand, what is allocated, and who may overtake whom next.
+
+    Ends on Ctrl-C with exit code 0. With --json each look is one line.
+    """
+    try:
+        connection = Connection(address, config, timeout)
+        if once or as_json or not sys.stdout.isatty():
+            _print(connection, once=once, as_json=as_json)
+        else:
+            _show(connection)
+    except KeyboardInterrupt:
+        return
+
+
+def _print(connection: Connection, *, once: bool, as_json: bool) -> None:
+    """Print one look after the other."""
+    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+
+    console = tables.console()
+    while True:
+        reply = connection.shares()
+        if as_json:
+            typer.echo(tables.as_json(reply, indent=None))
+        else:
+            console.print(_look(reply))
+        if once:
+            return
+        time.sleep(_PAUSE)
+
+
+def _show(connection: Connection) -> None:
+    """Show each look in place of the one before."""
+    from rich.live import Live  # noqa: PLC0415
+
+    from allocator.cli import tables  # noqa: PLC0415
+
+    first = _look(connection.shares())
+    with Live(first, console=tables.console(), screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(_PAUSE)
+            live.update(_look(connection.shares()), refresh=True)
+
+
+def _look(reply: "admin.SharesReply") -> "Group":
+    from rich.console import Group  # noqa: PLC0415
+
+    from allocator.cli import tables  # noqa: PLC0415
+
+    return Group(tables.lines_of_cluster(reply.cluster), "", tables.table_of_users(reply.users))

@@ -1,0 +1,103 @@
+"""How users stand, as it is shown: one calculation for metrics, recorder and commands."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from allocator.cluster.engine import Engine
+from allocator.fairness.pool import Standing
+from allocator.fairness.quantities import Quantities
+
+
+@dataclass(frozen=True)
+class UserShare:
+    """One user at the time of the last event. Ratios are fractions of the cluster."""
+
+    standing: Standing[str]
+    parent: str
+    """The role among whose sub-roles it competes; empty: it is at the top."""
+    rank: int
+    """Among its siblings, from 1: the lowest priority first; of equals who is served first."""
+    holdings: Mapping[str, "Holding"]
+    """By resource."""
+    dominant_resource: str
+    """Empty: nothing that counts is held."""
+    shortfall: float
+    """What a user that wants offers lacks to its entitlement."""
+    demands: tuple[Quantities, ...]
+    """Of one task of each of its frameworks, as far as they are known."""
+
+    @property
+    def user(self) -> str:
+        """The user's name."""
+        return self.standing.user
+
+    @property
+    def can_be_ordered(self) -> bool:
+        """Whether orders may name it; they concern a virtual leaf through its role."""
+        return not (self.parent and self.user == f"{self.parent}/.")
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a user has of one resource, whether that counts in fairness or not."""
+
+    allocation: float
+    """In units: cores, megabytes."""
+    share: float
+    commitment: float
+
+
+def user_shares(engine: Engine) -> list[UserShare]:
+    """Return how all users stand: those at the top by rank, then each level below."""
+    return _described(engine, engine.standings())
+
+
+def top_shares(engine: Engine) -> list[UserShare]:
+    """Return how the users at the top stand, by rank; together they hold all that is held."""
+    return _described(engine, engine.pool.standings())
+
+
+def holdings(standing: Standing[str], capacity: Quantities) -> dict[str, Holding]:
+    """Return what a user has, by resource: of all the cluster has, and of what it has lost."""
+    held = standing.allocation.to_doubles()
+    shares = standing.allocation.shares(capacity)
+    return {
+        name: Holding(
+            held.get(name, 0.0), shares.get(name, 0.0), standing.commitments.get(name, 0.0)
+        )
+        for name in {**shares, **held}
+    }
+
+
+def dominant(ratios: Mapping[str, float]) -> str:
+    """Return the resource with the largest ratio; empty if all are 0."""
+    name = max(ratios, key=lambda name: ratios[name], default="")
+    return name if name and ratios[name] > 0.0 else ""
+
+
+def _described(engine: Engine, standings: list[Standing[str]]) -> list[UserShare]:
+    places = {user: place for place, user in enumerate(engine.pool)}
+    levels: dict[str, list[Standing[str]]] = {}
+    for standing in standings:
+        parent = "" if standing.user in engine.pool else standing.user.rpartition("/")[0]
+        levels.setdefault(parent, []).append(standing)
+    demands = engine.demands()
+    described = []
+    for parent, siblings in levels.items():
+        # Priorities are rounded, and equals are common: who is served first decides these.
+        siblings.sort(key=lambda s: (s.priority, places.get(s.user, math.inf)))
+        for rank, standing in enumerate(siblings, start=1):
+            lacking = standing.entitlement - standing.share if standing.active else 0.0
+            described.append(
+                UserShare(
+                    standing=standing,
+                    parent=parent,
+                    rank=rank,
+                    holdings=holdings(standing, engine.pool.capacity),
+                    dominant_resource=dominant(standing.shares),
+                    shortfall=max(lacking, 0.0),
+                    demands=tuple(demands.get(standing.user, ())),
+                )
+            )
+    return described

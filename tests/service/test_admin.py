@@ -1,0 +1,284 @@
+"""Operators are told how users stand and why, and their orders take effect."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import operator_pb2 as operator
+from allocator.contract.admin_pb2_grpc import AdminStub
+from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
+from tests.service.served import Stream, hello, service
+
+SETTINGS = """
+[policy]
+name = "sdrf"
+delta = 0.99
+[offers.demands]
+"fb of the tests" = "cpus:0.5;mem:256"
+[[users.declared]]
+name = "owing"
+commitment = 0.5
+[[users.declared]]
+name = "small"
+[[users.declared]]
+name = "greedy"
+"""
+HALVING = 68.9675639  # seconds, at 0.99 per second
+
+
+class Operator:
+    """An operator's end, beside the master's."""
+
+    def __init__(self, address: str, stream: Stream) -> None:
+        self.channel = grpc.insecure_channel(address)
+        self.stub = AdminStub(self.channel)
+        self.stream = stream
+
+    def shares(self) -> dict[str, admin.UserShare]:
+        return {row.user: row for row in self.stub.Shares(admin.SharesRequest()).users}
+
+    def explain(self, user: str) -> admin.Explanation:
+        return self.stub.Explain(admin.ExplainRequest(user=user))
+
+    def set_weight(self, user: str, weight: float | None) -> admin.OrderReply:
+        change = operator.SetWeight(user=user, weight=weight)
+        return self.stub.Order(operator.Order(set_weight=change))
+
+    def reset(self, *users: str) -> admin.OrderReply:
+        change = operator.ResetCommitments(users=users)
+        return self.stub.Order(operator.Order(reset_commitments=change))
+
+    def wait(self, seconds: float) -> None:
+        self.stream.now_ns += round(seconds * SECOND)
+        self.stream.tell(tick=contract.Tick())
+
+
+def cluster() -> dict[str, object]:
+    """A full cluster: small holds a quarter, greedy the rest; a resource does not count."""
+    return {
+        "agents": [
+            agent_call(
+                "s1",
+                "cpus:4;mem:4096;gpus:2",
+                {
+                    "fb": resources("cpus:1;mem:1024;gpus:2", "small"),
+                    "fc": resources("cpus:3;mem:3072", "greedy"),
+                },
+            )
+        ],
+        "frameworks": [
+            contract.AddFramework(
+                framework_id=framework, info=framework_info(framework, role), active=True
+            )
+            for framework, role in (("fa", "owing"), ("fb", "small"), ("fc", "greedy"))
+        ],
+    }
+
+
+@contextmanager
+def operated(folder: Path, settings: str = SETTINGS) -> Iterator[Operator]:
+    with service(folder, settings) as running:
+        stream = Stream(running.address)
+        greeting = hello()
+        greeting.hello.options.fairness_excluded.append("gpus")
+        stream.say(greeting)
+        assert stream.hear().WhichOneof("message") == "welcome"
+        stream.resynchronise(**cluster())
+        at_work = Operator(running.address, stream)
+        yield at_work
+        at_work.channel.close()
+        stream.close()
+
+
+@pytest.fixture
+def ops(tmp_path: Path) -> Iterator[Operator]:
+    with operated(tmp_path) as at_work:
+        yield at_work
+
+
+def refusal(call: object, *arguments: object) -> tuple[grpc.StatusCode, str]:
+    assert callable(call)
+    with pytest.raises(grpc.RpcError) as refused:
+        call(*arguments)
+    error: Any = refused.value  # a Call, too, which the type does not say
+    return error.code(), error.details()
+
+
+def test_shares_tell_what_each_user_holds_owes_and_lacks(ops: Operator) -> None:
+    ops.wait(50)
+    reply = ops.stub.Shares(admin.SharesRequest())
+    assert [row.user for row in reply.users] == ["small", "owing", "greedy"]
+    assert [row.rank for row in reply.users] == [1, 2, 3]
+    small, owing, greedy = reply.users
+    assert dict(small.allocation) == {"cpus": 1.0, "mem": 1024.0, "gpus": 2.0}
+    assert (small.dominant_share, small.dominant_commitment, small.active) == (0.25, 0.0, True)
+    assert small.entitlement == pytest.approx(1 / 3)
+    assert small.shortfall == pytest.approx(1 / 3 - 0.25)
+    assert [dict(demand.amounts) for demand in small.demands] == [{"cpus": 0.5, "mem": 256.0}]
+    assert owing.priority == owing.dominant_commitment == pytest.approx(0.5 * 0.99**50)
+    assert owing.dominant_resource == ""
+    assert owing.shortfall == pytest.approx(1 / 3)
+    assert greedy.shortfall == 0.0
+    assert greedy.commitments["cpus"] == pytest.approx((0.75 - 1 / 3) * (1 - 0.99**50))
+    assert reply.cluster.time == ops.stream.now_ns / SECOND
+    assert (reply.cluster.connected, reply.cluster.agents, reply.cluster.frameworks) == (True, 1, 3)
+    assert dict(reply.cluster.capacity) == dict(reply.cluster.allocation)
+
+
+def test_a_resource_that_does_not_count_is_shown_but_never_dominant(ops: Operator) -> None:
+    small = ops.shares()["small"]
+    assert (small.shares["gpus"], sorted(small.counted)) == (1.0, ["cpus", "mem"])
+    assert (small.dominant_resource in small.counted, small.dominant_share) == (True, 0.25)
+
+
+def test_the_parts_of_an_explanation_make_up_the_priority(ops: Operator) -> None:
+    ops.set_weight("greedy", 2.0)
+    ops.wait(20)
+    for user, row in ops.shares().items():
+        told = ops.explain(user)
+        parts = told.priority
+        assert (parts.held + parts.owed) / parts.weight == pytest.approx(row.priority)
+        assert told.priority_without_debt == pytest.approx(parts.held / parts.weight)
+        assert told.user == row
+        assert user in told.words[0]
+
+
+def test_neighbours_are_those_of_the_ranks(ops: Operator) -> None:
+    told = ops.explain("owing")
+    assert (told.turn, told.ahead.user, told.behind.user) == (2, "small", "greedy")
+    assert told.ahead.distance == pytest.approx(0.25)
+    assert told.rank_without_debt == 1
+    first, last = ops.explain("small"), ops.explain("greedy")
+    assert (first.turn, first.HasField("ahead")) == (1, False)
+    assert (last.turn, last.HasField("behind")) == (3, False)
+
+
+def test_users_change_places_when_it_was_said_they_would(ops: Operator) -> None:
+    ops.wait(10)
+    (foretold,) = ops.explain("owing").passings
+    assert (foretold.passing, foretold.passed) == ("owing", "small")
+    assert foretold.after == pytest.approx(HALVING - 10, rel=1e-6)
+    assert list(ops.explain("small").passings) == [foretold]
+    assert ops.stub.Shares(admin.SharesRequest()).cluster.next_passing == foretold
+    assert any(
+        "may overtake small in 59.0 s" in sentence for sentence in ops.explain("owing").words
+    )
+    ops.wait(foretold.after - 0.01)
+    assert ops.shares()["small"].rank == 1
+    ops.wait(0.02)
+    assert ops.shares()["owing"].rank == 1
+
+
+def test_a_debt_has_halved_when_it_was_said_it_would(ops: Operator) -> None:
+    ops.wait(10)
+    before = ops.shares()["owing"].dominant_commitment
+    told = ops.explain("owing")
+    assert told.halved_after == pytest.approx(HALVING)
+    ops.wait(told.halved_after)
+    assert ops.shares()["owing"].dominant_commitment == pytest.approx(before / 2)
+    greedy = ops.explain("greedy")
+    assert not greedy.HasField("halved_after"), "it goes on running up debts"
+    assert "will not halve" in " ".join(greedy.words)
+
+
+def test_a_user_that_gets_no_offers_is_told_why(ops: Operator) -> None:
+    assert not ops.explain("small").no_offers
+    ops.stream.tell(suppress_offers=contract.SuppressOffers(framework_id="fb"))
+    told = ops.explain("small")
+    assert "suppressed" in told.no_offers
+    assert (told.turn, ops.shares()["small"].shortfall) == (0, 0.0)
+    ops.stream.tell(remove_framework=contract.RemoveFramework(framework_id="fb"))
+    assert "no framework has registered" in ops.explain("small").no_offers
+
+
+def test_a_new_weight_is_answered_with_what_it_changed_and_outlives_a_snapshot(
+    ops: Operator,
+) -> None:
+    (change,) = ops.set_weight("small", 2.0).changes
+    assert (change.before.weight, change.after.weight) == (1.0, 2.0)
+    assert (change.before.user, change.after.entitlement) == ("small", 0.5)
+    ops.stream.resynchronise(**cluster())
+    small = ops.shares()["small"]
+    assert (small.weight, small.entitlement) == (2.0, 0.5)
+    (change,) = ops.set_weight("small", None).changes
+    assert change.after.weight == ops.shares()["small"].weight == 1.0
+    assert not ops.set_weight("small", None).changes
+
+
+def test_forgiven_users_owe_nothing_and_the_others_what_they_owed(ops: Operator) -> None:
+    ops.wait(50)
+    before = ops.shares()
+    (change,) = ops.reset("owing").changes
+    assert change.before == before["owing"]
+    assert (change.after.dominant_commitment, change.after.priority) == (0.0, 0.0)
+    assert ops.shares()["greedy"].commitments == before["greedy"].commitments
+    assert [change.after.user for change in ops.reset().changes] == ["greedy"]
+    assert not any(row.dominant_commitment for row in ops.shares().values())
+
+
+def test_an_order_that_cannot_be_carried_out_changes_nothing(ops: Operator) -> None:
+    before = ops.shares()
+    not_found, invalid = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal(ops.set_weight, "nobody", 2.0) == (not_found, "no such user: nobody")
+    assert refusal(ops.reset, "owing", "nobody") == (not_found, "no such user: nobody")
+    assert refusal(ops.explain, "nobody") == (not_found, "no such user: nobody")
+    for weight in (0.0, -1.0, float("nan"), float("inf")):
+        code, text = refusal(ops.set_weight, "small", weight)
+        assert (code, "'small'" in text) == (invalid, True)
+    assert refusal(ops.stub.Order, operator.Order())[0] is invalid
+    assert ops.shares() == before
+
+
+def test_looking_does_not_change_what_is_decided(tmp_path: Path) -> None:
+    def decided(folder: Path, *, looking: bool) -> list[bytes]:
+        folder.mkdir()
+        answers = []
+        with operated(folder) as at_work:
+            for second in range(1, 40):
+                at_work.stream.now_ns += SECOND
+                if looking:
+                    at_work.explain("owing")
+                call: dict[str, object] = {"tick": contract.Tick()}
+                if second % 7 == 0:
+                    freed = resources("cpus:0.5;mem:512", "greedy")
+                    call = {
+                        "recover_resources": contract.RecoverResources(
+                            framework_id="fc", agent_id="s1", resources=freed
+                        )
+                    }
+                answer = at_work.stream.tell(**call)
+                answers.append(answer.SerializeToString(deterministic=True))
+        return answers
+
+    assert decided(tmp_path / "a", looking=True) == decided(tmp_path / "b", looking=False)
+
+
+def test_sub_roles_are_ranked_among_their_siblings(tmp_path: Path) -> None:
+    with service(tmp_path, SETTINGS) as running:
+        stream = Stream(running.address)
+        used = {"f1": resources("cpus:3;mem:1024", "eng/dev")}
+        stream.open(
+            agents=[agent_call("s1", "cpus:4;mem:4096", used)],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id="f1", info=framework_info("f1", "eng/dev", "eng/ops")
+                )
+            ],
+        )
+        ops = Operator(running.address, stream)
+        rows = ops.shares()
+        assert [(rows[u].parent, rows[u].rank) for u in ("eng/ops", "eng/dev")] == [
+            ("eng", 1),
+            ("eng", 2),
+        ]
+        assert rows["eng"].parent == ""
+        assert rows["eng"].allocation == rows["eng/dev"].allocation
+        assert "among the users below eng" in ops.explain("eng/dev").words[0]
+        ops.channel.close()
+        stream.close()
