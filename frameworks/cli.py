@@ -62,6 +62,10 @@ def run_experiment(
         str | None,
         typer.Option(help="HOST:PORT of a Mesos master that is there, instead of starting one."),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Have the allocator log all it does to this file, see `replay`."),
+    ] = None,
 ) -> None:
     """Run an experiment; exit code 1 when it does not come out as the paper says.
 
@@ -80,7 +84,12 @@ def run_experiment(
     except KeyError as error:
         raise typer.BadParameter(str(error.args[0]), param_hint="NAME") from error
     folder = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    settings = Settings(speed=speed, seed=seed, out=folder, master=master)
+    if record is not None and master is not None:
+        raise typer.BadParameter(
+            "the allocator of a master that is there is not ours to start; give --record to it",
+            param_hint="--record",
+        )
+    settings = Settings(speed=speed, seed=seed, out=folder, master=master, record=record)
     console = Console(stderr=True)
     signal.signal(signal.SIGTERM, _interrupt)
     try:

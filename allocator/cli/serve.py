@@ -12,6 +12,10 @@ def serve(
         Path, typer.Option("--config", "-c", help="TOML file; see docs/configuration.md.")
     ],
     *,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Log every event and decision to this file, for 'longshare replay'."),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Only say whether the configuration is valid.")
     ] = False,
@@ -31,7 +35,7 @@ def serve(
             typer.echo(f"{config}: valid")
             return
         logs.configure(settings.log)
-        asyncio.run(server.serve(settings))
+        asyncio.run(server.serve(settings, record))
     except ConfigError as error:
         typer.echo(f"longshare serve: {error}", err=True)
         raise typer.Exit(2) from error

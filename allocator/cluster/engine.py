@@ -15,7 +15,7 @@ from allocator.cluster.calls import PREPARE
 from allocator.cluster.clients import Clients
 from allocator.cluster.demands import Demands
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
-from allocator.cluster.frameworks import Rules
+from allocator.cluster.frameworks import Client, Rules
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.maintenance import parse_status
 from allocator.cluster.memory import Memory
@@ -109,6 +109,12 @@ class Engine:
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand, each level of a role tree in order of priority."""
         return self._users.standings()
+
+    def user(self, role: str, framework: str) -> str | None:
+        """Return the user that a framework acts for in a role; None: neither is known."""
+        client = Client(role, framework)
+        clients = self._cluster.ledger.clients
+        return clients.user(client) if client in clients else None
 
     def demands(self) -> dict[str, list[Quantities]]:
         """Return what one task needs of each framework of a user, as far as that is known."""

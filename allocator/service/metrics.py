@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from allocator import __version__
 from allocator.cluster.engine import Engine
+from allocator.service.event_log import EventLog
 from allocator.service.recorder import Recorder
 from allocator.service.session import SessionStatistics
 from allocator.service.shares import UserShare, top_shares
@@ -26,6 +27,7 @@ def registry(
     statistics: SessionStatistics,
     *,
     recorder: Recorder | None = None,
+    event_log: EventLog | None = None,
     stored: StoreStatistics | None = None,
 ) -> CollectorRegistry:
     """Return a registry of everything the service shows; of what it does not have, nothing."""
@@ -39,6 +41,13 @@ def registry(
     )
     statistics.observe = lambda phase, seconds: runs.labels(phase).observe(seconds)
     made.register(_EngineCollector(engine, statistics, recorder))
+    if event_log is not None:
+        failed = Gauge(
+            "longshare_event_log_failed",
+            "Whether the event log has ended, because its file could not be written.",
+            registry=made,
+        )
+        failed.set_function(lambda: event_log.failed)
     if stored is not None:
         made.register(_StoreCollector(stored))
     return made

@@ -15,11 +15,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
+from allocator.cluster.settings import EngineSettings
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
 from allocator.contract.allocator_pb2_grpc import add_AllocatorServicer_to_server
 from allocator.service import metrics
 from allocator.service.admin import Admin
-from allocator.service.config import Config, ConfigError, StoreSection
+from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
+from allocator.service.event_log import EventLog, LoggedEngine
 from allocator.service.recorder import Recorder
 from allocator.service.session import Sessions, SessionStatistics
 from allocator.service.store import Store, StoreError, StoreUnavailable
@@ -36,8 +38,12 @@ _FLUSH_EVERY = 1.0
 _log = structlog.get_logger(__name__)
 
 
-async def serve(config: Config) -> None:
+async def serve(config: Config, record: Path | None = None) -> None:
     """Serve until SIGTERM or SIGINT.
+
+    Args:
+        config: What to do.
+        record: Where to log everything that is done to the engine; None: nowhere.
 
     Raises:
         ConfigError: an address, the recorder's file or the store cannot be used.
@@ -48,7 +54,9 @@ async def serve(config: Config) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         store, memory = await stack.enter_async_context(_store(config.store))
-        engine, recorder = await stack.enter_async_context(_recorded_engine(config, memory))
+        event_log = await stack.enter_async_context(_event_log(record))
+        recorder = await stack.enter_async_context(_recorder(config.recorder))
+        engine = _engine(config.engine_settings(), memory, recorder, event_log)
         keeper: Keeper | None = None
         if store is not None:
             keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
@@ -58,6 +66,7 @@ async def serve(config: Config) -> None:
             engine,
             statistics,
             recorder=recorder,
+            event_log=event_log,
             stored=keeper.statistics if keeper is not None else None,
         )
         await stack.enter_async_context(_metrics_server(config, registry, statistics))
@@ -113,34 +122,64 @@ def _open_store(section: StoreSection) -> Store:
 
 
 @asynccontextmanager
-async def _recorded_engine(
-    config: Config, memory: Memory | None
-) -> AsyncIterator[tuple[Engine, Recorder | None]]:
-    """Make the engine, with a recorder that looks at it before each change."""
-    if config.recorder is None:
-        yield Engine(config.engine_settings(), memory=memory), None
+async def _event_log(path: Path | None) -> AsyncIterator[EventLog | None]:
+    """Open the event log that is asked for, if any."""
+    if path is None:
+        yield None
         return
     try:
-        recorder = Recorder(config.recorder.file, config.recorder.every)
+        event_log = EventLog(path)
     except OSError as error:
-        raise ConfigError(f"recorder.file: {config.recorder.file}: {error.strerror}") from error
-    engine = Engine(
-        config.engine_settings(),
-        memory=memory,
-        before_change=lambda instant: recorder.sample_until(engine, instant),
-    )
+        raise ConfigError(f"--record: {path}: {error.strerror}") from error
+    flushing = asyncio.create_task(_flush(event_log))
+    try:
+        yield event_log
+    finally:
+        flushing.cancel()
+        event_log.close()
+
+
+@asynccontextmanager
+async def _recorder(section: RecorderSection | None) -> AsyncIterator[Recorder | None]:
+    """Open the recorder that is configured, if any."""
+    if section is None:
+        yield None
+        return
+    try:
+        recorder = Recorder(section.file, section.every)
+    except OSError as error:
+        raise ConfigError(f"recorder.file: {section.file}: {error.strerror}") from error
     flushing = asyncio.create_task(_flush(recorder))
     try:
-        yield engine, recorder
+        yield recorder
     finally:
         flushing.cancel()
         recorder.close()
 
 
-async def _flush(recorder: Recorder) -> None:
+def _engine(
+    settings: EngineSettings,
+    memory: Memory | None,
+    recorder: Recorder | None,
+    event_log: EventLog | None,
+) -> Engine:
+    """Make the engine, with a recorder that looks at it before each change."""
+
+    def sample(instant: float) -> None:
+        if recorder is not None:
+            recorder.sample_until(engine, instant)
+
+    if event_log is None:
+        engine = Engine(settings, memory=memory, before_change=sample)
+    else:
+        engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample)
+    return engine
+
+
+async def _flush(file: Recorder | EventLog) -> None:
     while True:
         await asyncio.sleep(_FLUSH_EVERY)
-        recorder.flush()
+        file.flush()
 
 
 @asynccontextmanager

@@ -44,6 +44,8 @@ class Settings:
     out: Path
     master: str | None = None
     """HOST:PORT of a master that is there already; None: an embedded one."""
+    record: Path | None = None
+    """Where the allocator service is to log every event and decision."""
 
 
 def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], None]) -> Verdict:
@@ -93,7 +95,8 @@ def _master(
         store = settings.out / "commitments.sqlite"
         store.unlink(missing_ok=True)  # users start with what the experiment says they owe
         config.write_text(_configuration(experiment, allocator, recording, store), encoding="utf-8")
-        children.start("allocator", "serve", "--config", str(config))
+        record = () if settings.record is None else (f"--record={settings.record}",)
+        children.start("allocator", "serve", "--config", str(config), *record)
         master = children.start(
             "mesos",
             "local-mesos",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from allocator.service.replay import replay
 from frameworks import experiment
 from frameworks.harness.observer import Observer
 from frameworks.harness.processes import Children
@@ -59,7 +60,9 @@ above = 0.9
 def test_a_small_experiment_comes_out_as_the_equations_say(tmp_path: Path) -> None:
     shown: list[Progress] = []
     verdict = run(
-        experiment.parse("small", SMALL), Settings(speed=10.0, seed=1, out=tmp_path), shown.append
+        experiment.parse("small", SMALL),
+        Settings(speed=10.0, seed=1, out=tmp_path, record=tmp_path / "events"),
+        shown.append,
     )
     assert verdict.agrees, verdict.claims
     assert shown[-1].phase.users == ("A", "B")
@@ -70,6 +73,9 @@ def test_a_small_experiment_comes_out_as_the_equations_say(tmp_path: Path) -> No
         assert (tmp_path / name).stat().st_size > 100
     resyncs = (tmp_path / "logs" / "mesos.log").read_text().count("asks anew")
     assert resyncs == 0, "master and allocator never disagreed"
+    replayed = replay(tmp_path / "events")
+    assert replayed.difference is None
+    assert replayed.offers > 50
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,13 @@ def wait_for(holds: Callable[[], bool]) -> None:
 class Service:
     """The process, its addresses and its log."""
 
-    def __init__(self, folder: Path, settings: str, listen: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: str,
+        listen: str | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
         self.address = listen or f"unix://{folder}/allocator.sock"
         self.recording = folder / "recorder.csv"
         self.store = folder / "commitments.sqlite"
@@ -45,7 +51,10 @@ class Service:
         )
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "allocator.cli", "serve", "--config", str(config)],
+                [
+                    *(sys.executable, "-m", "allocator.cli", "serve", "--config", str(config)),
+                    *arguments,
+                ],
                 stderr=log,
             )
 
@@ -71,8 +80,10 @@ class Service:
 
 
 @contextmanager
-def service(folder: Path, settings: str = "", listen: str | None = None) -> Iterator[Service]:
-    started = Service(folder, settings, listen)
+def service(
+    folder: Path, settings: str = "", listen: str | None = None, arguments: Sequence[str] = ()
+) -> Iterator[Service]:
+    started = Service(folder, settings, listen, arguments)
     try:
         started.wait_until_ready()
         yield started

@@ -1,0 +1,175 @@
+"""`longshare replay`: what was decided, decided again; or by another policy."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from allocator.fairness.policies import Policy
+    from allocator.service.replay import Replayed
+    from allocator.service.whatif import Fate
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(help="What `longshare serve --record FILE` wrote.")],
+    *,
+    policy: Annotated[
+        str | None, typer.Option(help="Ask what this policy would have done instead.")
+    ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of that policy; repeatable."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Recompute every decision of an event log, and compare; or ask what another policy would do.
+
+    Exit codes: 0, all decisions are the same; 1, one differs, which is shown; 2, the file or the
+    policy cannot be used.
+
+    With --policy a model answers: each user has the tasks it really ran, for as long as they
+    took, ready since its framework began to take all it was offered; all machines are one. The
+    recorded policy goes through the same model, so that differences between the two columns
+    are due to the policy.
+    """
+    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
+
+    from allocator.service.event_log import EventLogError  # noqa: PLC0415
+
+    console = Console()
+    try:
+        if policy is None:
+            if parameters:
+                raise typer.BadParameter("it goes with --policy", param_hint="--set")
+            _compare(file, console, as_json=as_json)
+        else:
+            _ask(file, _policy(policy, parameters or []), console, as_json=as_json)
+    except (EventLogError, OSError) as error:
+        typer.echo(f"longshare replay: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+def _compare(file: Path, console: "Console", *, as_json: bool) -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    from allocator.service.replay import replay as recompute  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"Replaying {file.name}", total=file.stat().st_size)
+        replayed = recompute(file, lambda size: progress.advance(task, size))
+    if as_json:
+        typer.echo(json.dumps({"same": replayed.difference is None, **asdict(replayed)}, indent=2))
+    else:
+        _say(replayed, console)
+    if replayed.difference is not None:
+        raise typer.Exit(1)
+
+
+def _say(replayed: "Replayed", console: "Console") -> None:
+    done = f"{replayed.events:,} events in {replayed.entries:,} entries, {replayed.offers:,} offers"
+    if replayed.difference is None:
+        console.print(f"All decisions are the same: {done}.", highlight=False)
+        return
+    found = replayed.difference
+    console.print(
+        f"Entry {found.entry}, after event {found.sequence}, differs ({done} before).",
+        highlight=False,
+    )
+    for name, text in (("recorded", found.recorded), ("replayed", found.replayed)):
+        console.print(f"[bold]{name}:[/bold]")
+        console.print(text, markup=False, highlight=False)
+
+
+def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    from allocator.service import whatif  # noqa: PLC0415
+    from allocator.service.event_log import decode_settings  # noqa: PLC0415
+    from allocator.service.history import reconstruct  # noqa: PLC0415
+    from allocator.service.replay import header_and_rest, new_engine  # noqa: PLC0415
+
+    with Console(stderr=True).status(f"Replaying {file.name}") as status:
+        header, entries = header_and_rest(file)
+        settings = decode_settings(header.settings)
+        history = reconstruct(new_engine(header), entries)
+        fact = whatif.recorded(history)
+        status.update(f"Modelling {len(history.tasks):,} tasks")
+        control = whatif.modelled(history, settings, settings.policy)
+        answer = whatif.modelled(history, settings, other)
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "seconds": history.end - history.begin,
+                    "recorded_policy": settings.policy.name,
+                    "other_policy": other.name,
+                    "users": {
+                        user: {
+                            "recorded": asdict(fact.get(user, whatif.Fate())),
+                            "recorded_policy": asdict(control[user]),
+                            "other_policy": asdict(answer[user]),
+                        }
+                        for user in control
+                    },
+                },
+                indent=2,
+            )
+        )
+        return
+    title = f"{history.end - history.begin:,.0f} s, {len(history.tasks):,} tasks"
+    _table(title, (settings.policy.name, other.name), (fact, control, answer), console)
+
+
+def _table(
+    title: str,
+    policies: tuple[str, str],
+    fates: "tuple[dict[str, Fate], dict[str, Fate], dict[str, Fate]]",
+    console: "Console",
+) -> None:
+    from rich.table import Table  # noqa: PLC0415
+
+    fact, control, answer = fates
+    before, after = policies
+    table = Table(title=title)
+    table.add_column("user")
+    for heading in ("tasks", "share", f"wait, {before}", f"wait, {after}", "gain"):
+        table.add_column(heading, justify="right")
+    for user, modelled in control.items():
+        other = answer[user]
+        table.add_row(
+            user,
+            f"{modelled.tasks:,}",
+            f"{fact[user].share:.1%}" if user in fact else "",
+            f"{modelled.wait:.0f} s",
+            f"{other.wait:.0f} s",
+            f"{modelled.wait - other.wait:+.0f} s",
+        )
+    console.print(table)
+    console.print(
+        "Share: what the user held in fact, on average. Wait: of a task in the model, on average. "
+        f"Gain: how much sooner its tasks start under {after}."
+    )
+
+
+def _policy(name: str, parameters: list[str]) -> "Policy":
+    from allocator.fairness import policies  # noqa: PLC0415
+
+    given: dict[str, object] = {}
+    for parameter in parameters:
+        key, equals, value = parameter.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{parameter!r} is not KEY=VALUE", param_hint="--set")
+        try:
+            given[key] = float(value)
+        except ValueError:
+            given[key] = value
+    try:
+        return policies.create(name, given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--policy") from error

@@ -1,0 +1,220 @@
+"""The event log: everything that is done to an engine, and what it decides, in a file.
+
+The file can be replayed bit for bit (`longshare replay`): an engine reads no clock and draws no
+unseeded number.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import IO, Any, cast
+
+import structlog
+from google.protobuf import proto
+from google.protobuf.message import DecodeError
+from typing_extensions import override
+
+from allocator import __version__
+from allocator.cluster.engine import Engine
+from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.memory import Memory
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import log_pb2 as log
+from allocator.contract import operator_pb2 as operator
+from allocator.fairness import policies
+from allocator.fairness.quantities import Quantities
+from allocator.service.store import codec
+
+MAGIC = b"longshare event log 1\n"
+
+_log = structlog.get_logger(__name__)
+
+
+class EventLogError(Exception):
+    """A file is no event log, or is damaged; says where."""
+
+
+class EventLog:
+    """Writes entries to a file, which replaces what was there.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.failed = False
+        """Whether the file ends before its time because something could not be written."""
+        self._path = path
+        self._file: IO[bytes] = path.open("wb")
+        self._try(lambda: self._file.write(MAGIC))
+        self.flush()
+
+    def write(self, entry: log.LogEntry) -> None:
+        """Append an entry; a disk that is full ends the log, not the allocation."""
+        framed = io.BytesIO()
+        proto.serialize_length_prefixed(entry, framed)
+        self._try(lambda: self._file.write(framed.getbuffer()))
+
+    def flush(self) -> None:
+        """Hand what has been written to the operating system."""
+        self._try(self._file.flush)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.flush()
+        with suppress(OSError):  # of a file that has failed before
+            self._file.close()
+
+    def _try(self, step: Callable[[], object]) -> None:
+        if self.failed:
+            return
+        try:
+            step()
+        except OSError as error:
+            self.failed = True
+            _log.error("event log ends", file=str(self._path), reason=error.strerror)
+
+
+class LoggedEngine(Engine):
+    """An engine that logs what is done to it.
+
+    Args:
+        settings: What the operator decides.
+        event_log: Where to.
+        memory: What a former engine has left.
+        before_change: As an engine's.
+    """
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        event_log: EventLog,
+        *,
+        memory: Memory | None = None,
+        before_change: Callable[[float], None] | None = None,
+    ) -> None:
+        super().__init__(settings, memory=memory, before_change=before_change)
+        self._event_log = event_log
+        header = log.LogHeader(longshare_version=__version__, settings=encode_settings(settings))
+        if memory is not None:
+            header.memory = codec.encode(memory)
+        event_log.write(log.LogEntry(header=header))
+
+    @override
+    def restore(self, options: contract.Options, snapshot: contract.Snapshot) -> contract.Decisions:
+        entry = log.LogEntry(restore=log.LogRestore(options=options, snapshot=snapshot))
+        return self._logged(
+            entry,
+            entry.restore.outcome,
+            lambda: super(LoggedEngine, self).restore(options, snapshot),
+        )
+
+    @override
+    def apply(self, events: contract.Events) -> contract.Decisions:
+        entry = log.LogEntry(apply=log.LogApply(events=events))
+        return self._logged(
+            entry, entry.apply.outcome, lambda: super(LoggedEngine, self).apply(events)
+        )
+
+    @override
+    def order(self, order: operator.Order) -> None:
+        entry = log.LogEntry(order=log.LogOrder(order=order))
+        try:
+            super().order(order)
+        except InvalidOrder as error:
+            entry.order.outcome.refusal = str(error)
+            raise
+        finally:
+            self._event_log.write(entry)
+
+    def _logged(
+        self, entry: log.LogEntry, outcome: log.Outcome, decide: Callable[[], contract.Decisions]
+    ) -> contract.Decisions:
+        try:
+            decisions = decide()
+            outcome.decisions = decisions.SerializeToString(deterministic=True)
+        except InvalidEvent as error:
+            outcome.refusal = str(error)
+            raise
+        finally:
+            self._event_log.write(entry)
+        return decisions
+
+
+def read(path: Path) -> Iterator[log.LogEntry]:
+    """Go through the entries of a file, the header first.
+
+    An entry that was cut off at the end, as when the service was killed, is left out.
+
+    Raises:
+        EventLogError: the file is no event log, or an entry is damaged.
+        OSError: it cannot be read.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise EventLogError(f"{path} is not an event log of this version of Longshare")
+        expected = "header"
+        while True:
+            offset = file.tell()
+            try:
+                entry = _parse(file)
+            except (DecodeError, ValueError) as error:
+                if file.tell() >= size:
+                    return
+                raise EventLogError(f"{path} is damaged at byte {offset}: {error}") from error
+            if entry is None:
+                return
+            kind = entry.WhichOneof("entry")
+            if kind is None or (kind == "header") != (expected == "header"):
+                raise EventLogError(f"{path}: entry at byte {offset} is {kind}, not {expected}")
+            expected = "restore, apply or order"
+            yield entry
+
+
+def _parse(file: IO[bytes]) -> log.LogEntry | None:
+    """Read an entry; None: there is no more."""
+    return proto.parse_length_prefixed(log.LogEntry, cast("io.BytesIO", file))  # any file will do
+
+
+def encode_settings(settings: EngineSettings) -> bytes:
+    """Return settings as JSON."""
+    plain: dict[str, Any] = {}
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if isinstance(value, policies.Policy):
+            value = {"name": value.name, "parameters": value.model_dump(exclude_none=True)}
+        elif each.name == "users":
+            value = [asdict(user) for user in value]
+        elif each.name == "demands":
+            value = {name: demand.to_doubles() for name, demand in value.items()}
+        plain[each.name] = value
+    return json.dumps(plain, sort_keys=True).encode()
+
+
+def decode_settings(data: bytes, policy: policies.Policy | None = None) -> EngineSettings:
+    """Read what `encode_settings` returned, perhaps with another policy.
+
+    Raises:
+        EventLogError: it is not that, or of a version that knew other settings.
+    """
+    try:
+        plain: Mapping[str, Any] = json.loads(data)
+        recorded = policies.create(plain["policy"]["name"], plain["policy"]["parameters"])
+        return EngineSettings(
+            **{
+                **plain,
+                "policy": policy or recorded,
+                "users": tuple(DeclaredUser(**user) for user in plain["users"]),
+                "demands": {
+                    name: Quantities.from_doubles(demand)
+                    for name, demand in plain["demands"].items()
+                },
+            }
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise EventLogError(f"settings in the log's header cannot be read: {error}") from error
