@@ -118,6 +118,14 @@ def kill(running: Service, master: Master) -> Crash:
     return Crash(before, alive, kept.time)
 
 
+def wait_for_master(running: Service, children: Children) -> None:
+    def synchronised() -> bool:
+        children.check()
+        return "snapshot restored" in running.log.read_text()
+
+    wait_for(synchronised)
+
+
 def wait_until_stored(running: Service) -> None:
     wait_for(lambda: scrape(running)["longshare_store_saves_total",] > 0)
 
@@ -177,7 +185,7 @@ def test_a_service_that_is_killed_again_and_again_costs_nothing_but_offers(tmp_p
         master = start_cluster(children, tmp_path, f"unix://{state}/allocator.sock")
         for life in range(CRASHES + 1):
             with service(state, SETTINGS) as running:
-                running.wait_to_say("snapshot restored")
+                wait_for_master(running, children)
                 if not crashes:
                     wait_until_stored(running)
                 for crash in crashes[-1:]:

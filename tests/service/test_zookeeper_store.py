@@ -120,8 +120,8 @@ def test_a_service_that_finds_no_server_ends_and_may_be_started_again(tmp_path: 
     settings = f'[store]\nkind = "zookeeper"\nhosts = "127.0.0.1:{free_port()}"\n'
     refused = Service(tmp_path, settings)
     assert refused.process.wait(60) == 1
-    assert "longshare serve: store: znode" in refused.log.read_text()
-    assert "Traceback" not in refused.log.read_text()
+    [said] = refused.log.read_text().splitlines()
+    assert said.startswith("longshare serve: store: znode")
 
 
 @pytest.mark.slow

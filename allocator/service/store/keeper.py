@@ -50,9 +50,9 @@ class Keeper:
     async def remember_now(self) -> bool:
         """Save at once, as after an operator's order; return whether that was possible."""
         async with self._saving:
-            state, memory = self._state(), self._engine.memory()
+            state = self._state()
             try:
-                await asyncio.to_thread(self._store.save, memory)
+                await asyncio.to_thread(self._store.save, self._engine.memory())
             except Exception as error:  # noqa: BLE001 - whatever it is, offers go on
                 self._saved = None
                 self._failed(error)

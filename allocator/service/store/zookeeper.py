@@ -1,5 +1,6 @@
 """The store of several machines: one node of the ZooKeeper that a Mesos cluster runs anyway."""
 
+import logging
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -30,6 +31,9 @@ _TIMEOUT = 5.0
 _SESSION = 10.0
 _MAGIC = b"LSHR1\n"
 
+_unheard = logging.getLogger(f"{__name__}.client")
+_unheard.disabled = True  # a failing server fails our saves, and that is said once, in our form
+
 
 class ZookeeperStore:
     """A node that one service at a time writes.
@@ -58,6 +62,7 @@ class ZookeeperStore:
         self._client = KazooClient(
             hosts=hosts,
             timeout=_SESSION,
+            logger=_unheard,
             auth_data=[("digest", credentials)] if credentials else None,
             default_acl=[make_digest_acl(user, password, all=True)] if credentials else None,
         )
