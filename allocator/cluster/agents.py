@@ -134,5 +134,5 @@ def parse_agent_info(agent_id: str, data: bytes) -> mesos.SlaveInfo:
 def attributes(info: mesos.SlaveInfo) -> frozenset[bytes]:
     """Return an agent's attributes as a set that can be compared."""
     return frozenset(
-        attribute.SerializeToString(deterministic=True) for attribute in info.attributes
+        attribute.SerializePartialToString(deterministic=True) for attribute in info.attributes
     )

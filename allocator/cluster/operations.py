@@ -116,7 +116,7 @@ _STEPS: dict[int, Callable[[mesos.Operation], list[Conversion]]] = {
 
 
 def _bag(*resources: mesos.Resource) -> Resources:
-    return parse_total(resource.SerializeToString() for resource in resources)
+    return parse_total(resource.SerializePartialToString() for resource in resources)
 
 
 def _copy(resource: mesos.Resource) -> mesos.Resource:

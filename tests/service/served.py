@@ -52,8 +52,11 @@ class Service:
         config = folder / "longshare.toml"
         if "[store]" not in settings:
             settings += f'\n[store]\npath = "{self.store}"\n'
+        if "[listen]" not in settings:
+            settings += "\n[listen]\n"
+        settings = settings.replace("[listen]", f'[listen]\naddress = "{self.address}"')
         config.write_text(
-            f'{settings}\n[listen]\naddress = "{self.address}"\n'
+            f"{settings}\n"
             '[metrics]\naddress = "127.0.0.1:0"\n'
             f'[recorder]\nfile = "{self.recording}"\n[log]\nformat = "json"\n'
         )

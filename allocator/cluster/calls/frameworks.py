@@ -130,7 +130,9 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
             wanted = mesos.Request.FromString(data)
         except DecodeError as error:
             raise InvalidEvent(f"not a serialised mesos.Request: {error}") from error
-        demand = parse_total(r.SerializeToString() for r in wanted.resources).quantities or None
+        demand = (
+            parse_total(r.SerializePartialToString() for r in wanted.resources).quantities or None
+        )
 
     def change() -> None:
         framework.demand = demand
