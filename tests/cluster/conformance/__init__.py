@@ -1,5 +1,15 @@
 """What stock Mesos's own tests claim of an allocator, and what they leave out, claimed of ours.
 
+Rows 1-40
+=========
+
+| rows | module |
+|---|---|
+| 1-6 (UnreservedDRF … SameShareFairness), 20, 21 | `test_fair_order` |
+| 7-13 (OfferFilter … RemoveFilters) | `test_refusing` |
+| 14-19, 22, 28-34, 38, 40 (what may be offered to whom) | `test_what_is_offered` |
+| 23-27, 35-37, 39 (resources that become others, more or less) | `test_changing_resources` |
+
 Rows 41-60
 ==========
 

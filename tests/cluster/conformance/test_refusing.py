@@ -1,0 +1,95 @@
+"""Rows 7-13: filters, suppression, revival, activity."""
+
+from allocator.contract import allocator_pb2 as contract
+from tests.cluster.conformance.quota_side import BatchMaster, agent_info, freed, told
+from tests.cluster.master_side import Offered
+
+EACH = "cpus:2;mem:1024"
+
+
+def offered() -> tuple[BatchMaster, Offered]:
+    master = BatchMaster()
+    master.add_framework("f1", "r1", "r2")
+    [offer] = master.add_agent("s1", EACH)
+    return master, offer
+
+
+def test_what_was_declined_comes_again_when_the_filter_has_expired() -> None:
+    master, offer = offered()
+    master.recover(offer, refuse_seconds=2)
+    assert master.engine.filters_by_role()[offer.role] == 1
+    other = ({"r1", "r2"} - {offer.role}).pop()
+    [elsewhere] = master.tick()  # its other role has refused nothing
+    assert elsewhere.role == other
+    master.recover(elsewhere, refuse_seconds=100)
+    assert [o.role for o in master.tick()] == [offer.role]
+    assert master.engine.filters_by_role()[offer.role] == 0
+
+
+def test_a_filter_shorter_than_the_interval_holds_for_the_next_batch_and_no_longer() -> None:
+    master = BatchMaster()
+    master.add_framework("f1", "r1")
+    [offer] = master.add_agent("s1", EACH)
+    master.recover(offer, refuse_seconds=0.1)
+    assert master.tick() == []
+    assert told(master.tick()) == {("f1", "s1", EACH)}
+
+
+def test_revival_drops_filters_and_offers_at_once() -> None:
+    master = BatchMaster()
+    master.add_framework("f1", "r1")
+    [offer] = master.add_agent("s1", EACH)
+    master.recover(offer, refuse_seconds=1000)
+    assert master.tick() == []
+    assert told(master.send(contract.ReviveOffers(framework_id="f1"))) == {("f1", "s1", EACH)}
+
+
+def test_who_suppresses_gets_nothing_until_it_revives_and_may_say_either_twice() -> None:
+    master = BatchMaster()
+    master.add_framework("f1", "r1")
+    [offer] = master.add_agent("s1", EACH)
+    for _ in range(2):
+        master.send(contract.SuppressOffers(framework_id="f1"))
+    master.send(freed(offer))
+    assert master.tick() == []
+    assert len(master.send(contract.ReviveOffers(framework_id="f1"))) == 1
+    assert master.send(contract.ReviveOffers(framework_id="f1")) == []
+
+
+def test_suppression_and_revival_name_roles() -> None:
+    master, offer = offered()
+    first, second = offer.role, ({"r1", "r2"} - {offer.role}).pop()
+    master.recover(offer, refuse_seconds=1000)
+    master.send(contract.SuppressOffers(framework_id="f1", roles=[second]))
+    assert master.tick() == []
+    # Reviving the second role leaves the first one's filter, which does not bind the second.
+    [revived] = master.send(contract.ReviveOffers(framework_id="f1", roles=[second]))
+    assert revived.role == second
+    master.recover(revived, refuse_seconds=1000)
+    assert master.tick() == []
+    [back] = master.send(contract.ReviveOffers(framework_id="f1", roles=[first]))
+    assert back.role == first
+
+
+def test_who_is_inactive_and_suppresses_needs_both_activation_and_revival() -> None:
+    master = BatchMaster()
+    master.add_framework("f1", "r1")
+    [offer] = master.add_agent("s1", EACH)
+    master.send(contract.SuppressOffers(framework_id="f1"))
+    master.send(contract.DeactivateFramework(framework_id="f1"))
+    master.send(freed(offer))
+    assert master.tick() == []
+    assert master.send(contract.ActivateFramework(framework_id="f1")) == []
+    assert len(master.send(contract.ReviveOffers(framework_id="f1"))) == 1
+
+
+def test_an_agent_whose_attributes_change_is_offered_anew_at_once() -> None:
+    master = BatchMaster()
+    master.add_framework("f1", "r1")
+    [offer] = master.add_agent("s1", EACH)
+    master.recover(offer, refuse_seconds=1000)
+    same = contract.UpdateAgent(agent_id="s1", info=agent_info("s1"))
+    assert master.send(same) == []
+    assert master.tick() == []
+    moved = contract.UpdateAgent(agent_id="s1", info=agent_info("s1", rack="2"))
+    assert told(master.send(moved)) == {("f1", "s1", EACH)}
