@@ -1,8 +1,11 @@
 """Random sequences of calls against the engine, checked after each against a plain model."""
 
+import os
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -16,6 +19,8 @@ from hypothesis.stateful import (
     rule,
 )
 
+from allocator.cluster.engine import Engine
+from allocator.cluster.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import (
@@ -34,6 +39,26 @@ AGENTS = {
     "s2": "cpus:2;mem:2048;ports:[1-4]",
     "s3": "cpus:1;mem:512;cpus(eng):2;mem(eng):1024",
 }
+SIZES = {
+    "s1": ["cpus:4;mem:6144", "cpus:8;mem:6144", "cpus:1;mem:1024;cpus(a):1"],
+    "s2": ["cpus:2;mem:2048;ports:[1-4]", "mem:2048;ports:[1-4]", "cpus:3;mem:4096;ports:[1-4]"],
+    "s3": ["cpus:1;mem:512;cpus(eng):2;mem(eng):1024", "cpus:2;mem:1024"],
+}
+"""What an agent may report that it has."""
+GUARANTEES = ["cpus:2;mem:1024", "cpus:5", "mem:3000;disk:10"]
+DEMAND = "cpus:1;mem:512"
+BAD_CALLS: list[object] = [
+    contract.RemoveAgent(agent_id="nobody"),
+    contract.AddAgent(agent_id="s9", total=[b"rubbish"]),
+    contract.AddAgent(agent_id="s9", total=resources("cpus:1", "a")),
+    contract.RecoverResources(agent_id="s1", framework_id="f1", resources=resources("cpus:1")),
+    contract.SetQuota(role="*"),
+    contract.UpdateWeights(weights=[contract.Weight(role="a", weight=-1.0)]),
+    contract.UpdateAllocation(
+        agent_id="s1", framework_id="f1", offered=resources("cpus:9999", "a")
+    ),
+    contract.Recover(expected_agents=-1),
+]
 POLICIES = [
     ("drf", {}),
     ("sdrf", {"delta": 0.9}),
@@ -43,6 +68,20 @@ POLICIES = [
 
 Amounts = dict[tuple[str, str], int]
 """(name, reservation role) → thousandths, ports counting 1000 each."""
+
+
+def messages_of(total: Amounts) -> list[bytes]:
+    """Write amounts as resources of an agent."""
+    text = ";".join(
+        f"{name}{f'({reserved})' if reserved else ''}:{amount / 1000}"
+        for (name, reserved), amount in total.items()
+        if amount and name != "ports"
+    )
+    return resources(text) + (resources("ports:[1-4]") if total.get(("ports", "")) else [])
+
+
+def milli(text: str) -> dict[str, int]:
+    return {name: amount for (name, _), amount in amounts(resources(text)).items()}
 
 
 def amounts(messages: tuple[bytes, ...] | list[bytes]) -> Amounts:
@@ -71,9 +110,54 @@ class Model:
     refusals: list[tuple[str, str, str, Amounts, int]] = field(default_factory=list)
     """framework, role, agent, what was refused, until (ns)"""
     paused: bool = False
+    totals: dict[str, Amounts] = field(default_factory=dict)
+    whitelist: set[str] | None = None
+    quotas: dict[str, dict[str, int]] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+    schedules: dict[str, bytes] = field(default_factory=dict)
+    asked: set[tuple[str, str]] = field(default_factory=set)
+    """(agent, framework) that have been asked to part and have not answered"""
+
+    def forget_agent(self, agent: str) -> None:
+        self.totals.pop(agent, None)
+        self.schedules.pop(agent, None)
+        self.asked = {pair for pair in self.asked if pair[0] != agent}
+
+    def plain_held(self, top: str | None = None) -> dict[str, int]:
+        """What is held unreserved, for all roles or for one and those below it."""
+        held: dict[str, int] = defaultdict(int)
+        for (_, _, role), entries in self.held.items():
+            if top is None or role == top or role.startswith(top + "/"):
+                for entry in entries:
+                    for (name, reserved), amount in amounts(entry).items():
+                        held[name] += 0 if reserved else amount
+        return held
+
+    def required(self) -> dict[str, int]:
+        """What must be held back for quota that is not met."""
+        required: dict[str, int] = defaultdict(int)
+        for role, guarantee in self.quotas.items():
+            consumed = self.plain_held(role)
+            for total in self.totals.values():
+                for (name, reserved), amount in total.items():
+                    if reserved == role or reserved.startswith(role + "/"):
+                        consumed[name] += amount
+            for name, amount in guarantee.items():
+                required[name] += max(amount - consumed[name], 0)
+        return required
+
+    def idle(self) -> dict[str, int]:
+        """What is unreserved and free, everywhere."""
+        idle: dict[str, int] = defaultdict(int)
+        for total in self.totals.values():
+            for (name, reserved), amount in total.items():
+                idle[name] += 0 if reserved else amount
+        for name, amount in self.plain_held().items():
+            idle[name] -= amount
+        return idle
 
     def free(self, agent: str) -> Amounts:
-        left = defaultdict(int, amounts(resources(AGENTS[agent])))
+        left = defaultdict(int, self.totals[agent])
         for (place, _, _), entries in self.held.items():
             for entry in entries if place == agent else ():
                 for key, amount in amounts(entry).items():
@@ -86,26 +170,56 @@ class EngineMachine(RuleBasedStateMachine):
 
     offers = Bundle("offers")
 
-    @initialize(target=offers, choice=st.sampled_from(POLICIES))
-    def start(self, choice: tuple[str, dict[str, object]]) -> object:
+    @initialize(
+        target=offers,
+        choice=st.sampled_from(POLICIES),
+        allocation=st.sampled_from(["event", "batch"]),
+        demanding=st.sets(st.sampled_from(sorted(FRAMEWORKS)), max_size=2),
+    )
+    def start(
+        self,
+        choice: tuple[str, dict[str, object]],
+        allocation: Literal["event", "batch"],
+        demanding: set[str],
+    ) -> object:
         """Begin with a cluster at work: all agents and frameworks are there."""
         self.master = MasterSide(*choice)
+        self.master.settings = replace(self.master.settings, allocation=allocation)
+        self.master.engine = Engine(self.master.settings)
+        self.master.restore(contract.Snapshot(time_ns=self.master.now_ns))
+        self.demanding = demanding
         self.model = Model()
         made: list[Offered] = []
-        for name, roles in FRAMEWORKS.items():
+        for name in FRAMEWORKS:
             self.model.frameworks.add(name)
             self.model.active.add(name)
-            made += self.master.add_framework(name, *roles)
+            made += self.add_framework(name, active=True)
         for name, total in AGENTS.items():
             self.model.agents.add(name)
+            self.model.totals[name] = amounts(resources(total))
             made += self.master.add_agent(name, total)
         return self.check(made)
+
+    def info_of(self, name: str) -> bytes:
+        info = mesos.FrameworkInfo.FromString(framework_info(name, *FRAMEWORKS[name]))
+        if name in self.demanding:
+            info.labels.labels.add(key="longshare.demand", value=DEMAND)
+        return info.SerializeToString()
+
+    def add_framework(self, name: str, *, active: bool) -> list[Offered]:
+        call = contract.AddFramework(framework_id=name, info=self.info_of(name), active=active)
+        return self.master.send(call)
 
     def check(self, made: list[Offered]) -> object:
         model, now = self.model, self.master.now_ns
         assert not (model.paused and made), "nothing is offered while the master is paused"
+        if not self.master.log:
+            decisions = contract.Decisions()  # a snapshot has just been restored, paused
+        else:
+            decisions = contract.Decisions.FromString(self.master.log[-1][1])
         for offer in made:
             assert offer.agent in model.agents - model.inactive_agents
+            assert model.whitelist is None or offer.agent in model.whitelist
             assert offer.framework in model.active
             assert offer.role in FRAMEWORKS[offer.framework]
             assert offer.role not in model.suppressed[offer.framework]
@@ -122,7 +236,33 @@ class EngineMachine(RuleBasedStateMachine):
                         "what was refused is not offered again before its time"
                     )
             model.held[offer.agent, offer.framework, offer.role].append(offer.messages)
+        self.check_headroom(made)
+        for asked in decisions.inverse_offers:
+            for inverse in asked.inverse_offers:
+                pair = (inverse.agent_id, asked.framework_id)
+                assert model.schedules[inverse.agent_id] == inverse.unavailability
+                assert asked.framework_id in model.active
+                assert pair not in model.asked, "nobody is asked twice"
+                assert any(entries for place, entries in model.held.items() if place[:2] == pair), (
+                    "only who holds something is asked to leave"
+                )
+                model.asked.add(pair)
         return multiple(*made)
+
+    def check_headroom(self, made: list[Offered]) -> None:
+        """Roles without quota leave what others are guaranteed."""
+        model = self.model
+        over = any(amount < 0 for agent in model.agents for amount in model.free(agent).values())
+        if over or not model.quotas:
+            return
+        idle, required = model.idle(), model.required()
+        for offer in made:
+            plain = {
+                name for (name, reserved), _ in amounts(offer.messages).items() if not reserved
+            }
+            if offer.role not in model.quotas and plain & {"cpus", "mem"}:
+                for name, amount in required.items():
+                    assert idle[name] >= amount, "fair shares leave quota alone"
 
     @rule(target=offers, name=st.sampled_from(sorted(AGENTS)), busy=st.booleans())
     def agent_comes(self, name: str, busy: bool) -> object:  # noqa: FBT001 - hypothesis draws it
@@ -130,6 +270,7 @@ class EngineMachine(RuleBasedStateMachine):
             return multiple()
         used = tuple(resources("cpus:0.5;mem:64", "a")) if busy else ()
         self.model.agents.add(name)
+        self.model.totals[name] = amounts(resources(AGENTS[name]))
         if used:
             self.model.held[name, "f1", "a"].append(used)
         return self.check(
@@ -143,6 +284,7 @@ class EngineMachine(RuleBasedStateMachine):
         model = self.model
         model.agents.discard(name)
         model.inactive_agents.discard(name)
+        model.forget_agent(name)
         for key in [key for key in model.held if key[0] == name]:
             del model.held[key]
         model.refusals = [r for r in model.refusals if r[2] != name]
@@ -153,6 +295,8 @@ class EngineMachine(RuleBasedStateMachine):
     def agent_turns(self, data: st.DataObject, active: bool) -> object:  # noqa: FBT001
         name = data.draw(st.sampled_from(sorted(self.model.agents)))
         (self.model.inactive_agents.discard if active else self.model.inactive_agents.add)(name)
+        if not active:
+            self.model.asked = {pair for pair in self.model.asked if pair[0] != name}
         call = contract.ActivateAgent if active else contract.DeactivateAgent
         return self.check(self.master.send(call(agent_id=name)))
 
@@ -165,7 +309,7 @@ class EngineMachine(RuleBasedStateMachine):
         model.suppressed[name].clear()
         if active:
             model.active.add(name)
-        return self.check(self.master.add_framework(name, *FRAMEWORKS[name], active=active))
+        return self.check(self.add_framework(name, active=active))
 
     @precondition(lambda self: self.model.frameworks)
     @rule(target=offers, data=st.data())
@@ -174,6 +318,7 @@ class EngineMachine(RuleBasedStateMachine):
         model = self.model
         model.frameworks.discard(name)
         model.active.discard(name)
+        model.asked = {pair for pair in model.asked if pair[1] != name}
         model.refusals = [r for r in model.refusals if r[0] != name]
         for key in [key for key in model.held if key[1] == name]:
             del model.held[key]
@@ -188,8 +333,153 @@ class EngineMachine(RuleBasedStateMachine):
             model.active.add(name)
             return self.check(self.master.send(contract.ActivateFramework(framework_id=name)))
         model.active.discard(name)
+        model.asked = {pair for pair in model.asked if pair[1] != name}
         model.refusals = [r for r in model.refusals if r[0] != name]
         return self.check(self.master.send(contract.DeactivateFramework(framework_id=name)))
+
+    @precondition(lambda self: self.model.agents)
+    @rule(target=offers, data=st.data())
+    def agent_changes(self, data: st.DataObject) -> object:
+        """An agent reports more or less than before, perhaps less than is held of it."""
+        name = data.draw(st.sampled_from(sorted(self.model.agents)))
+        total = data.draw(st.sampled_from(SIZES[name]))
+        self.model.totals[name] = amounts(resources(total))
+        return self.check(
+            self.master.send(
+                contract.UpdateAgent(
+                    agent_id=name,
+                    info=agent_call(name, total).info,
+                    total=contract.ResourceList(resources=resources(total)),
+                )
+            )
+        )
+
+    @precondition(lambda self: self.model.agents)
+    @rule(target=offers, data=st.data())
+    def provider_comes(self, data: st.DataObject) -> object:
+        name = data.draw(st.sampled_from(sorted(self.model.agents)))
+        self.model.totals[name]["disk", ""] += 100_000
+        call = contract.AddResourceProvider(agent_id=name, total=resources("disk:100"))
+        return self.check(self.master.send(call))
+
+    @precondition(lambda self: self.model.agents)
+    @rule(target=offers, data=st.data(), role=st.sampled_from("ab"))
+    def operator_reserves(self, data: st.DataObject, role: str) -> object:
+        """A CPU that is free is reserved, or the operator hears that there is none."""
+        name = data.draw(st.sampled_from(sorted(self.model.agents)))
+        operation = mesos.Operation(type=mesos.Operation.RESERVE)
+        reserved = mesos.Resource.FromString(resources(f"cpus({role}):1")[0])
+        operation.reserve.resources.append(reserved)
+        possible = self.model.free(name)["cpus", ""] >= 1000
+        call = contract.UpdateAvailable(agent_id=name, operations=[operation.SerializeToString()])
+        if possible:
+            self.model.totals[name]["cpus", ""] -= 1000
+            self.model.totals[name]["cpus", role] += 1000
+        made = self.master.send(call)
+        [reply] = contract.Decisions.FromString(self.master.log[-1][1]).replies
+        assert (reply.error == "") == possible, reply.error
+        assert reply.sequence == self.master.sequence
+        return self.check(made)
+
+    @rule(target=offers, offer=consumes(offers))
+    def framework_reserves(self, offer: Offered) -> object:
+        """A framework turns a CPU of its offer into one that is reserved for its role."""
+        model = self.model
+        entries = model.held[offer.agent, offer.framework, offer.role]
+        plain = amounts(offer.messages)["cpus", ""]
+        total = model.totals.get(offer.agent, {})
+        if offer.messages not in entries or min(plain, total.get(("cpus", ""), 0)) < 1000:
+            return multiple(offer)
+        consumed = resources("cpus:1", offer.role)
+        made_of_it = resources(f"cpus({offer.role}):1", offer.role)
+        total["cpus", ""] -= 1000
+        total["cpus", offer.role] += 1000
+        changed = self.check(
+            self.master.send(
+                contract.UpdateAllocation(
+                    framework_id=offer.framework,
+                    agent_id=offer.agent,
+                    offered=offer.messages,
+                    conversions=[contract.Conversion(consumed=consumed, converted=made_of_it)],
+                )
+            )
+        )
+        assert changed == multiple(), "nothing is free that was not"
+        rest = [data for data in offer.messages if not data.startswith(b"\n\x04cpus")]
+        rest += [
+            data
+            for data in offer.messages
+            if data.startswith(b"\n\x04cpus") and mesos.Resource.FromString(data).reservations
+        ]
+        after = defaultdict(int, amounts(rest))
+        after["cpus", offer.role] += 1000
+        text = f"cpus:{(plain - 1000) / 1000}" if plain > 1000 else ""
+        messages = (*rest, *made_of_it, *resources(text, offer.role))
+        entries[entries.index(offer.messages)] = messages
+        return replace(offer, messages=messages, resources=text_of(messages))
+
+    @rule(target=offers, role=st.sampled_from("ab"), guarantee=st.sampled_from([None, *GUARANTEES]))
+    def quota_changes(self, role: str, guarantee: str | None) -> object:
+        if guarantee is None:
+            self.model.quotas.pop(role, None)
+            return self.check(self.master.send(contract.RemoveQuota(role=role)))
+        if role in self.model.quotas:
+            return multiple()
+        self.model.quotas[role] = milli(guarantee)
+        return self.check(self.master.send(self.quota_call(role)))
+
+    def quota_call(self, role: str) -> contract.SetQuota:
+        info = mesos.QuotaInfo(role=role)
+        for name, amount in self.model.quotas[role].items():
+            [data] = resources(f"{name}:{amount / 1000}")
+            info.guarantee.append(mesos.Resource.FromString(data))
+        return contract.SetQuota(role=role, info=info.SerializeToString())
+
+    @rule(
+        target=offers, role=st.sampled_from(["a", "b", "eng"]), weight=st.sampled_from([0.5, 2.0])
+    )
+    def weight_changes(self, role: str, weight: float) -> object:
+        self.model.weights[role] = weight
+        call = contract.UpdateWeights(weights=[contract.Weight(role=role, weight=weight)])
+        return self.check(self.master.send(call))
+
+    @rule(target=offers, allowed=st.none() | st.sets(st.sampled_from(sorted(AGENTS)), max_size=3))
+    def whitelist_changes(self, allowed: set[str] | None) -> object:
+        self.model.whitelist = allowed
+        call = contract.UpdateWhitelist()
+        if allowed is not None:
+            call.whitelist.hostnames.extend(f"{agent}.example" for agent in sorted(allowed))
+            call.whitelist.SetInParent()
+        return self.check(self.master.send(call))
+
+    @precondition(lambda self: self.model.agents)
+    @rule(target=offers, data=st.data(), start=st.none() | st.integers(1, 9))
+    def maintenance_changes(self, data: st.DataObject, start: int | None) -> object:
+        model = self.model
+        name = data.draw(st.sampled_from(sorted(model.agents)))
+        model.asked = {pair for pair in model.asked if pair[0] != name}
+        model.schedules.pop(name, None)
+        call = contract.UpdateUnavailability(agent_id=name)
+        if start is not None:
+            when = mesos.Unavailability(start=mesos.TimeInfo(nanoseconds=start))
+            model.schedules[name] = call.unavailability = when.SerializeToString()
+        return self.check(self.master.send(call))
+
+    @precondition(lambda self: self.model.asked)
+    @rule(target=offers, data=st.data())
+    def inverse_offer_is_withdrawn(self, data: st.DataObject) -> object:
+        agent, framework = pair = data.draw(st.sampled_from(sorted(self.model.asked)))
+        self.model.asked.discard(pair)
+        call = contract.UpdateInverseOffer(agent_id=agent, framework_id=framework)
+        return self.check(self.master.send(call))
+
+    @rule(call=st.sampled_from(BAD_CALLS))
+    def nonsense_comes(self, call: object) -> None:
+        engine = self.master.engine
+        before = (engine.memory(), engine.holdings(), engine.available(), engine.now)
+        with pytest.raises(InvalidEvent):
+            self.master.send(call)
+        assert (engine.memory(), engine.holdings(), engine.available(), engine.now) == before
 
     @precondition(lambda self: self.model.frameworks)
     @rule(target=offers, data=st.data(), revive=st.booleans(), all_roles=st.booleans())
@@ -272,24 +562,47 @@ class EngineMachine(RuleBasedStateMachine):
             contract.Snapshot(
                 sequence=self.master.sequence,
                 time_ns=self.master.now_ns,
-                agents=[agent_call(a, AGENTS[a], used[a]) for a in sorted(model.agents)],
+                agents=[self.agent_now(a, used[a]) for a in sorted(model.agents)],
                 inactive_agents=sorted(model.inactive_agents),
                 frameworks=[
                     contract.AddFramework(
                         framework_id=f,
-                        info=framework_info(f, *FRAMEWORKS[f]),
+                        info=self.info_of(f),
                         active=f in model.active,
                         suppressed_roles=sorted(model.suppressed[f]),
                     )
                     for f in sorted(model.frameworks)
                 ],
                 paused=True,
+                quotas=[self.quota_call(role) for role in sorted(model.quotas)],
+                weights=[
+                    contract.Weight(role=role, weight=weight)
+                    for role, weight in model.weights.items()
+                ],
+                whitelist=None
+                if model.whitelist is None
+                else contract.Whitelist(
+                    hostnames=[f"{agent}.example" for agent in sorted(model.whitelist)]
+                ),
+                inverse_offers=[
+                    contract.InverseOfferState(
+                        agent_id=agent, framework_id=framework, outstanding=True
+                    )
+                    for agent, framework in sorted(model.asked)
+                ],
             )
         )
         assert made == []
         after = {s.user: s.allocation for s in self.master.engine.pool.standings()}
         assert {u: q for u, q in after.items() if q} == {u: q for u, q in before.items() if q}
         return self.check(self.master.send(contract.Resume()))
+
+    def agent_now(self, name: str, used: dict[str, list[bytes]]) -> contract.AddAgent:
+        call = agent_call(name, "", used)
+        call.total.extend(messages_of(self.model.totals[name]))
+        if name in self.model.schedules:
+            call.unavailability = self.model.schedules[name]
+        return call
 
     @invariant()
     def every_quantity_is_held_by_exactly_one_client(self) -> None:
@@ -313,14 +626,18 @@ class EngineMachine(RuleBasedStateMachine):
         total = sum(
             v
             for agent in self.model.agents
-            for (name, _), v in amounts(resources(AGENTS[agent])).items()
+            for (name, _), v in self.model.totals[agent].items()
             if name == "mem"
         )
         assert self.master.engine.pool.capacity["mem"] == total
 
 
 TestEngineMachine = EngineMachine.TestCase
-TestEngineMachine.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestEngineMachine.settings = settings(
+    max_examples=int(os.environ.get("LONGSHARE_EXAMPLES", "150")),
+    stateful_step_count=50,
+    deadline=None,
+)
 
 
 def test_the_same_messages_give_the_same_decisions_bit_for_bit() -> None:
