@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Iterator
 
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from allocator.contract import log_pb2 as log
     from allocator.fairness.policies import Policy
     from allocator.service.replay import Replayed
     from allocator.service.whatif import Fate
@@ -63,12 +67,22 @@ def _compare(file: Path, console: "Console", *, as_json: bool) -> None:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"Replaying {file.name}", total=file.stat().st_size)
         replayed = recompute(file, lambda size: progress.advance(task, size))
+    if replayed.left_out:
+        _tell_cut_off(replayed.left_out)
     if as_json:
         typer.echo(json.dumps({"same": replayed.difference is None, **asdict(replayed)}, indent=2))
     else:
         _say(replayed, console)
     if replayed.difference is not None:
         raise typer.Exit(1)
+
+
+def _tell_cut_off(count: int) -> None:
+    typer.echo(
+        f"longshare replay: the log's last {count:,} bytes are left out; the entry they belong to "
+        "is incomplete, as when the service is killed",
+        err=True,
+    )
 
 
 def _say(replayed: "Replayed", console: "Console") -> None:
@@ -88,24 +102,29 @@ def _say(replayed: "Replayed", console: "Console") -> None:
 
 def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> None:
     from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
 
     from allocator.service import whatif  # noqa: PLC0415
     from allocator.service.event_log import decode_settings  # noqa: PLC0415
     from allocator.service.history import reconstruct  # noqa: PLC0415
     from allocator.service.replay import header_and_rest, new_engine  # noqa: PLC0415
 
-    with Console(stderr=True).status(f"Replaying {file.name}") as status:
-        header, entries = header_and_rest(file)
+    left_out: list[int] = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        header, entries = header_and_rest(file, left_out.append)
         settings = decode_settings(header.settings)
-        history = reconstruct(new_engine(header), entries)
+        history = reconstruct(new_engine(header), _watched(entries, file, progress))
         fact = whatif.recorded(history)
-        status.update(f"Modelling {len(history.tasks):,} tasks")
+        progress.add_task(f"Modelling {len(history.tasks):,} tasks", total=None)
         control = whatif.modelled(history, settings, settings.policy)
         answer = whatif.modelled(history, settings, other)
+    for count in left_out:
+        _tell_cut_off(count)
     if as_json:
         typer.echo(
             json.dumps(
                 {
+                    "left_out": sum(left_out),
                     "seconds": history.end - history.begin,
                     "recorded_policy": settings.policy.name,
                     "other_policy": other.name,
@@ -126,6 +145,15 @@ def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> N
     _table(title, (settings.policy.name, other.name), (fact, control, answer), console)
 
 
+def _watched(
+    entries: "Iterator[log.LogEntry]", file: Path, progress: "Progress"
+) -> "Iterator[log.LogEntry]":
+    task = progress.add_task(f"Replaying {file.name}", total=file.stat().st_size)
+    for entry in entries:
+        yield entry
+        progress.advance(task, entry.ByteSize())
+
+
 def _table(
     title: str,
     policies: tuple[str, str],
@@ -138,7 +166,10 @@ def _table(
     before, after = policies
     table = Table(title=title)
     table.add_column("user")
-    for heading in ("tasks", "share", f"wait, {before}", f"wait, {after}", "gain"):
+    for heading in (
+        *("tasks", "share", f"wait, {before}", f"wait, {after}", "gain", "CPU-seconds"),
+        *(f"owes, {before}", f"owes, {after}"),
+    ):
         table.add_column(heading, justify="right")
     for user, modelled in control.items():
         other = answer[user]
@@ -149,11 +180,15 @@ def _table(
             f"{modelled.wait:.0f} s",
             f"{other.wait:.0f} s",
             f"{modelled.wait - other.wait:+.0f} s",
+            f"{other.cpu_seconds - modelled.cpu_seconds:+,.0f}",
+            f"{modelled.commitment:.3f}",
+            f"{other.commitment:.3f}",
         )
     console.print(table)
     console.print(
         "Share: what the user held in fact, on average. Wait: of a task in the model, on average. "
-        f"Gain: how much sooner its tasks start under {after}."
+        f"Gain: how much sooner its tasks start under {after}. CPU-seconds: how many more it holds "
+        "until the log ends. Owes: its dominant commitment then."
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import structlog
 from google.protobuf import proto
@@ -145,10 +145,15 @@ class LoggedEngine(Engine):
         return decisions
 
 
-def read(path: Path) -> Iterator[log.LogEntry]:
+def read(
+    path: Path, cut_off: Callable[[int], None] = lambda _bytes: None
+) -> Iterator[log.LogEntry]:
     """Go through the entries of a file, the header first.
 
-    An entry that was cut off at the end, as when the service was killed, is left out.
+    Args:
+        path: The file; what is appended meanwhile is not read.
+        cut_off: Told how many bytes at the end are left out, because the entry they belong to
+            is incomplete, as when the service was killed.
 
     Raises:
         EventLogError: the file is no event log, or an entry is damaged.
@@ -159,15 +164,13 @@ def read(path: Path) -> Iterator[log.LogEntry]:
         if file.read(len(MAGIC)) != MAGIC:
             raise EventLogError(f"{path} is not an event log of this version of Longshare")
         expected = "header"
-        while True:
-            offset = file.tell()
+        while (offset := file.tell()) < size:
             try:
-                entry = _parse(file)
+                entry = _parse(file, size)
             except (DecodeError, ValueError) as error:
-                if file.tell() >= size:
-                    return
                 raise EventLogError(f"{path} is damaged at byte {offset}: {error}") from error
             if entry is None:
+                cut_off(size - offset)
                 return
             kind = entry.WhichOneof("entry")
             if kind is None or (kind == "header") != (expected == "header"):
@@ -176,9 +179,39 @@ def read(path: Path) -> Iterator[log.LogEntry]:
             yield entry
 
 
-def _parse(file: IO[bytes]) -> log.LogEntry | None:
-    """Read an entry; None: there is no more."""
-    return proto.parse_length_prefixed(log.LogEntry, cast("io.BytesIO", file))  # any file will do
+def _parse(file: IO[bytes], size: int) -> log.LogEntry | None:
+    """Read an entry; None: the file, which has a size in bytes, ends within it.
+
+    Raises:
+        ValueError: its length cannot be.
+        DecodeError: what it says cannot be.
+    """
+    length = _varint(file)
+    if length is None:
+        return None
+    begin = file.tell()
+    if begin + length > size:
+        # A length that is damaged must not pass for an end. An entry is one field, which has a
+        # length of its own, and both must agree.
+        file.seek(1, io.SEEK_CUR)
+        within = _varint(file)
+        if within is not None and file.tell() - begin + within != length:
+            raise ValueError(f"a length of {length} bytes, of which {within} are accounted for")
+        return None
+    return log.LogEntry.FromString(file.read(length))
+
+
+def _varint(file: IO[bytes]) -> int | None:
+    """Read a length; None: the file ends within it."""
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = file.read(1)
+        if not byte:
+            return None
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value
+    raise ValueError("a length of more bytes than a message can have")
 
 
 def encode_settings(settings: EngineSettings) -> bytes:

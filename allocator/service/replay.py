@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf import text_format
+from google.protobuf.message import DecodeError
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
@@ -35,6 +36,8 @@ class Replayed:
     events: int = 0
     offers: int = 0
     difference: Difference | None = None
+    left_out: int = 0
+    """Bytes at the end of the log, of an entry that was cut off."""
 
 
 def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
@@ -50,14 +53,20 @@ def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
     return Engine(decode_settings(header.settings, policy), memory=memory)
 
 
-def header_and_rest(path: Path) -> tuple[log.LogHeader, Iterator[log.LogEntry]]:
+def header_and_rest(
+    path: Path, cut_off: Callable[[int], None] = lambda _bytes: None
+) -> tuple[log.LogHeader, Iterator[log.LogEntry]]:
     """Open a log.
+
+    Args:
+        path: The log.
+        cut_off: Told how many bytes at the end are left out.
 
     Raises:
         EventLogError: it is none, or holds not even a header.
         OSError: it cannot be read.
     """
-    entries = read(path)
+    entries = read(path, cut_off)
     first = next(entries, None)
     if first is None:
         raise EventLogError(f"{path} ends before it has begun")
@@ -104,9 +113,13 @@ def replay(path: Path, watch: Callable[[int], None] = lambda _bytes: None) -> Re
         EventLogError: it is no log, or damaged.
         OSError: it cannot be read.
     """
-    header, entries = header_and_rest(path)
-    engine = new_engine(header)
     replayed = Replayed()
+
+    def leave_out(count: int) -> None:
+        replayed.left_out = count
+
+    header, entries = header_and_rest(path, leave_out)
+    engine = new_engine(header)
     for entry in entries:
         before = engine.sequence
         outcome, recorded = perform(engine, entry), recorded_outcome(entry)
@@ -124,5 +137,8 @@ def replay(path: Path, watch: Callable[[int], None] = lambda _bytes: None) -> Re
 def _text(outcome: log.Outcome) -> str:
     if outcome.refusal:
         return f"refused: {outcome.refusal}"
-    decisions = contract.Decisions.FromString(outcome.decisions)
+    try:
+        decisions = contract.Decisions.FromString(outcome.decisions)
+    except DecodeError:
+        return f"{len(outcome.decisions)} bytes that are no decisions"
     return text_format.MessageToString(decisions) or "nothing"

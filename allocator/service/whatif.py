@@ -26,7 +26,11 @@ class Fate:
     share: float = 0.0
     """Dominant share, averaged over the log's time."""
     wait: float = 0.0
-    """Seconds from ready to start, averaged over tasks."""
+    """Seconds from ready to start, averaged over tasks; to the log's end for one not started."""
+    cpu_seconds: float = 0.0
+    """Held within the log's time."""
+    commitment: float = 0.0
+    """Dominant commitment at the log's end."""
 
 
 @dataclass(slots=True)
@@ -43,7 +47,7 @@ def recorded(history: History) -> dict[str, Fate]:
     queues: dict[str, _Queue] = {}
     for task in history.tasks:
         _count(queues.setdefault(task.user, _Queue()), task, task.start, task.end)
-    return _fates(history, queues)
+    return _fates(history, queues, history.commitments)
 
 
 def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict[str, Fate]:
@@ -57,17 +61,16 @@ def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict
 class _Model:
     def __init__(self, history: History, settings: EngineSettings, policy: Policy) -> None:
         self._history = history
-        self._pool: Pool[str] = Pool(policy, now=history.begin)
+        self._pool: Pool[str] = Pool(policy, now=history.begin, excluded=history.excluded)
         self._capacity = self._held = Quantities()
         self._queues: dict[str, _Queue] = {}
         self._ends: list[tuple[float, int, str, Quantities]] = []
         self._serial = 0
-        declared = {user.name: user for user in settings.users}
-        names = dict.fromkeys([*declared, *(task.user for task in history.tasks)])
-        for name in names:
-            weight = history.weights.get(name, 1.0)
-            commitment = declared[name].commitment if name in declared else 0.0
-            self._pool.add(name, weight=weight, commitment=commitment)
+        declared = (user.name for user in settings.users)
+        for name in dict.fromkeys([*declared, *(task.user for task in history.tasks)]):
+            self._pool.add(name, weight=history.weights.get(name, 1.0))
+            owed, others = history.debts.get(name, ({}, 0.0))
+            self._pool.set_commitment(name, owed, others=others)
             self._queues[name] = _Queue()
 
     def run(self) -> dict[str, Fate]:
@@ -78,6 +81,8 @@ class _Model:
             instants += [ready[0].ready] if ready else []
             instants += [capacities[0][0]] if capacities else []
             now = min(instants)
+            if now > self._history.end:
+                break
             self._pool.advance(now)
             while capacities and capacities[0][0] <= now:
                 self._set_capacity(capacities.popleft()[1])
@@ -89,9 +94,9 @@ class _Model:
                 task = ready.popleft()
                 self._queues[task.user].tasks.append(task)
             self._start_what_fits(now)
-            if now > self._history.end:
-                break
-        return _fates(self._history, self._queues)
+        self._pool.advance(self._history.end)
+        owed = {name: self._pool.standing(name).commitment for name in self._queues}
+        return _fates(self._history, self._queues, owed)
 
     def _set_capacity(self, capacity: Quantities) -> None:
         self._capacity = capacity
@@ -122,24 +127,30 @@ def _count(queue: _Queue, task: Task, start: float, end: float) -> None:
     queue.started += 1
     queue.waited += start - task.ready
     for name, amount in task.demand.items():
-        queue.held[name] = queue.held.get(name, 0.0) + amount * max(end - start, 0.0)
+        queue.held[name] = queue.held.get(name, 0.0) + amount * (end - start)
 
 
-def _fates(history: History, queues: dict[str, _Queue]) -> dict[str, Fate]:
+def _fates(
+    history: History, queues: dict[str, _Queue], commitments: dict[str, float]
+) -> dict[str, Fate]:
     there: dict[str, float] = {}
     for number, (since, capacity) in enumerate(history.capacities):
         following = history.capacities[number + 1 : number + 2]
         until = following[0][0] if following else history.end
         for name, amount in capacity.items():
             there[name] = there.get(name, 0.0) + amount * (until - since)
-    return {
-        user: Fate(
-            tasks=queue.started,
+    fates = {}
+    for user, queue in sorted(queues.items()):
+        tasks = queue.started + len(queue.tasks)
+        waited = queue.waited + sum(history.end - task.ready for task in queue.tasks)
+        fates[user] = Fate(
+            tasks=tasks,
             share=max(
                 (held / there[name] for name, held in queue.held.items() if there.get(name)),
                 default=0.0,
             ),
-            wait=queue.waited / queue.started if queue.started else 0.0,
+            wait=waited / tasks if tasks else 0.0,
+            cpu_seconds=queue.held.get("cpus", 0.0) / 1000,
+            commitment=commitments.get(user, 0.0),
         )
-        for user, queue in sorted(queues.items())
-    }
+    return fates

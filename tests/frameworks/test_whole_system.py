@@ -179,7 +179,7 @@ def test_ctrl_c_stops_everything_that_was_started(tmp_path: Path) -> None:
     running = subprocess.Popen(
         [
             *(sys.executable, "-m", "allocator.cli", "experiment", "run", "drf-baseline"),
-            *("--out", str(tmp_path)),
+            *("--out", str(tmp_path), "--record", str(tmp_path / "events")),
         ],
         stderr=subprocess.PIPE,
         text=True,
@@ -194,6 +194,10 @@ def test_ctrl_c_stops_everything_that_was_started(tmp_path: Path) -> None:
     assert "nothing is left running" in said
     mine = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in _read(p)]
     assert mine == []
+    replayed = replay(tmp_path / "events")
+    assert replayed.difference is None
+    assert replayed.offers > 0
+    assert replayed.left_out == 0, "the service was asked to stop, not killed"
 
 
 def _read(path: Path) -> str:

@@ -29,8 +29,17 @@ from allocator.service.event_log import (
     encode_settings,
     read,
 )
-from allocator.service.replay import replay
-from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info
+from allocator.service.history import History, Task, reconstruct
+from allocator.service.replay import header_and_rest, new_engine, replay
+from allocator.service.whatif import modelled
+from tests.cluster.master_side import (
+    START_NS,
+    MasterSide,
+    Offered,
+    agent_call,
+    framework_info,
+    resources,
+)
 from tests.service.served import Stream, service, wait_for
 
 SETTINGS = EngineSettings(
@@ -47,13 +56,18 @@ SETTINGS = EngineSettings(
 class RecordedMaster(MasterSide):
     """A master whose allocator keeps an event log."""
 
-    def __init__(self, path: Path, engine_settings: EngineSettings = SETTINGS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        engine_settings: EngineSettings = SETTINGS,
+        memory: Memory | None = None,
+        excluded: tuple[str, ...] = (),
+    ) -> None:
         self.event_log = EventLog(path)
-        memory = None
         if engine_settings is SETTINGS:
             memory = Memory(1e9, {"a": Remembered({"cpus": 0.3}, {"cpus": 0.1}, weight=3.0)})
         self._logged = LoggedEngine(engine_settings, self.event_log, memory=memory)
-        super().__init__()
+        super().__init__(excluded=excluded)
 
     def restore(self, snapshot: contract.Snapshot) -> list[Offered]:
         self.engine = self._logged
@@ -100,7 +114,7 @@ def test_what_was_recorded_is_decided_again_bit_for_bit(tmp_path: Path) -> None:
     assert (replayed.entries, replayed.events, replayed.offers) == (12, 8, 1)
 
 
-steps = st.sampled_from(["tick", "decline", "finish", "agent", "framework", "bad", "weigh"])
+steps = st.sampled_from(["tick", "decline", "finish", "agent", "framework", "bad", "weigh", "look"])
 
 
 @settings(max_examples=50)
@@ -141,6 +155,10 @@ def take(step: str, number: int, master: RecordedMaster, offers: list[Offered]) 
         case "weigh":
             order = operator.SetWeight(user="a", weight=number / 2)
             master.engine.order(operator.Order(set_weight=order))
+        case "look":  # as metrics and the store do; whoever replays does not
+            master.engine.standings()
+            next(master.engine.pool.crossings(), None)
+            master.engine.memory()
     return []
 
 
@@ -160,14 +178,60 @@ def test_a_decision_that_was_tampered_with_is_found_and_named(tmp_path: Path) ->
     assert '"f1"' in found.replayed
 
 
-def test_an_entry_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+def size_of(entry: log.LogEntry) -> int:
+    framed = io.BytesIO()
+    proto.serialize_length_prefixed(entry, framed)
+    return len(framed.getvalue())
+
+
+def test_an_entry_that_was_cut_off_is_left_out_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "log"
     record(path)
-    whole, count = path.read_bytes(), len(entries(path))
-    for lost in (1, 2, 7):
+    whole, kept = path.read_bytes(), entries(path)
+    last = size_of(kept[-1])
+    assert replay(path).left_out == 0
+    for lost in range(1, last):
         path.write_bytes(whole[:-lost])
-        assert len(entries(path)) == count - 1
-        assert replay(path).difference is None
+        replayed = replay(path)
+        assert replayed.entries == len(kept) - 2, "the header does not count"
+        assert replayed.difference is None
+        assert replayed.left_out == last - lost
+    said = CliRunner().invoke(app, ["replay", str(path)])
+    assert said.exit_code == 0
+    assert "last 1 bytes are left out" in said.stderr
+
+
+@pytest.mark.parametrize("length", [b"\xff\x7f", b"\xff\xff\xff\xff\xff"])
+def test_a_damaged_length_does_not_pass_for_the_end(tmp_path: Path, length: bytes) -> None:
+    path = tmp_path / "log"
+    record(path)
+    offset = len(MAGIC) + sum(size_of(entry) for entry in entries(path)[:4])
+    data = bytearray(path.read_bytes())
+    data[offset : offset + len(length)] = length
+    path.write_bytes(data)
+    with pytest.raises(EventLogError, match=f"damaged at byte {offset}:"):
+        replay(path)
+
+
+def test_damage_to_the_last_entry_is_not_taken_for_a_cut(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    record(path)
+    last = size_of(entries(path)[-1])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 1 - last] + b"\xff" * (last - 1))
+    with pytest.raises(EventLogError, match=f"damaged at byte {len(whole) - last}:"):
+        replay(path)
+
+
+def test_decisions_that_cannot_be_read_are_a_difference(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    record(path)
+    kept = entries(path)
+    kept[3].apply.outcome.decisions = b"\xff\xff\xff"
+    rewrite(path, kept)
+    found = replay(path).difference
+    assert found is not None
+    assert found.recorded == "3 bytes that are no decisions"
 
 
 def test_a_file_of_somebody_else_is_no_log(tmp_path: Path) -> None:
@@ -301,3 +365,135 @@ def test_a_policy_that_cannot_be_is_refused(
     said = CliRunner().invoke(app, ["replay", str(tmp_path / "log"), *arguments])
     assert said.exit_code == 2
     assert complaint in said.output
+
+
+def history_of(path: Path) -> History:
+    header, rest = header_and_rest(path)
+    return reconstruct(new_engine(header), rest)
+
+
+def times_of(tasks: list[Task]) -> list[tuple[str, float, float, str]]:
+    """User, start and end in seconds from the beginning, cores."""
+    begin = START_NS / 1e9
+    return sorted(
+        (task.user, task.start - begin, task.end - begin, str(task.demand)) for task in tasks
+    )
+
+
+FORGETFUL = EngineSettings(policies.create("drf", {}))
+FULL = "cpus:4;mem:4096"
+
+
+def holding(agent: str, framework: str, *held: bytes) -> contract.AddAgent:
+    call = agent_call(agent, FULL)
+    call.used.add(framework_id=framework, resources=held)
+    return call
+
+
+def sated(framework: str, role: str) -> contract.AddFramework:
+    """A framework that wants no offers."""
+    info = framework_info(framework, role)
+    return contract.AddFramework(
+        framework_id=framework, info=info, active=True, suppressed_roles=[role]
+    )
+
+
+def test_what_a_later_snapshot_no_longer_knows_has_ended(tmp_path: Path) -> None:
+    master = RecordedMaster(tmp_path / "log", FORGETFUL)
+    for held in ("cpus:3;mem:64", "cpus:1;mem:64"):
+        agent = holding("s1", "f1", *resources(held, "a"))
+        master.restore(
+            contract.Snapshot(
+                sequence=master.sequence,
+                time_ns=master.now_ns,
+                agents=[agent],
+                frameworks=[sated("f1", "a")],
+            )
+        )
+        master.tick(10)
+    master.event_log.close()
+    assert times_of(history_of(tmp_path / "log").tasks) == [
+        ("a", 0.0, 10.0, "cpus:2"),
+        ("a", 0.0, 20.0, "cpus:1;mem:64"),
+    ]
+
+
+def test_one_framework_may_hold_for_two_roles_on_one_agent(tmp_path: Path) -> None:
+    master = RecordedMaster(tmp_path / "log", FORGETFUL)
+    held = [*resources("cpus:1", "a"), *resources("cpus:2", "b")]
+    master.restore(
+        contract.Snapshot(
+            time_ns=master.now_ns,
+            agents=[holding("s1", "f1", *held)],
+            frameworks=[sated("f1", "a")],
+        )
+    )
+    master.tick(5)
+    master.event_log.close()
+    assert times_of(history_of(tmp_path / "log").tasks) == [
+        ("a", 0.0, 5.0, "cpus:1"),
+        ("b", 0.0, 5.0, "cpus:2"),
+    ]
+
+
+def test_tasks_of_an_agent_that_comes_before_its_framework_count(tmp_path: Path) -> None:
+    master = RecordedMaster(tmp_path / "log", FORGETFUL)
+    master.send(holding("s1", "f1", *resources(FULL, "a")))
+    master.wait(1)
+    master.send(sated("f1", "a"))
+    master.wait(49)
+    master.send(contract.RemoveAgent(agent_id="s1"))
+    master.tick()
+    master.event_log.close()
+    assert times_of(history_of(tmp_path / "log").tasks) == [("a", 0.0, 50.0, "cpus:4;mem:4096")]
+
+
+def test_what_was_refused_by_the_engine_has_not_happened(tmp_path: Path) -> None:
+    master = RecordedMaster(tmp_path / "log", FORGETFUL)
+    master.add_framework("f1", "a")
+    master.add_agent("s1", FULL)
+    master.wait(10)
+    freed = contract.RecoverResources(
+        framework_id="f1", agent_id="s1", resources=resources("cpus:1", "a")
+    )
+    malformed = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=[b"\xff"])
+    with pytest.raises(InvalidEvent):
+        master.send(freed, malformed, contract.RemoveAgent(agent_id="s1"))
+    master.tick(10)
+    master.event_log.close()
+    tasks = times_of(history_of(tmp_path / "log").tasks)
+    assert ("a", 0.0, 10.0, "cpus:1") in tasks
+    assert ("a", 0.0, 20.0, "cpus:3;mem:4096") in tasks
+
+
+def test_the_model_begins_with_what_users_owed_and_ends_with_what_they_owe(
+    tmp_path: Path,
+) -> None:
+    chosen = EngineSettings(policies.create("sdrf", {"half_life": 50.0}))
+    memory = Memory(START_NS / 1e9, {"a": Remembered({"cpus": 0.5, "mem": 0.5})})
+    master = RecordedMaster(tmp_path / "log", chosen, memory, excluded=("mem",))
+    master.add_framework("f1", "a")
+    master.add_agent("s1", FULL)
+    master.add_framework("f2", "b")
+    master.add_agent("s2", FULL)
+    master.tick(100)
+    master.event_log.close()
+    owed = {standing.user: standing.commitment for standing in master.engine.standings()}
+    assert owed["a"] > 0.1
+    fates = modelled(history_of(tmp_path / "log"), chosen, chosen.policy)
+    for user, fate in fates.items():
+        assert fate.cpu_seconds == pytest.approx(400.0)
+        assert fate.commitment == pytest.approx(owed[user], abs=1e-9)
+
+
+def test_a_task_that_never_starts_has_waited_until_the_end() -> None:
+    core = Quantities.parse("cpus:1")
+    history = History(
+        begin=0.0,
+        end=100.0,
+        tasks=[Task("a", 0.0, 0.0, 100.0, core), Task("a", 20.0, 50.0, 60.0, core)],
+        capacities=[(0.0, core)],
+    )
+    fate = modelled(history, FORGETFUL, FORGETFUL.policy)["a"]
+    assert (fate.tasks, fate.wait) == (2, 40.0)
+    assert (fate.share, fate.cpu_seconds) == (1.0, 100.0)
