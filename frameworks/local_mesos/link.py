@@ -26,6 +26,9 @@ FIRST_RETRY = 0.05
 """Wall seconds, doubled each time …"""
 LAST_RETRY = 2.0
 """… up to this."""
+_LAST_WORD = 1.0
+"""Wall seconds for the allocator's reason to arrive when the stream can no longer be written to."""
+_CLOSED = "the allocator closed the stream"
 _LARGEST_MESSAGE = 256 * 2**20
 _OPTIONS = [
     ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
@@ -122,20 +125,32 @@ class AllocatorLink:
         stream: _Call = stub.Session()
         self._open = self._snapshot_due = True
         self._wake.set()
+        # In tasks of their own, as a call of gRPC that is cancelled while it is being prepared
+        # goes on waiting: cancelling the task that awaits it would have no effect.
+        reader = asyncio.create_task(self._read(stream, master))
         writer = asyncio.create_task(self._write(stream, master))
+        try:
+            await asyncio.wait([reader, writer], return_when=asyncio.FIRST_COMPLETED)
+            stream.cancel()  # it needs both directions
+            if writer.done():
+                writer.result()  # raises what it should not have raised
+            await asyncio.wait([reader], timeout=_LAST_WORD)
+            return reader.result() if reader.done() and not reader.cancelled() else _CLOSED
+        finally:
+            self._open = self.connected = False
+            self._forget_queue()
+            reader.cancel()
+            writer.cancel()
+            stream.cancel()
+
+    async def _read(self, stream: _Call, master: "Master") -> str:
+        """Hear what the allocator says, to the end of the stream; return why it ended."""
         try:
             async for answer in stream:
                 self._hear(answer, master)
         except grpc.aio.AioRpcError as error:
             return error.details() or error.code().name
-        finally:
-            self._open = self.connected = False
-            self._forget_queue()
-            writer.cancel()
-            stream.cancel()
-            with suppress(asyncio.CancelledError):
-                await writer
-        return "the allocator closed the stream"
+        return _CLOSED
 
     def _hear(self, answer: contract.ToMaster, master: "Master") -> None:
         kind = answer.WhichOneof("message")

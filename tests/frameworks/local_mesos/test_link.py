@@ -248,3 +248,24 @@ async def _offer_of_two_cpus(scheduler: HttpScheduler) -> dict[str, Any]:
 
 def _cpus(offer: dict[str, Any]) -> float:
     return float(sum(r["scalar"]["value"] for r in offer["resources"] if r["name"] == "cpus"))
+
+
+def test_the_master_stops_at_whatever_moment_of_an_attempt_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "FIRST_RETRY", 0.0)
+    monkeypatch.setattr(link_module, "LAST_RETRY", 0.0)
+
+    async def stop_often() -> None:
+        address = f"unix://{tmp_path}/nobody"
+        async with serving(settings(address)) as embedded:
+            for attempt in range(150):
+                link = link_module.AllocatorLink(address, contract.Hello())
+                attempts = asyncio.create_task(link.run(embedded.master))
+                for _ in range(attempt):
+                    await asyncio.sleep(0)
+                attempts.cancel()
+                ended, _ = await asyncio.wait([attempts], timeout=20.0)
+                assert ended, "it goes on trying"
+
+    asyncio.run(stop_often())
