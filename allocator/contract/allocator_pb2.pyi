@@ -1444,6 +1444,7 @@ class Decisions(_message.Message):
     OFFERS_FIELD_NUMBER: _builtins.int
     INVERSE_OFFERS_FIELD_NUMBER: _builtins.int
     REPLIES_FIELD_NUMBER: _builtins.int
+    STATISTICS_FIELD_NUMBER: _builtins.int
     applied_sequence: _builtins.int
     """the last event that these decisions know of"""
     @_builtins.property
@@ -1458,6 +1459,10 @@ class Decisions(_message.Message):
     def replies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reply]:
         """in order of the events they answer"""
 
+    @_builtins.property
+    def statistics(self) -> Global___Statistics:
+        """for the master's own metrics; with the answer to a Tick"""
+
     def __init__(
         self,
         *,
@@ -1465,14 +1470,69 @@ class Decisions(_message.Message):
         offers: _abc.Iterable[Global___Offers] | None = ...,
         inverse_offers: _abc.Iterable[Global___InverseOffers] | None = ...,
         replies: _abc.Iterable[Global___Reply] | None = ...,
+        statistics: Global___Statistics | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "inverse_offers", b"inverse_offers", "offers", b"offers", "replies", b"replies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "inverse_offers", b"inverse_offers", "offers", b"offers", "replies", b"replies", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Decisions: _TypeAlias = Decisions  # noqa: Y015
+
+@_typing.final
+class Statistics(_message.Message):
+    """What a stock allocator would show in the master's metrics and only the service knows. No decision,
+    and different whenever it is measured: the event log leaves it out.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ActiveFiltersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ALLOCATION_RUNS_FIELD_NUMBER: _builtins.int
+    RUN_NS_FIELD_NUMBER: _builtins.int
+    ACTIVE_FILTERS_FIELD_NUMBER: _builtins.int
+    allocation_runs: _builtins.int
+    """since the service started"""
+    run_ns: _builtins.int
+    """how long the latest message took, allocation included"""
+    @_builtins.property
+    def active_filters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """offer filters in force by role"""
+
+    def __init__(
+        self,
+        *,
+        allocation_runs: _builtins.int = ...,
+        run_ns: _builtins.int = ...,
+        active_filters: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_filters", b"active_filters", "allocation_runs", b"allocation_runs", "run_ns", b"run_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Statistics: _TypeAlias = Statistics  # noqa: Y015
 
 @_typing.final
 class Reply(_message.Message):

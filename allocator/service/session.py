@@ -146,6 +146,8 @@ class Session:
             decided = time.perf_counter()
             self._statistics.observe("decide", decided - begun)
             if answer is not None:
+                if self._leads and answer.HasField("decisions") and _ticks(message):
+                    self._measured(answer.decisions.statistics, decided - begun)
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
             self._statistics.lag = time.perf_counter() - begun
@@ -203,6 +205,11 @@ class Session:
             return self._ask(divergence)
         return contract.ToMaster(decisions=decisions)
 
+    def _measured(self, statistics: contract.Statistics, seconds: float) -> None:
+        statistics.allocation_runs = self._engine.statistics.runs
+        statistics.run_ns = round(seconds * 1e9)
+        statistics.active_filters.update(self._engine.filters_by_role())
+
     def _ask(self, reason: str) -> contract.ToMaster:
         """Ask for a snapshot, which replaces also what has just been decided."""
         self._synchronised, self._asked = False, True
@@ -228,6 +235,10 @@ class Session:
                 f"what came is not a message of the contract: {message.reason}",
             )
         return message
+
+
+def _ticks(message: contract.FromMaster) -> bool:
+    return any(event.HasField("tick") for event in message.events.events)
 
 
 def _nothing(sequence: int) -> contract.ToMaster:

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import Service, Stream, hello, service, wait_for
 
@@ -41,6 +42,31 @@ def test_hello_is_answered_with_what_is_running(stream: Stream) -> None:
     stream.say(hello())
     welcome = stream.hear().welcome
     assert (welcome.contract_version, welcome.policy) == (1, "sdrf")
+
+
+def test_the_answer_to_a_tick_says_what_the_masters_own_metrics_show(stream: Stream) -> None:
+    stream.say(hello())
+    stream.hear()
+    snapshot = contract.Snapshot(
+        sequence=1, time_ns=SECOND, leading_since_ns=1, agents=[AGENT], frameworks=[FRAMEWORK]
+    )
+    stream.say(contract.FromMaster(snapshot=snapshot))
+    offer = stream.hear().decisions.offers[0].offers[0]
+    declined = contract.RecoverResources(
+        framework_id="f1",
+        agent_id="s1",
+        resources=offer.resources,
+        filters=mesos.Filters(refuse_seconds=60.0).SerializeToString(),
+    )
+    decline = contract.Event(sequence=2, time_ns=SECOND, recover_resources=declined)
+    stream.say(contract.FromMaster(events=contract.Events(events=[decline])))
+    assert not stream.hear().decisions.HasField("statistics")
+    tick = contract.Event(sequence=3, time_ns=2 * SECOND, tick=contract.Tick())
+    stream.say(contract.FromMaster(events=contract.Events(events=[tick])))
+    statistics = stream.hear().decisions.statistics
+    assert statistics.active_filters == {"a": 1}
+    assert statistics.allocation_runs >= 2
+    assert statistics.run_ns > 0
 
 
 def test_whoever_does_not_say_hello_first_is_refused(stream: Stream) -> None:
@@ -246,6 +272,8 @@ def conversation(stream: Stream) -> list[bytes]:
             if step % 3:
                 part.filters = b""
             heard.append(stream.tell(recover_resources=part).decisions)
+    for decisions in heard:
+        decisions.ClearField("statistics")  # measured, not decided
     return [decisions.SerializeToString(deterministic=True) for decisions in heard]
 
 

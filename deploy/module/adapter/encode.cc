@@ -1,0 +1,99 @@
+#include "encode.hpp"
+
+#include <process/clock.hpp>
+
+namespace longshare {
+namespace adapter {
+
+using mesos::Resource;
+using mesos::Resources;
+
+int64_t now() { return process::Clock::now().duration().ns(); }
+
+void encode(const Resources& resources, Bytes* into) {
+  for (const Resource& resource : resources) {
+    const std::string bytes = resource.SerializeAsString();
+    const std::size_t copies = resource.has_shared() ? resources.count(resource) : 1;
+    for (std::size_t copy = 0; copy < copies; ++copy) {
+      *into->Add() = bytes;
+    }
+  }
+}
+
+void encode(const Used& used, google::protobuf::RepeatedPtrField<v1::Allocation>* into) {
+  for (const auto& held : used) {
+    v1::Allocation* allocation = into->Add();
+    allocation->set_framework_id(held.first.value());
+    encode(held.second, allocation->mutable_resources());
+  }
+}
+
+void encode(const std::set<std::string>& names, Names* into) {
+  for (const std::string& name : names) {
+    *into->Add() = name;
+  }
+}
+
+void encode(const std::vector<mesos::SlaveInfo::Capability>& capabilities, google::protobuf::RepeatedField<int>* into) {
+  for (const auto& capability : capabilities) {
+    into->Add(capability.type());
+  }
+}
+
+void encode(const mesos::allocator::Options& options, v1::Options* into) {
+  into->set_allocation_interval_ns(options.allocationInterval.ns());
+  into->set_filter_gpu_resources(options.filterGpuResources);
+  if (options.fairnessExcludeResourceNames.isSome()) {
+    encode(options.fairnessExcludeResourceNames.get(), into->mutable_fairness_excluded());
+  }
+  if (options.domain.isSome()) {
+    into->set_domain(options.domain->SerializeAsString());
+  }
+  if (options.minAllocatableResources.isSome()) {
+    for (const auto& alternative : options.minAllocatableResources.get()) {
+      auto* amounts = into->add_min_allocatable()->mutable_amounts();
+      for (const auto& amount : alternative) {
+        (*amounts)[amount.first] = amount.second.value();
+      }
+    }
+  }
+}
+
+void encode(const Option<hashset<std::string>>& whitelist, v1::UpdateWhitelist* into) {
+  if (whitelist.isSome()) {
+    v1::Whitelist* listed = into->mutable_whitelist();
+    for (const std::string& hostname : whitelist.get()) {
+      listed->add_hostnames(hostname);
+    }
+  }
+}
+
+Try<Resources> decode_offer(const v1::Offer& offer) {
+  Resources resources;
+  for (const std::string& bytes : offer.resources()) {
+    Resource resource;
+    if (!resource.ParseFromString(bytes)) {
+      return Error("a resource cannot be read");
+    }
+    // Either makes Mesos's arithmetic abort, an invalid one it drops without a word.
+    if (resource.has_role() || resource.has_reservation()) {
+      return Error("resource '" + resource.name() + "' has a deprecated field");
+    }
+    const Option<Error> invalid = Resources::validate(resource);
+    if (invalid.isSome()) {
+      return Error("resource '" + resource.name() + "' is invalid: " + invalid->message);
+    }
+    if (resource.allocation_info().role() != offer.role()) {
+      return Error("resource '" + resource.name() + "' is allocated to '" + resource.allocation_info().role() + "', not to '" +
+                   offer.role() + "'");
+    }
+    resources += resource;
+  }
+  if (resources.empty()) {
+    return Error("it is empty");
+  }
+  return resources;
+}
+
+}  // namespace adapter
+}  // namespace longshare

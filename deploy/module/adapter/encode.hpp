@@ -1,0 +1,39 @@
+// Writes what Mesos says as messages of the contract.
+
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <mesos/allocator/allocator.hpp>
+#include <mesos/mesos.hpp>
+#include <mesos/resources.hpp>
+#include <mesos/type_utils.hpp>
+#include <stout/hashmap.hpp>
+
+#include "allocator/contract/allocator.pb.h"
+
+namespace longshare {
+namespace adapter {
+
+using Bytes = google::protobuf::RepeatedPtrField<std::string>;
+using Names = google::protobuf::RepeatedPtrField<std::string>;
+using Used = hashmap<mesos::FrameworkID, mesos::Resources>;
+
+// Nanoseconds of libprocess's clock.
+int64_t now();
+
+// A shared volume as often as it is held, which Mesos's own conversion forgets.
+void encode(const mesos::Resources& resources, Bytes* into);
+void encode(const Used& used, google::protobuf::RepeatedPtrField<v1::Allocation>* into);
+void encode(const std::set<std::string>& names, Names* into);
+void encode(const std::vector<mesos::SlaveInfo::Capability>& capabilities, google::protobuf::RepeatedField<int>* into);
+void encode(const mesos::allocator::Options& options, v1::Options* into);
+void encode(const Option<hashset<std::string>>& whitelist, v1::UpdateWhitelist* into);
+
+// Reads what the service offers; an error says what is wrong with it.
+Try<mesos::Resources> decode_offer(const v1::Offer& offer);
+
+}  // namespace adapter
+}  // namespace longshare

@@ -1,0 +1,286 @@
+#include "metrics.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <process/http.hpp>
+#include <process/metrics/metrics.hpp>
+#include <stout/duration.hpp>
+
+namespace longshare {
+namespace adapter {
+
+using mesos::Resource;
+using mesos::Resources;
+using process::metrics::PullGauge;
+
+namespace {
+
+using Amounts = std::map<std::string, double>;
+
+const char* const kPrefix = "allocator/mesos/";
+
+void add_scalars(const Resources& resources, Amounts* to) {
+  for (const Resource& resource : resources) {
+    if (resource.type() == mesos::Value::SCALAR) {
+      (*to)[resource.name()] += resource.scalar().value();
+    }
+  }
+}
+
+double amount(const Amounts& amounts, const std::string& name) {
+  const auto found = amounts.find(name);
+  return found == amounts.end() ? 0.0 : std::round(found->second * 1000.0) / 1000.0;
+}
+
+bool starts_with(const std::string& text, const std::string& with) { return text.compare(0, with.size(), with) == 0; }
+
+}  // namespace
+
+// How long something took, with the statistics of an hour.
+class Duration : public process::metrics::Metric {
+ public:
+  explicit Duration(const std::string& name) : Metric(name, Hours(1)), milliseconds_(std::make_shared<std::atomic<double>>(NAN)) {}
+
+  process::Future<double> value() const override {
+    const double latest = milliseconds_->load();
+    return std::isnan(latest) ? process::Future<double>(process::Failure("nothing measured yet")) : latest;
+  }
+
+  void measured(double milliseconds) {
+    milliseconds_->store(milliseconds);
+    push(milliseconds);
+  }
+
+ private:
+  std::shared_ptr<std::atomic<double>> milliseconds_;  // shared by the copy that libprocess keeps
+};
+
+// What is held, added up, and what the service has counted.
+class Sums {
+ public:
+  Sums(std::shared_ptr<Shared> shared, const Metrics::Choices& choices) : shared_(std::move(shared)), choices_(choices) {}
+
+  double total(const std::string& name) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    refresh();
+    return amount(total_, name);
+  }
+
+  double allocated(const std::string& name) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    refresh();
+    Amounts all;
+    for (const auto& role : by_role_) {
+      all[name] += amount(role.second, name);
+    }
+    return amount(all, name);
+  }
+
+  double allocated(const std::string& role, const std::string& name) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    refresh();
+    return amount(by_role_[role], name);
+  }
+
+  double share(const std::string& role) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    refresh();
+    double dominant = 0.0;
+    for (const auto& held : by_role_[role]) {
+      const double of = amount(total_, held.first);
+      if (of > 0.0 && choices_.excluded.count(held.first) == 0) {
+        dominant = std::max(dominant, held.second / of);
+      }
+    }
+    const std::lock_guard<std::mutex> mirror_lock(shared_->mutex);
+    return dominant / shared_->mirror.weight(role);
+  }
+
+  std::set<std::string> roles() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    refresh();
+    std::set<std::string> names;
+    for (const auto& role : by_role_) {
+      names.insert(role.first);
+    }
+    return names;
+  }
+
+  void counted(const v1::Statistics& statistics) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    statistics_ = statistics;
+  }
+
+  double filters(const std::string& role) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = statistics_.active_filters().find(role);
+    return found == statistics_.active_filters().end() ? 0.0 : static_cast<double>(found->second);
+  }
+
+  double runs() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return static_cast<double>(statistics_.allocation_runs());
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void refresh() {
+    const Clock::time_point now = Clock::now();
+    if (choices_.cached && now - refreshed_ < std::chrono::seconds(1)) {
+      return;
+    }
+    refreshed_ = now;
+    total_.clear();
+    by_role_.clear();
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    for (const auto& agent : shared_->mirror.agents()) {
+      add_scalars(agent.second.total, &total_);
+      for (const auto& held : agent.second.used) {
+        for (const auto& allocation : held.second.allocations()) {
+          add_scalars(allocation.second, &by_role_[allocation.first]);
+        }
+      }
+    }
+    for (const auto& framework : shared_->mirror.frameworks()) {
+      for (const std::string& role : framework.second.roles()) {
+        by_role_[role];
+      }
+    }
+  }
+
+  const std::shared_ptr<Shared> shared_;
+  const Metrics::Choices choices_;
+  std::mutex mutex_;  // taken before that of the mirror
+  Clock::time_point refreshed_;
+  Amounts total_;
+  std::map<std::string, Amounts> by_role_;
+  v1::Statistics statistics_;
+};
+
+Metrics::Metrics(const std::shared_ptr<Shared>& shared, const std::function<longshare_transport_statistics()>& transport,
+                 const Choices& choices)
+    : shared_(shared),
+      sums_(std::make_shared<Sums>(shared, choices)),
+      choices_(choices),
+      run_(new Duration(std::string(kPrefix) + "allocation_run_ms")),
+      latency_(new Duration(std::string(kPrefix) + "allocation_run_latency_ms")) {
+  const std::shared_ptr<Sums> sums = sums_;
+  const auto of_transport = [&](const std::string& name, uint64_t longshare_transport_statistics::* field, double scale) {
+    add(name, [transport, field, scale]() { return static_cast<double>(transport().*field) * scale; }, &fixed_);
+  };
+  for (const char* prefix : {"allocator/", kPrefix}) {
+    of_transport(std::string(prefix) + "event_queue_dispatches", &longshare_transport_statistics::queued_events, 1.0);
+  }
+  of_transport("longshare/connected", &longshare_transport_statistics::connected, 1.0);
+  of_transport("longshare/synchronised", &longshare_transport_statistics::synchronised, 1.0);
+  of_transport("longshare/sessions_total", &longshare_transport_statistics::sessions, 1.0);
+  of_transport("longshare/resyncs_total", &longshare_transport_statistics::resyncs, 1.0);
+  of_transport("longshare/overflows_total", &longshare_transport_statistics::overflows, 1.0);
+  of_transport("longshare/queue_events", &longshare_transport_statistics::queued_events, 1.0);
+  of_transport("longshare/queue_bytes", &longshare_transport_statistics::queued_bytes, 1.0);
+  of_transport("longshare/round_trip_ms", &longshare_transport_statistics::round_trip_ns, 1e-6);
+  add(std::string(kPrefix) + "allocation_runs", [sums]() { return sums->runs(); }, &fixed_);
+  for (const std::string name : {"cpus", "mem", "disk"}) {
+    const std::string prefix = kPrefix + ("resources/" + name);
+    add(prefix + "/total", [sums, name]() { return sums->total(name); }, &fixed_);
+    add(prefix + "/offered_or_allocated", [sums, name]() { return sums->allocated(name); }, &fixed_);
+  }
+  process::metrics::add(*run_);
+  process::metrics::add(*latency_);
+}
+
+Metrics::~Metrics() {
+  process::metrics::remove(*run_);
+  process::metrics::remove(*latency_);
+  for (const Gauges* gauges : {&fixed_, &changing_}) {
+    for (const auto& gauge : *gauges) {
+      process::metrics::remove(gauge.second);
+    }
+  }
+}
+
+void Metrics::update(const v1::Statistics& statistics, uint64_t round_trip_ns) {
+  sums_->counted(statistics);
+  const double run = static_cast<double>(statistics.run_ns()) * 1e-6;
+  run_->measured(run);
+  // What is not the run itself is the way there and back.
+  latency_->measured(std::max(0.0, static_cast<double>(round_trip_ns) * 1e-6 - run));
+  const std::map<std::string, Read> wanted = this->wanted();
+  for (auto gauge = changing_.begin(); gauge != changing_.end();) {
+    if (wanted.count(gauge->first) == 0) {
+      process::metrics::remove(gauge->second);
+      gauge = changing_.erase(gauge);
+    } else {
+      ++gauge;
+    }
+  }
+  for (const auto& entry : wanted) {
+    if (changing_.count(entry.first) == 0) {
+      add(entry.first, entry.second, &changing_);
+    }
+  }
+}
+
+void Metrics::add(const std::string& name, const Read& read, Gauges* to) {
+  const PullGauge gauge(name, [read]() -> process::Future<double> { return read(); });
+  to->emplace(name, gauge);
+  process::metrics::add(gauge);
+}
+
+std::map<std::string, Metrics::Read> Metrics::wanted() {
+  const std::shared_ptr<Sums> sums = sums_;
+  const std::shared_ptr<Shared> shared = shared_;
+  std::map<std::string, Read> wanted;
+  for (const std::string& role : sums_->roles()) {
+    wanted[kPrefix + ("roles/" + role) + "/shares/dominant"] = [sums, role]() { return sums->share(role); };
+    wanted[kPrefix + ("offer_filters/roles/" + role) + "/active"] = [sums, role]() { return sums->filters(role); };
+  }
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  for (const auto& quota : shared_->mirror.quotas()) {
+    const std::string& role = quota.first;
+    for (const Resource& guarantee : quota.second.guarantee()) {
+      const std::string name = guarantee.name();
+      const std::string prefix = kPrefix + ("quota/roles/" + role) + "/resources/" + name;
+      const double value = guarantee.scalar().value();
+      wanted[prefix + "/guarantee"] = [value]() { return value; };
+      wanted[prefix + "/offered_or_allocated"] = [sums, role, name]() { return sums->allocated(role, name); };
+    }
+  }
+  if (!choices_.per_framework) {
+    return wanted;
+  }
+  std::set<std::string> now;
+  for (const auto& framework : shared_->mirror.frameworks()) {
+    const mesos::FrameworkID& id = framework.first;
+    const std::string prefix = "master/frameworks/" + process::http::encode(framework.second.info.name()) + "/" + id.value() + "/";
+    now.insert(prefix);
+    for (const std::string& role : framework.second.roles()) {
+      wanted[prefix + "roles/" + role + "/suppressed"] = [shared, id, role]() {
+        const std::lock_guard<std::mutex> locked(shared->mutex);
+        const auto found = shared->mirror.frameworks().find(id);
+        return found != shared->mirror.frameworks().end() && found->second.suppressed.count(role) != 0 ? 1.0 : 0.0;
+      };
+    }
+  }
+  for (const std::string& prefix : present_) {
+    if (now.count(prefix) == 0) {
+      completed_.push_back(prefix);
+    }
+  }
+  present_ = now;
+  while (completed_.size() > choices_.completed_frameworks) {
+    completed_.pop_front();
+  }
+  for (const std::string& prefix : completed_) {
+    for (auto gauge = changing_.lower_bound(prefix); gauge != changing_.end() && starts_with(gauge->first, prefix); ++gauge) {
+      wanted.emplace(gauge->first, nullptr);  // stays as it is
+    }
+  }
+  return wanted;
+}
+
+}  // namespace adapter
+}  // namespace longshare

@@ -1,0 +1,376 @@
+#include "mirror.hpp"
+
+#include <algorithm>
+
+#include <stout/duration.hpp>
+
+namespace longshare {
+namespace adapter {
+
+using mesos::FrameworkID;
+using mesos::FrameworkInfo;
+using mesos::Resource;
+using mesos::ResourceConversion;
+using mesos::Resources;
+using mesos::SlaveID;
+using mesos::Unavailability;
+using mesos::allocator::InverseOfferStatus;
+
+Resources Agent::available() const {
+  Resources allocated;
+  for (const auto& held : used) {
+    allocated += held.second.nonShared();
+  }
+  allocated.unallocate();
+  return (total.nonShared() - allocated) + total.shared();
+}
+
+std::set<std::string> Framework::roles() const {
+  for (const auto& capability : info.capabilities()) {
+    if (capability.type() == FrameworkInfo::Capability::MULTI_ROLE) {
+      return {info.roles().begin(), info.roles().end()};
+    }
+  }
+  return {info.role()};
+}
+
+void Mirror::recovered(int64_t time_ns, int expected_agents, const Quotas& quotas) {
+  for (const auto& quota : quotas) {
+    set_quota(quota.first, quota.second);
+  }
+  agents_needed_ = expected_agents * 4 / 5;
+  hold_off_until_ = time_ns + Minutes(10).ns();
+}
+
+void Mirror::add_framework(const FrameworkID& id, const FrameworkInfo& info, bool active, const std::set<std::string>& suppressed) {
+  Framework added;
+  added.info = info;
+  added.active = active;
+  added.suppressed = suppressed;
+  frameworks_[id] = added;
+}
+
+void Mirror::remove_framework(const FrameworkID& id) {
+  frameworks_.erase(id);
+  for (auto& agent : agents_) {
+    agent.second.used.erase(id);
+    agent.second.inverse_offers.erase(id);
+  }
+}
+
+void Mirror::set_framework_active(const FrameworkID& id, bool active) {
+  Framework* found = framework(id);
+  if (found == nullptr) {
+    return;
+  }
+  found->active = active;
+  if (!active) {
+    for (auto& agent : agents_) {
+      const auto inverse = agent.second.inverse_offers.find(id);
+      if (inverse != agent.second.inverse_offers.end()) {
+        inverse->second.outstanding = false;
+      }
+    }
+  }
+}
+
+void Mirror::update_framework(const FrameworkID& id, const FrameworkInfo& info, const std::set<std::string>& suppressed) {
+  Framework* found = framework(id);
+  if (found != nullptr) {
+    found->info = info;
+    found->suppressed = suppressed;
+  }
+}
+
+void Mirror::suppress(const FrameworkID& id, const std::set<std::string>& roles) {
+  Framework* found = framework(id);
+  if (found != nullptr) {
+    const std::set<std::string> named = roles.empty() ? found->roles() : roles;
+    found->suppressed.insert(named.begin(), named.end());
+  }
+}
+
+void Mirror::revive(const FrameworkID& id, const std::set<std::string>& roles) {
+  Framework* found = framework(id);
+  if (found == nullptr) {
+    return;
+  }
+  if (roles.empty()) {
+    found->suppressed.clear();
+  }
+  for (const std::string& role : roles) {
+    found->suppressed.erase(role);
+  }
+}
+
+void Mirror::add_agent(const SlaveID& id, Agent agent, int64_t time_ns) {
+  agents_[id] = std::move(agent);
+  if (static_cast<int64_t>(agents_.size()) >= agents_needed_ || time_ns >= hold_off_until_) {
+    agents_needed_ = 0;
+  }
+}
+
+void Mirror::remove_agent(const SlaveID& id) { agents_.erase(id); }
+
+void Mirror::update_agent(const SlaveID& id, const mesos::SlaveInfo& info, const Option<Resources>& total,
+                          const Option<std::vector<mesos::SlaveInfo::Capability>>& capabilities) {
+  Agent* found = agent(id);
+  if (found == nullptr) {
+    return;
+  }
+  found->info = info;
+  if (total.isSome()) {
+    found->total = total.get();
+  }
+  if (capabilities.isSome()) {
+    found->capabilities = capabilities.get();
+  }
+}
+
+void Mirror::add_resource_provider(const SlaveID& id, const Resources& total, const Used& used) {
+  Agent* found = agent(id);
+  if (found == nullptr) {
+    return;
+  }
+  found->total += total;
+  for (const auto& held : used) {
+    found->used[held.first] += held.second;
+  }
+}
+
+void Mirror::set_agent_active(const SlaveID& id, bool active) {
+  Agent* found = agent(id);
+  if (found == nullptr) {
+    return;
+  }
+  found->active = active;
+  if (!active) {
+    for (auto& inverse : found->inverse_offers) {
+      inverse.second.outstanding = false;
+    }
+  }
+}
+
+void Mirror::set_unavailability(const SlaveID& id, const Option<Unavailability>& unavailability, uint64_t sequence) {
+  Agent* found = agent(id);
+  if (found != nullptr) {
+    found->unavailability = unavailability;
+    found->unavailable = sequence;
+    found->inverse_offers.clear();
+  }
+}
+
+void Mirror::answer_inverse_offer(const SlaveID& agent_id, const FrameworkID& framework, const Option<InverseOfferStatus>& status) {
+  Agent* found = agent(agent_id);
+  if (found == nullptr || found->unavailability.isNone()) {
+    return;
+  }
+  InverseOffer& inverse = found->inverse_offers[framework];
+  if (inverse.outstanding) {
+    inverse.outstanding = false;
+    if (status.isSome()) {
+      inverse.status = status;
+    }
+  }
+}
+
+void Mirror::recover_resources(const FrameworkID& framework, const SlaveID& agent_id, const Resources& resources) {
+  Agent* found = agent(agent_id);
+  if (found == nullptr) {
+    return;
+  }
+  const auto held = found->used.find(framework);
+  if (held != found->used.end()) {
+    held->second -= resources;
+    if (held->second.empty()) {
+      found->used.erase(held);
+    }
+  }
+}
+
+Try<Nothing> Mirror::update_allocation(const FrameworkID& framework, const SlaveID& agent_id, const Resources& offered,
+                                       const std::vector<ResourceConversion>& conversions) {
+  Agent* found = agent(agent_id);
+  if (found == nullptr) {
+    return Error("agent " + agent_id.value() + " is not known");
+  }
+  const auto held = found->used.find(framework);
+  if (held == found->used.end() || !held->second.contains(offered)) {
+    return Error("framework " + framework.value() + " does not hold what it converts");
+  }
+  Resources updated = offered;
+  Resources total = found->total;
+  for (const ResourceConversion& conversion : conversions) {
+    // The master has validated already, and without what validation would need here.
+    const ResourceConversion bare(conversion.consumed, conversion.converted);
+    const Try<Resources> converted = updated.apply(bare);
+    if (converted.isError()) {
+      return Error("cannot convert what was offered: " + converted.error());
+    }
+    updated = converted.get();
+    if (!conversion.consumed.empty()) {
+      Resources consumed = conversion.consumed;
+      Resources produced = conversion.converted;
+      consumed.unallocate();
+      produced.unallocate();
+      const Try<Resources> changed = total.apply(ResourceConversion(consumed, produced));
+      if (changed.isError()) {
+        return Error("cannot convert what the agent has: " + changed.error());
+      }
+      total = changed.get();
+    }
+  }
+  held->second = held->second - offered + updated;
+  if (held->second.empty()) {
+    found->used.erase(held);
+  }
+  found->total = total;
+  return Nothing();
+}
+
+Try<Nothing> Mirror::update_available(const SlaveID& agent_id, const std::vector<mesos::Offer::Operation>& operations) {
+  Agent* found = agent(agent_id);
+  if (found == nullptr) {
+    return Error("the agent is gone");
+  }
+  const Try<Resources> total = found->total.apply(operations);
+  if (total.isError()) {
+    return Error(total.error());
+  }
+  found->total = total.get();
+  return Nothing();
+}
+
+Mirror::Admission Mirror::admit(const FrameworkID& framework_id, const v1::Offer& offer, uint64_t applied) {
+  const auto refused = [](const std::string& reason) { return Admission{Verdict::REFUSED, reason, Resources()}; };
+  SlaveID agent_id;
+  agent_id.set_value(offer.agent_id());
+  Agent* offered = agent(agent_id);
+  if (offered == nullptr || applied < offered->added) {
+    // Removed, and perhaps added again under the same id: what the service has booked goes when it hears of that.
+    return Admission{Verdict::STALE, "", Resources()};
+  }
+  const Framework* to = framework(framework_id);
+  if (to == nullptr || !to->active) {
+    return refused("the framework is gone or inactive");
+  }
+  if (to->roles().count(offer.role()) == 0) {
+    return refused("the framework has left role '" + offer.role() + "'");
+  }
+  const Try<Resources> resources = decode_offer(offer);
+  if (resources.isError()) {
+    return refused(resources.error());
+  }
+  Resources unallocated = resources.get();
+  unallocated.unallocate();
+  if (!offered->available().contains(unallocated)) {
+    return refused("the agent no longer has that free");
+  }
+  offered->used[framework_id] += resources.get();
+  return Admission{Verdict::ADMITTED, "", resources.get()};
+}
+
+Mirror::Verdict Mirror::admit(const FrameworkID& framework_id, const v1::InverseOffer& inverse, uint64_t applied) {
+  SlaveID agent_id;
+  agent_id.set_value(inverse.agent_id());
+  Agent* of = agent(agent_id);
+  if (of == nullptr || applied < std::max(of->added, of->unavailable)) {
+    return Verdict::STALE;
+  }
+  const Framework* to = framework(framework_id);
+  if (to == nullptr || !to->active || !of->active || of->unavailability.isNone()) {
+    return Verdict::REFUSED;
+  }
+  of->inverse_offers[framework_id].outstanding = true;
+  return Verdict::ADMITTED;
+}
+
+void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
+  snapshot->set_time_ns(time_ns);
+  snapshot->set_paused(paused_);
+  snapshot->set_leading_since_ns(leading_since_);
+  if (agents_needed_ > 0 && time_ns < hold_off_until_) {
+    snapshot->mutable_hold_off()->set_agents_needed(agents_needed_);
+    snapshot->mutable_hold_off()->set_until_ns(hold_off_until_);
+  }
+  for (const auto& quota : quotas_) {
+    v1::SetQuota* set = snapshot->add_quotas();
+    set->set_role(quota.first);
+    set->set_info(quota.second.SerializeAsString());
+  }
+  for (const auto& weight : weights_) {
+    v1::Weight* set = snapshot->add_weights();
+    set->set_role(weight.first);
+    set->set_weight(weight.second);
+  }
+  if (whitelist_.isSome()) {
+    v1::UpdateWhitelist update;
+    encode(whitelist_, &update);
+    snapshot->mutable_whitelist()->Swap(update.mutable_whitelist());
+  }
+  for (const auto& entry : agents_) {
+    const Agent& agent = entry.second;
+    v1::AddAgent* add = snapshot->add_agents();
+    add->set_agent_id(entry.first.value());
+    add->set_info(agent.info.SerializeAsString());
+    encode(agent.capabilities, add->mutable_capabilities());
+    encode(agent.total, add->mutable_total());
+    encode(agent.used, add->mutable_used());
+    if (agent.unavailability.isSome()) {
+      add->set_unavailability(agent.unavailability->SerializeAsString());
+    }
+    if (!agent.active) {
+      snapshot->add_inactive_agents(entry.first.value());
+    }
+    for (const auto& inverse : agent.inverse_offers) {
+      v1::InverseOfferState* state = snapshot->add_inverse_offers();
+      state->set_agent_id(entry.first.value());
+      state->set_framework_id(inverse.first.value());
+      state->set_outstanding(inverse.second.outstanding);
+      if (inverse.second.status.isSome()) {
+        state->set_status(inverse.second.status->SerializeAsString());
+      }
+    }
+  }
+  for (const auto& entry : frameworks_) {
+    v1::AddFramework* add = snapshot->add_frameworks();
+    add->set_framework_id(entry.first.value());
+    add->set_info(entry.second.info.SerializeAsString());
+    add->set_active(entry.second.active);
+    encode(entry.second.suppressed, add->mutable_suppressed_roles());
+  }
+}
+
+Mirror::InverseStatuses Mirror::inverse_statuses() const {
+  InverseStatuses statuses;
+  for (const auto& entry : agents_) {
+    if (entry.second.unavailability.isNone()) {
+      continue;
+    }
+    auto& of_agent = statuses[entry.first];
+    for (const auto& inverse : entry.second.inverse_offers) {
+      if (inverse.second.status.isSome()) {
+        of_agent[inverse.first] = inverse.second.status.get();
+      }
+    }
+  }
+  return statuses;
+}
+
+double Mirror::weight(const std::string& role) const {
+  const auto found = weights_.find(role);
+  return found == weights_.end() ? 1.0 : found->second;
+}
+
+Agent* Mirror::agent(const SlaveID& id) {
+  const auto found = agents_.find(id);
+  return found == agents_.end() ? nullptr : &found->second;
+}
+
+Framework* Mirror::framework(const FrameworkID& id) {
+  const auto found = frameworks_.find(id);
+  return found == frameworks_.end() ? nullptr : &found->second;
+}
+
+}  // namespace adapter
+}  // namespace longshare
