@@ -39,18 +39,11 @@ constexpr uint32_t kContractVersion = 1;
 // Wall time within which the service must answer in synchronous mode, else the call goes on.
 constexpr std::chrono::seconds kPatience(10);
 
-template <typename Message>
-Option<std::string> bytes(const Option<Message>& message) {
-  return message.isSome() ? Option<std::string>(message->SerializeAsString()) : Option<std::string>::none();
-}
-
 // The wall's nanoseconds, also when libprocess's clock stands still.
 int64_t wall_clock() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count();
 }
-
-LongshareAllocator* self(void* context);
 
 }  // namespace
 
@@ -146,7 +139,7 @@ void LongshareAllocator::recovered(int expected, const Mirror::Quotas& quotas) {
   push(event);
 }
 
-void LongshareAllocator::addFramework(const FrameworkID& id, const FrameworkInfo& info, const Used&, bool active,
+void LongshareAllocator::addFramework(const FrameworkID& id, const FrameworkInfo& info, const hashmap<SlaveID, Resources>&, bool active,
                                       const std::set<std::string>& suppressed) {
   const Lock lock(shared_->mutex);
   shared_->mirror.add_framework(id, info, active, suppressed);

@@ -47,7 +47,7 @@ class LongshareAllocator : public VersionedAllocator {
       lambda::function<void(const mesos::FrameworkID&, const hashmap<mesos::SlaveID, mesos::UnavailableResources>&)>;
 
   void initialize(const mesos::allocator::Options& options, const OfferCallback& offer, const InverseOfferCallback& inverse) override;
-  void addFramework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const Used& used, bool active,
+  void addFramework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const hashmap<mesos::SlaveID, mesos::Resources>&, bool active,
                     const std::set<std::string>& suppressed) override;
   void removeFramework(const mesos::FrameworkID& id) override;
   void activateFramework(const mesos::FrameworkID& id) override;

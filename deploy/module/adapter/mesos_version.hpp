@@ -51,7 +51,7 @@ class VersionedAllocator : public mesos::allocator::Allocator {
   }
 #else
  public:
-  void recover(const int expected, const hashmap<std::string, mesos::Quota>& quotas) override {
+  void recover(const int expected, const hashmap<std::string, ::Quota>& quotas) override {
     std::vector<std::pair<std::string, mesos::quota::QuotaInfo>> infos;
     for (const auto& quota : quotas) {
       infos.emplace_back(quota.first, quota.second.info);
@@ -59,7 +59,7 @@ class VersionedAllocator : public mesos::allocator::Allocator {
     recovered(expected, infos);
   }
 
-  void setQuota(const std::string& role, const mesos::Quota& quota) override { quota_set(role, quota.info); }
+  void setQuota(const std::string& role, const ::Quota& quota) override { quota_set(role, quota.info); }
   void removeQuota(const std::string& role) override { quota_removed(role); }
 #endif
 
