@@ -146,11 +146,14 @@ class Options(_message.Message):
     FILTER_GPU_RESOURCES_FIELD_NUMBER: _builtins.int
     MIN_ALLOCATABLE_FIELD_NUMBER: _builtins.int
     DOMAIN_FIELD_NUMBER: _builtins.int
+    ALWAYS_MEASURE_FIELD_NUMBER: _builtins.int
     allocation_interval_ns: _builtins.int
     filter_gpu_resources: _builtins.bool
     """keep frameworks without GPU_RESOURCES off GPU agents"""
     domain: _builtins.bytes
     """mesos.DomainInfo of the master"""
+    always_measure: _builtins.bool
+    """Statistics with every answer: for Mesos's own tests"""
     @_builtins.property
     def fairness_excluded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """resource names that do not count in shares"""
@@ -167,10 +170,11 @@ class Options(_message.Message):
         filter_gpu_resources: _builtins.bool = ...,
         min_allocatable: _abc.Iterable[Global___Quantities] | None = ...,
         domain: _builtins.bytes | None = ...,
+        always_measure: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_domain", b"_domain", "domain", b"domain"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_domain", b"_domain", "allocation_interval_ns", b"allocation_interval_ns", "domain", b"domain", "fairness_excluded", b"fairness_excluded", "filter_gpu_resources", b"filter_gpu_resources", "min_allocatable", b"min_allocatable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_domain", b"_domain", "allocation_interval_ns", b"allocation_interval_ns", "always_measure", b"always_measure", "domain", b"domain", "fairness_excluded", b"fairness_excluded", "filter_gpu_resources", b"filter_gpu_resources", "min_allocatable", b"min_allocatable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__domain: _TypeAlias = _typing.Literal["domain"]  # noqa: Y015
     _WhichOneofArgType__domain: _TypeAlias = _typing.Literal["_domain", b"_domain"]  # noqa: Y015
@@ -1461,7 +1465,7 @@ class Decisions(_message.Message):
 
     @_builtins.property
     def statistics(self) -> Global___Statistics:
-        """for the master's own metrics; with the answer to a Tick"""
+        """for the master's own metrics; with the answer to a Tick, or as asked for"""
 
     def __init__(
         self,
@@ -1512,7 +1516,7 @@ class Statistics(_message.Message):
     RUN_NS_FIELD_NUMBER: _builtins.int
     ACTIVE_FILTERS_FIELD_NUMBER: _builtins.int
     allocation_runs: _builtins.int
-    """since the service started"""
+    """since this session's first snapshot"""
     run_ns: _builtins.int
     """how long the latest message took, allocation included"""
     @_builtins.property

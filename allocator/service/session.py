@@ -88,6 +88,10 @@ class Session:
         self._claim = claim
         self._resign = resign
         self._leads = False
+        self._served = False
+        """Whether a snapshot has been restored."""
+        self._runs_before = engine.statistics.runs
+        """Allocation runs that were not for this session."""
         self._synchronised = False
         """Whether a snapshot has come and everything since has fitted."""
         self._asked = False
@@ -146,7 +150,7 @@ class Session:
             decided = time.perf_counter()
             self._statistics.observe("decide", decided - begun)
             if answer is not None:
-                if self._leads and answer.HasField("decisions") and _ticks(message):
+                if self._leads and answer.HasField("decisions") and self._measures(message):
                     self._measured(answer.decisions.statistics, decided - begun)
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
@@ -176,6 +180,8 @@ class Session:
             decisions = self._engine.restore(self.hello.options, snapshot)
         except InvalidEvent as error:
             return self._ask(str(error))
+        if not self._served:
+            self._served, self._runs_before = True, self._engine.statistics.runs
         _log.info(
             "snapshot restored",
             master=self.hello.master,
@@ -205,8 +211,12 @@ class Session:
             return self._ask(divergence)
         return contract.ToMaster(decisions=decisions)
 
+    def _measures(self, message: contract.FromMaster) -> bool:
+        ticks = any(event.HasField("tick") for event in message.events.events)
+        return ticks or self.hello.options.always_measure
+
     def _measured(self, statistics: contract.Statistics, seconds: float) -> None:
-        statistics.allocation_runs = self._engine.statistics.runs
+        statistics.allocation_runs = self._engine.statistics.runs - self._runs_before
         statistics.run_ns = round(seconds * 1e9)
         statistics.active_filters.update(self._engine.filters_by_role())
 
@@ -235,10 +245,6 @@ class Session:
                 f"what came is not a message of the contract: {message.reason}",
             )
         return message
-
-
-def _ticks(message: contract.FromMaster) -> bool:
-    return any(event.HasField("tick") for event in message.events.events)
 
 
 def _nothing(sequence: int) -> contract.ToMaster:

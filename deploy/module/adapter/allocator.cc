@@ -59,17 +59,29 @@ LongshareAllocator::LongshareAllocator(const Parameters& parameters)
   if (transport == nullptr) {
     throw std::invalid_argument(error);
   }
-  transport_.reset(transport, api_->destroy);
+  transport_ = transport;
+  transport_owner_.reset(transport, api_->destroy);
+  pacer_.reset(new Pacer([this](const process::Time& time) { tick(time); }));
+  process::spawn(pacer_.get());
+  const longshare_transport_api* api = api_;
+  const std::weak_ptr<longshare_transport> observed = transport_owner_;
+  const auto statistics = [api, observed]() {
+    longshare_transport_statistics now = {};
+    const std::shared_ptr<longshare_transport> alive = observed.lock();
+    if (alive != nullptr) {
+      api->statistics(alive.get(), &now);
+    }
+    return now;
+  };
+  metrics_.reset(new Metrics(shared_, statistics, pacer_->self()));
 }
 
 LongshareAllocator::~LongshareAllocator() {
-  // First the timer, then the metrics, which ask the transport, then the transport, which calls back.
-  if (pacer_ != nullptr) {
-    process::terminate(pacer_->self());
-    process::wait(pacer_->self());
-  }
+  // First the timer, which uses the transport, then the transport, which uses the metrics.
+  process::terminate(pacer_->self());
+  process::wait(pacer_->self());
+  transport_owner_.reset();
   metrics_.reset();
-  transport_.reset();
   const Lock lock(shared_->mutex);
   fail_pending("the master's allocator has ended");
 }
@@ -77,48 +89,36 @@ LongshareAllocator::~LongshareAllocator() {
 void LongshareAllocator::initialize(const Options& options, const OfferCallback& offer, const InverseOfferCallback& inverse) {
   offer_callback_ = offer;
   inverse_offer_callback_ = inverse;
-  pacer_.reset(new Pacer(options.allocationInterval, [this]() { tick(); }));
-  process::spawn(pacer_.get());
   turns_ = process::__process__ != nullptr ? process::__process__->self() : pacer_->self();
-
-  Metrics::Choices choices;
-  if (options.fairnessExcludeResourceNames.isSome()) {
-    choices.excluded = options.fairnessExcludeResourceNames.get();
-  }
-  choices.per_framework = options.publishPerFrameworkMetrics;
-  choices.completed_frameworks = options.maxCompletedFrameworks;
-  choices.cached = !parameters_.synchronous();
-  const longshare_transport_api* api = api_;
-  const std::weak_ptr<longshare_transport> transport = transport_;
-  const auto statistics = [api, transport]() {
-    longshare_transport_statistics now = {};
-    const std::shared_ptr<longshare_transport> alive = transport.lock();
-    if (alive != nullptr) {
-      api->statistics(alive.get(), &now);
+  {
+    const Lock lock(shared_->mutex);
+    if (options.fairnessExcludeResourceNames.isSome()) {
+      shared_->excluded = options.fairnessExcludeResourceNames.get();
     }
-    return now;
-  };
-  metrics_.reset(new Metrics(shared_, statistics, choices));
-
+    shared_->per_framework = options.publishPerFrameworkMetrics;
+    shared_->completed = options.maxCompletedFrameworks;
+    shared_->cached = !parameters_.synchronous();
+  }
   v1::Hello hello;
   hello.set_contract_version(kContractVersion);
   hello.set_session_id(id::UUID::random().toString());
   hello.set_mesos_version(MESOS_VERSION);
   hello.set_master(stringify(process::address()));
   encode(options, hello.mutable_options());
+  hello.mutable_options()->set_always_measure(parameters_.synchronous());
   if (parameters_.synchronous()) {
     const Lock lock(shared_->mutex);
     shared_->mirror.elected(wall_clock());  // Mesos's tests of allocators elect nobody
   }
-  const std::string bytes = hello.SerializeAsString();
+  const std::string bytes = hello.SerializePartialAsString();
   const longshare_transport_owner callbacks = owner();
-  if (api_->start(transport_.get(), &callbacks, bytes.data(), bytes.size()) != 0) {
+  if (api_->start(transport_, &callbacks, bytes.data(), bytes.size()) != 0) {
     LOG(ERROR) << "Longshare: this machine gives no thread; there will be no offers";
   }
   if (parameters_.synchronous()) {
     wait_until_synchronised();
   }
-  process::dispatch(pacer_->self(), &Pacer::start);
+  process::dispatch(pacer_->self(), &Pacer::start, options.allocationInterval);
 }
 
 // The calls. Each changes the mirror and queues its event in one step.
@@ -134,7 +134,7 @@ void LongshareAllocator::recovered(int expected, const Mirror::Quotas& quotas) {
   for (const auto& quota : quotas) {
     v1::SetQuota* set = call->add_quotas();
     set->set_role(quota.first);
-    set->set_info(quota.second.SerializeAsString());
+    set->set_info(quota.second.SerializePartialAsString());
   }
   push(event);
 }
@@ -146,7 +146,7 @@ void LongshareAllocator::addFramework(const FrameworkID& id, const FrameworkInfo
   v1::Event event = this->event();
   v1::AddFramework* call = event.mutable_add_framework();
   call->set_framework_id(id.value());
-  call->set_info(info.SerializeAsString());
+  call->set_info(info.SerializePartialAsString());
   call->set_active(active);
   encode(suppressed, call->mutable_suppressed_roles());
   push(event);
@@ -182,7 +182,7 @@ void LongshareAllocator::updateFramework(const FrameworkID& id, const FrameworkI
   v1::Event event = this->event();
   v1::UpdateFramework* call = event.mutable_update_framework();
   call->set_framework_id(id.value());
-  call->set_info(info.SerializeAsString());
+  call->set_info(info.SerializePartialAsString());
   encode(suppressed, call->mutable_suppressed_roles());
   push(event);
 }
@@ -193,12 +193,12 @@ void LongshareAllocator::addSlave(const SlaveID& id, const SlaveInfo& info, cons
   v1::Event event = this->event();
   v1::AddAgent* call = event.mutable_add_agent();
   call->set_agent_id(id.value());
-  call->set_info(info.SerializeAsString());
+  call->set_info(info.SerializePartialAsString());
   encode(capabilities, call->mutable_capabilities());
   encode(total, call->mutable_total());
   encode(used, call->mutable_used());
   if (unavailability.isSome()) {
-    call->set_unavailability(unavailability->SerializeAsString());
+    call->set_unavailability(unavailability->SerializePartialAsString());
   }
   Agent agent;
   agent.info = info;
@@ -234,7 +234,7 @@ void LongshareAllocator::updateSlave(const SlaveID& id, const SlaveInfo& info, c
   v1::Event event = this->event();
   v1::UpdateAgent* call = event.mutable_update_agent();
   call->set_agent_id(id.value());
-  call->set_info(info.SerializeAsString());
+  call->set_info(info.SerializePartialAsString());
   if (total.isSome()) {
     encode(total.get(), call->mutable_total()->mutable_resources());
   }
@@ -285,7 +285,7 @@ void LongshareAllocator::requestResources(const FrameworkID& id, const std::vect
   v1::RequestResources* call = event.mutable_request_resources();
   call->set_framework_id(id.value());
   for (const mesos::Request& request : requests) {
-    call->add_requests(request.SerializeAsString());
+    call->add_requests(request.SerializePartialAsString());
   }
   push(event);
 }
@@ -319,7 +319,7 @@ Future<Nothing> LongshareAllocator::updateAvailable(const SlaveID& agent, const 
   v1::UpdateAvailable* call = event.mutable_update_available();
   call->set_agent_id(agent.value());
   for (const Offer::Operation& operation : operations) {
-    call->add_operations(operation.SerializeAsString());
+    call->add_operations(operation.SerializePartialAsString());
   }
   const auto pending = std::make_shared<Pending>();
   pending->agent = agent;
@@ -334,7 +334,7 @@ void LongshareAllocator::updateUnavailability(const SlaveID& id, const Option<Un
   v1::UpdateUnavailability* call = event.mutable_update_unavailability();
   call->set_agent_id(id.value());
   if (unavailability.isSome()) {
-    call->set_unavailability(unavailability->SerializeAsString());
+    call->set_unavailability(unavailability->SerializePartialAsString());
   }
   const uint64_t sequence = push(event);
   shared_->mirror.set_unavailability(id, unavailability, sequence);
@@ -349,10 +349,10 @@ void LongshareAllocator::updateInverseOffer(const SlaveID& agent, const Framewor
   call->set_agent_id(agent.value());
   call->set_framework_id(framework.value());
   if (status.isSome()) {
-    call->set_status(status->SerializeAsString());
+    call->set_status(status->SerializePartialAsString());
   }
   if (filters.isSome()) {
-    call->set_filters(filters->SerializeAsString());
+    call->set_filters(filters->SerializePartialAsString());
   }
   push(event);
 }
@@ -375,7 +375,7 @@ void LongshareAllocator::resources_recovered(const FrameworkID& framework, const
   call->set_agent_id(agent.value());
   encode(resources, call->mutable_resources());
   if (filters.isSome()) {
-    call->set_filters(filters->SerializeAsString());
+    call->set_filters(filters->SerializePartialAsString());
   }
   push(event);
 }
@@ -403,7 +403,7 @@ void LongshareAllocator::quota_set(const std::string& role, const mesos::quota::
   shared_->mirror.set_quota(role, quota);
   v1::Event event = this->event();
   event.mutable_set_quota()->set_role(role);
-  event.mutable_set_quota()->set_info(quota.SerializeAsString());
+  event.mutable_set_quota()->set_info(quota.SerializePartialAsString());
   push(event);
 }
 
@@ -456,8 +456,8 @@ v1::Event LongshareAllocator::event() const {
 }
 
 uint64_t LongshareAllocator::push(const v1::Event& event) {
-  const std::string bytes = event.SerializeAsString();
-  pushed_ = api_->push(transport_.get(), bytes.data(), bytes.size());
+  const std::string bytes = event.SerializePartialAsString();
+  pushed_ = api_->push(transport_, bytes.data(), bytes.size());
   if (!flush_due_) {
     flush_due_ = true;
     process::internal::dispatch(turns_, std::unique_ptr<lambda::CallableOnce<void(process::ProcessBase*)>>(
@@ -473,16 +473,20 @@ void LongshareAllocator::flush() {
     flush_due_ = false;
     sequence = pushed_;
   }
-  api_->flush(transport_.get());
+  api_->flush(transport_);
   if (parameters_.synchronous()) {
-    // On our own actor, as answers may need the master's.
-    process::dispatch(pacer_->self(), &Pacer::call, [this, sequence]() { wait_for_answer(sequence); });
+    if (turns_ == pacer_->self()) {
+      wait_for_answer(sequence);
+    } else {  // elsewhere, as the answer may need the master's actor
+      process::dispatch(pacer_->self(), &Pacer::call, [this, sequence]() { wait_for_answer(sequence); });
+    }
   }
 }
 
-void LongshareAllocator::tick() {
+void LongshareAllocator::tick(const process::Time& time) {
   const Lock lock(shared_->mutex);
-  v1::Event event = this->event();
+  v1::Event event;
+  event.set_time_ns(time.duration().ns());
   event.mutable_tick();
   push(event);
 }
@@ -539,8 +543,8 @@ void LongshareAllocator::snapshot(const std::string& reason) {
   fail_pending("the allocator begins anew; see whether the operation took effect, and try again if not");
   v1::Snapshot snapshot;
   shared_->mirror.write(now(), &snapshot);
-  const std::string bytes = snapshot.SerializeAsString();
-  const uint64_t sequence = api_->snapshot(transport_.get(), bytes.data(), bytes.size());
+  const std::string bytes = snapshot.SerializePartialAsString();
+  const uint64_t sequence = api_->snapshot(transport_, bytes.data(), bytes.size());
   if (sequence != 0) {
     pushed_ = snapshot_ = sequence;
   }
@@ -575,7 +579,7 @@ void LongshareAllocator::decide(uint64_t applied, const v1::Decisions& decisions
   }
   if (decisions.has_statistics()) {
     longshare_transport_statistics now;
-    api_->statistics(transport_.get(), &now);
+    api_->statistics(transport_, &now);
     metrics_->update(decisions.statistics(), now.round_trip_ns);
   }
   const Lock lock(shared_->mutex);

@@ -97,7 +97,7 @@ class LongshareAllocator : public VersionedAllocator {
   v1::Event event() const;
   uint64_t push(const v1::Event& event);
   void flush();
-  void tick();
+  void tick(const process::Time& time);
   void wait_for_answer(uint64_t sequence);
   void wait_until_synchronised();
 
@@ -112,7 +112,8 @@ class LongshareAllocator : public VersionedAllocator {
 
   const Parameters parameters_;
   const longshare_transport_api* api_;
-  std::shared_ptr<longshare_transport> transport_;  // the metrics may look at it a little longer
+  longshare_transport* transport_;                         // valid, also for callbacks, until it is destroyed
+  std::shared_ptr<longshare_transport> transport_owner_;  // the metrics may look at it a little longer
   const std::shared_ptr<Shared> shared_;            // the mutex, and the mirror under it
   std::unique_ptr<Pacer> pacer_;
   std::unique_ptr<Metrics> metrics_;

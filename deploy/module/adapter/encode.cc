@@ -12,7 +12,7 @@ int64_t now() { return process::Clock::now().duration().ns(); }
 
 void encode(const Resources& resources, Bytes* into) {
   for (const Resource& resource : resources) {
-    const std::string bytes = resource.SerializeAsString();
+    const std::string bytes = resource.SerializePartialAsString();
     const std::size_t copies = resource.has_shared() ? resources.count(resource) : 1;
     for (std::size_t copy = 0; copy < copies; ++copy) {
       *into->Add() = bytes;
@@ -47,7 +47,7 @@ void encode(const mesos::allocator::Options& options, v1::Options* into) {
     encode(options.fairnessExcludeResourceNames.get(), into->mutable_fairness_excluded());
   }
   if (options.domain.isSome()) {
-    into->set_domain(options.domain->SerializeAsString());
+    into->set_domain(options.domain->SerializePartialAsString());
   }
   if (options.minAllocatableResources.isSome()) {
     for (const auto& alternative : options.minAllocatableResources.get()) {
@@ -72,7 +72,7 @@ Try<Resources> decode_offer(const v1::Offer& offer) {
   Resources resources;
   for (const std::string& bytes : offer.resources()) {
     Resource resource;
-    if (!resource.ParseFromString(bytes)) {
+    if (!resource.ParsePartialFromString(bytes)) {
       return Error("a resource cannot be read");
     }
     // Either makes Mesos's arithmetic abort, an invalid one it drops without a word.

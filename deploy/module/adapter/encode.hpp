@@ -1,4 +1,5 @@
-// Writes what Mesos says as messages of the contract.
+// Writes what Mesos says as messages of the contract. Messages are serialised "partially" throughout: protobuf would end
+// the master for one that lacks a required field.
 
 #pragma once
 

@@ -4,9 +4,12 @@
 #include <chrono>
 #include <cmath>
 
+#include <process/dispatch.hpp>
 #include <process/http.hpp>
 #include <process/metrics/metrics.hpp>
 #include <stout/duration.hpp>
+
+#include "pacer.hpp"
 
 namespace longshare {
 namespace adapter {
@@ -60,7 +63,7 @@ class Duration : public process::metrics::Metric {
 // What is held, added up, and what the service has counted.
 class Sums {
  public:
-  Sums(std::shared_ptr<Shared> shared, const Metrics::Choices& choices) : shared_(std::move(shared)), choices_(choices) {}
+  explicit Sums(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
   double total(const std::string& name) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -87,14 +90,14 @@ class Sums {
   double share(const std::string& role) {
     const std::lock_guard<std::mutex> lock(mutex_);
     refresh();
+    const std::lock_guard<std::mutex> mirror_lock(shared_->mutex);
     double dominant = 0.0;
     for (const auto& held : by_role_[role]) {
       const double of = amount(total_, held.first);
-      if (of > 0.0 && choices_.excluded.count(held.first) == 0) {
+      if (of > 0.0 && shared_->excluded.count(held.first) == 0) {
         dominant = std::max(dominant, held.second / of);
       }
     }
-    const std::lock_guard<std::mutex> mirror_lock(shared_->mutex);
     return dominant / shared_->mirror.weight(role);
   }
 
@@ -110,6 +113,9 @@ class Sums {
 
   void counted(const v1::Statistics& statistics) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (statistics.allocation_runs() < statistics_.allocation_runs()) {
+      runs_before_ += statistics_.allocation_runs();  // a new session
+    }
     statistics_ = statistics;
   }
 
@@ -121,21 +127,21 @@ class Sums {
 
   double runs() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return static_cast<double>(statistics_.allocation_runs());
+    return static_cast<double>(runs_before_ + statistics_.allocation_runs());
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void refresh() {
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
     const Clock::time_point now = Clock::now();
-    if (choices_.cached && now - refreshed_ < std::chrono::seconds(1)) {
+    if (shared_->cached && now - refreshed_ < std::chrono::seconds(1)) {
       return;
     }
     refreshed_ = now;
     total_.clear();
     by_role_.clear();
-    const std::lock_guard<std::mutex> lock(shared_->mutex);
     for (const auto& agent : shared_->mirror.agents()) {
       add_scalars(agent.second.total, &total_);
       for (const auto& held : agent.second.used) {
@@ -152,19 +158,19 @@ class Sums {
   }
 
   const std::shared_ptr<Shared> shared_;
-  const Metrics::Choices choices_;
   std::mutex mutex_;  // taken before that of the mirror
   Clock::time_point refreshed_;
   Amounts total_;
   std::map<std::string, Amounts> by_role_;
   v1::Statistics statistics_;
+  uint64_t runs_before_ = 0;
 };
 
 Metrics::Metrics(const std::shared_ptr<Shared>& shared, const std::function<longshare_transport_statistics()>& transport,
-                 const Choices& choices)
+                 const process::PID<Pacer>& reader)
     : shared_(shared),
-      sums_(std::make_shared<Sums>(shared, choices)),
-      choices_(choices),
+      sums_(std::make_shared<Sums>(shared)),
+      reader_(reader),
       run_(new Duration(std::string(kPrefix) + "allocation_run_ms")),
       latency_(new Duration(std::string(kPrefix) + "allocation_run_latency_ms")) {
   const std::shared_ptr<Sums> sums = sums_;
@@ -204,10 +210,13 @@ Metrics::~Metrics() {
 
 void Metrics::update(const v1::Statistics& statistics, uint64_t round_trip_ns) {
   sums_->counted(statistics);
-  const double run = static_cast<double>(statistics.run_ns()) * 1e-6;
-  run_->measured(run);
-  // What is not the run itself is the way there and back.
-  latency_->measured(std::max(0.0, static_cast<double>(round_trip_ns) * 1e-6 - run));
+  if (statistics.allocation_runs() != runs_) {
+    const double run = static_cast<double>(statistics.run_ns()) * 1e-6;
+    run_->measured(run);
+    // What is not the run itself is the way there and back.
+    latency_->measured(std::max(0.0, static_cast<double>(round_trip_ns) * 1e-6 - run));
+  }
+  runs_ = statistics.allocation_runs();
   const std::map<std::string, Read> wanted = this->wanted();
   for (auto gauge = changing_.begin(); gauge != changing_.end();) {
     if (wanted.count(gauge->first) == 0) {
@@ -224,8 +233,9 @@ void Metrics::update(const v1::Statistics& statistics, uint64_t round_trip_ns) {
   }
 }
 
-void Metrics::add(const std::string& name, const Read& read, Gauges* to) {
-  const PullGauge gauge(name, [read]() -> process::Future<double> { return read(); });
+void Metrics::add(const std::string& name, const Read& read, Gauges* to) const {
+  const process::PID<Pacer> reader = reader_;
+  const PullGauge gauge(name, [reader, read]() { return process::dispatch(reader, &Pacer::read, read); });
   to->emplace(name, gauge);
   process::metrics::add(gauge);
 }
@@ -249,7 +259,7 @@ std::map<std::string, Metrics::Read> Metrics::wanted() {
       wanted[prefix + "/offered_or_allocated"] = [sums, role, name]() { return sums->allocated(role, name); };
     }
   }
-  if (!choices_.per_framework) {
+  if (!shared_->per_framework) {
     return wanted;
   }
   std::set<std::string> now;
@@ -271,7 +281,7 @@ std::map<std::string, Metrics::Read> Metrics::wanted() {
     }
   }
   present_ = now;
-  while (completed_.size() > choices_.completed_frameworks) {
+  while (completed_.size() > shared_->completed) {
     completed_.pop_front();
   }
   for (const std::string& prefix : completed_) {

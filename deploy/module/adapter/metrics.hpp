@@ -12,6 +12,7 @@
 
 #include <process/metrics/metric.hpp>
 #include <process/metrics/pull_gauge.hpp>
+#include <process/pid.hpp>
 
 #include "allocator/contract/allocator.pb.h"
 #include "mirror.hpp"
@@ -20,26 +21,26 @@
 namespace longshare {
 namespace adapter {
 
-// What the allocator and the gauges look at together.
+// What the allocator and the gauges look at together, under the mutex.
 struct Shared {
   std::mutex mutex;
   Mirror mirror;
+  std::set<std::string> excluded;  // resources that do not count in shares
+  bool per_framework = false;      // whether each framework has gauges
+  std::size_t completed = 0;       // frameworks that are gone and whose gauges are kept
+  bool cached = true;              // whether sums may be a second old
 };
 
 class Duration;
+class Pacer;
 class Sums;
 
-// Gauges over the cluster are added up when somebody looks, by the thread that looks.
+// Gauges are read on our own actor, behind what the allocator has to do there. Those over the cluster are added up when
+// somebody looks.
 class Metrics {
  public:
-  struct Choices {
-    std::set<std::string> excluded;  // resources that do not count in shares
-    bool per_framework;
-    std::size_t completed_frameworks;  // of which gauges are kept
-    bool cached;                       // whether sums may be a second old
-  };
-
-  Metrics(const std::shared_ptr<Shared>& shared, const std::function<longshare_transport_statistics()>& transport, const Choices& choices);
+  Metrics(const std::shared_ptr<Shared>& shared, const std::function<longshare_transport_statistics()>& transport,
+          const process::PID<Pacer>& reader);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
@@ -52,16 +53,17 @@ class Metrics {
   using Read = std::function<double()>;
   using Gauges = std::map<std::string, process::metrics::PullGauge>;
 
-  static void add(const std::string& name, const Read& read, Gauges* to);
+  void add(const std::string& name, const Read& read, Gauges* to) const;
   std::map<std::string, Read> wanted();
 
   const std::shared_ptr<Shared> shared_;
   const std::shared_ptr<Sums> sums_;
-  const Choices choices_;
+  const process::PID<Pacer> reader_;
   Gauges fixed_;
   Gauges changing_;
   std::set<std::string> present_;      // prefixes of the frameworks that there are
   std::deque<std::string> completed_;  // of those that are gone, the latest last
+  uint64_t runs_ = 0;                  // by the latest statistics
   std::unique_ptr<Duration> run_;
   std::unique_ptr<Duration> latency_;
 };

@@ -296,7 +296,7 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
   for (const auto& quota : quotas_) {
     v1::SetQuota* set = snapshot->add_quotas();
     set->set_role(quota.first);
-    set->set_info(quota.second.SerializeAsString());
+    set->set_info(quota.second.SerializePartialAsString());
   }
   for (const auto& weight : weights_) {
     v1::Weight* set = snapshot->add_weights();
@@ -312,12 +312,12 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
     const Agent& agent = entry.second;
     v1::AddAgent* add = snapshot->add_agents();
     add->set_agent_id(entry.first.value());
-    add->set_info(agent.info.SerializeAsString());
+    add->set_info(agent.info.SerializePartialAsString());
     encode(agent.capabilities, add->mutable_capabilities());
     encode(agent.total, add->mutable_total());
     encode(agent.used, add->mutable_used());
     if (agent.unavailability.isSome()) {
-      add->set_unavailability(agent.unavailability->SerializeAsString());
+      add->set_unavailability(agent.unavailability->SerializePartialAsString());
     }
     if (!agent.active) {
       snapshot->add_inactive_agents(entry.first.value());
@@ -328,14 +328,14 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
       state->set_framework_id(inverse.first.value());
       state->set_outstanding(inverse.second.outstanding);
       if (inverse.second.status.isSome()) {
-        state->set_status(inverse.second.status->SerializeAsString());
+        state->set_status(inverse.second.status->SerializePartialAsString());
       }
     }
   }
   for (const auto& entry : frameworks_) {
     v1::AddFramework* add = snapshot->add_frameworks();
     add->set_framework_id(entry.first.value());
-    add->set_info(entry.second.info.SerializeAsString());
+    add->set_info(entry.second.info.SerializePartialAsString());
     add->set_active(entry.second.active);
     encode(entry.second.suppressed, add->mutable_suppressed_roles());
   }

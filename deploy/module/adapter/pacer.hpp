@@ -5,25 +5,27 @@
 #include <functional>
 
 #include <process/process.hpp>
+#include <process/time.hpp>
 #include <stout/duration.hpp>
 
 namespace longshare {
 namespace adapter {
 
-// Calls `tick` once per interval from `start` on.
+// Calls `tick` with the time, once per interval from `start` on.
 class Pacer : public process::Process<Pacer> {
  public:
-  Pacer(const ::Duration& interval, const std::function<void()>& tick);
+  explicit Pacer(const std::function<void(const process::Time&)>& tick);
 
-  void start();
+  void start(const ::Duration& interval);
   // Calls something on this actor.
   void call(const std::function<void()>& what) { what(); }
+  double read(const std::function<double()>& what) { return what(); }
 
  private:
-  void beat();
+  void beat(const process::Time& due);
 
-  const ::Duration interval_;
-  const std::function<void()> tick_;
+  ::Duration interval_;
+  const std::function<void(const process::Time&)> tick_;
 };
 
 }  // namespace adapter

@@ -1,0 +1,99 @@
+// Claims about the part of the adapter that needs no Mesos: its parameters, and loading the transport.
+
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "library.h"
+#include "parameters.h"
+
+using longshare::adapter::Parameters;
+using longshare::adapter::parse_duration;
+
+namespace {
+
+using Given = std::vector<std::pair<std::string, std::string>>;
+
+std::string refusal(const Given& given) {
+  try {
+    Parameters parameters(given);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("what is given overwrites the transport's defaults, and nothing else does") {
+  longshare_transport_settings settings = {};
+  settings.last_retry = 77;
+  settings.queue_bytes = 99;
+  const Parameters parameters({{"address", "localhost:5060"}, {"connect_timeout", "1.5secs"}, {"queue_events", "1000"}, {"key", "k.pem"}});
+  parameters.apply(&settings);
+  CHECK(std::string(settings.address) == "localhost:5060");
+  CHECK(std::string(settings.key) == "k.pem");
+  CHECK(settings.certificate == nullptr);
+  CHECK(settings.connect_timeout == 1500);
+  CHECK(settings.queue_events == 1000);
+  CHECK(settings.last_retry == 77);
+  CHECK(settings.queue_bytes == 99);
+  CHECK(settings.insecure == 0);
+  CHECK_FALSE(parameters.synchronous());
+}
+
+TEST_CASE("the address is needed") { CHECK(contains(refusal({}), "address: missing")); }
+
+TEST_CASE("every problem is told, with the name of its parameter") {
+  const std::string problems = refusal({{"adress", "x"}, {"insecure", "yes"}, {"connect_timeout", "5parsecs"}, {"queue_events", "-1"}, {"key", ""},
+                                        {"synchronous", "true"}, {"synchronous", "true"}});
+  for (const char* problem : {"adress: there is no such parameter; there are address, ", "\ninsecure: 'yes' is neither",
+                              "\nconnect_timeout: '5parsecs' is not a duration", "\nqueue_events: '-1' is not a whole number",
+                              "\nkey: empty", "\nsynchronous: given more than once", "\naddress: missing"}) {
+    CAPTURE(problem);
+    CHECK(contains("\n" + problems, problem));
+  }
+}
+
+TEST_CASE("durations are written as Mesos writes them") {
+  CHECK(parse_duration("500ms") == 500);
+  CHECK(parse_duration("5secs") == 5000);
+  CHECK(parse_duration("1.5mins") == 90000);
+  CHECK(parse_duration("2hrs") == 7200000);
+  CHECK(parse_duration("1days") == 86400000);
+  for (const char* wrong : {"", "5", "secs", ".5secs", "1.2.3secs", "-5secs", "5 secs", "5s", "1e3secs", "999999999999999days"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(parse_duration(wrong), std::invalid_argument);
+  }
+}
+
+TEST_CASE("a library that is absent or somebody else's is named") {
+  const auto complaint = [](const std::string& path) -> std::string {
+    try {
+      longshare::adapter::load_transport(path);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(contains(complaint("./absent.so"), "./absent.so"));
+  CHECK(contains(complaint("libc.so.6"), "libc.so.6 is not Longshare's transport"));
+}
+
+TEST_CASE("the transport is looked for beside this library") {
+  const std::string path = longshare::adapter::beside_this_library("liblongshare_transport.so");
+  CHECK(contains(path, "/liblongshare_transport.so"));
+}
+
+TEST_CASE("the real transport is loaded, and says which interface it speaks") {
+  const char* path = std::getenv("LONGSHARE_TRANSPORT");
+  REQUIRE(path != nullptr);
+  CHECK(longshare::adapter::load_transport(path)->version == LONGSHARE_TRANSPORT_VERSION);
+}
