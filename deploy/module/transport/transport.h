@@ -33,7 +33,7 @@
 extern "C" {
 #endif
 
-#define LONGSHARE_TRANSPORT_SYMBOL "longshare_transport"
+#define LONGSHARE_TRANSPORT_SYMBOL "longshare_transport_interface"
 
 /* Of this interface; raised whenever it changes. */
 #define LONGSHARE_TRANSPORT_VERSION 1u
@@ -144,7 +144,7 @@ struct longshare_transport_api {
   void (*destroy)(struct longshare_transport* transport);
 };
 
-const struct longshare_transport_api* longshare_transport(void);
+const struct longshare_transport_api* longshare_transport_interface(void);
 
 #ifdef __cplusplus
 }
