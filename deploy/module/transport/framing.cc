@@ -1,0 +1,119 @@
+#include "framing.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
+#include <stdexcept>
+
+#include "allocator/contract/allocator.pb.h"
+
+namespace longshare::transport {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+
+// Two varints: a tag and a number.
+class Prefix {
+ public:
+  Prefix(int field, WireFormatLite::WireType type, std::uint64_t value) {
+    end_ = CodedOutputStream::WriteVarint32ToArray(WireFormatLite::MakeTag(field, type), bytes_);
+    end_ = CodedOutputStream::WriteVarint64ToArray(value, end_);
+  }
+
+  std::string_view view() const {
+    return {reinterpret_cast<const char*>(bytes_), static_cast<std::size_t>(end_ - bytes_)};
+  }
+
+ private:
+  std::uint8_t bytes_[15];
+  std::uint8_t* end_;
+};
+
+Prefix length(int field, std::size_t size) { return {field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED, size}; }
+
+Prefix number(int field, std::uint64_t value) { return {field, WireFormatLite::WIRETYPE_VARINT, value}; }
+
+CodedInputStream reader(std::string_view bytes) {
+  return CodedInputStream(reinterpret_cast<const std::uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
+}
+
+[[noreturn]] void refuse() { throw std::runtime_error("what the allocator says is not a message of the contract"); }
+
+std::uint64_t applied_sequence(std::string_view decisions) {
+  std::uint64_t applied = 0;
+  CodedInputStream input = reader(decisions);
+  const std::uint32_t wanted =
+      WireFormatLite::MakeTag(v1::Decisions::kAppliedSequenceFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+  while (const std::uint32_t tag = input.ReadTag()) {
+    if (tag == wanted) {
+      if (!input.ReadVarint64(&applied)) {
+        refuse();
+      }
+    } else if (!WireFormatLite::SkipField(&input, tag)) {
+      refuse();
+    }
+  }
+  if (!input.ConsumedEntireMessage()) {
+    refuse();
+  }
+  return applied;
+}
+
+Answer interpret(int field, std::string_view message) {
+  switch (field) {
+    case v1::ToMaster::kWelcomeFieldNumber:
+      return {Answer::Kind::kWelcome, message, 0, {}};
+    case v1::ToMaster::kDecisionsFieldNumber:
+      return {Answer::Kind::kDecisions, message, applied_sequence(message), {}};
+    case v1::ToMaster::kSnapshotRequestFieldNumber: {
+      v1::SnapshotRequest request;
+      if (!request.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
+        refuse();
+      }
+      return {Answer::Kind::kSnapshotRequest, message, 0, request.reason()};
+    }
+    default:
+      refuse();
+  }
+}
+
+}  // namespace
+
+std::string hello(std::string_view message) {
+  std::string framed(length(v1::FromMaster::kHelloFieldNumber, message.size()).view());
+  return framed.append(message);
+}
+
+std::string snapshot(std::string_view message, std::uint64_t sequence) {
+  const Prefix numbered = number(v1::Snapshot::kSequenceFieldNumber, sequence);
+  const Prefix framing = length(v1::FromMaster::kSnapshotFieldNumber, message.size() + numbered.view().size());
+  std::string framed;
+  framed.reserve(framing.view().size() + message.size() + numbered.view().size());
+  return framed.append(framing.view()).append(message).append(numbered.view());
+}
+
+std::string events_header(std::size_t size) {
+  return std::string(length(v1::FromMaster::kEventsFieldNumber, size).view());
+}
+
+void append_event(std::string& fields, std::string_view event, std::uint64_t sequence) {
+  const Prefix numbered = number(v1::Event::kSequenceFieldNumber, sequence);
+  const Prefix framing = length(v1::Events::kEventsFieldNumber, event.size() + numbered.view().size());
+  fields.append(framing.view()).append(event).append(numbered.view());
+}
+
+Answer parse_answer(std::string_view bytes) {
+  CodedInputStream input = reader(bytes);
+  const std::uint32_t tag = input.ReadTag();
+  std::uint32_t size = 0;
+  if (tag == 0 || WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED ||
+      !input.ReadVarint32(&size) ||
+      static_cast<std::size_t>(input.CurrentPosition()) + size != bytes.size()) {
+    refuse();
+  }
+  return interpret(WireFormatLite::GetTagFieldNumber(tag), bytes.substr(bytes.size() - size));
+}
+
+}  // namespace longshare::transport

@@ -1,0 +1,159 @@
+#include "outbox.h"
+
+#include <utility>
+
+#include "framing.h"
+
+namespace longshare::transport {
+namespace {
+
+// Turns are collected in pieces of about this size, which are never moved: no push takes long, however much waits.
+constexpr std::size_t kPiece = 64 << 10;
+
+}  // namespace
+
+void Outbox::open() {
+  const std::lock_guard lock(mutex_);
+  want("a new stream");
+}
+
+void Outbox::close() noexcept {
+  const std::lock_guard lock(mutex_);
+  drop();
+  state_ = State::kClosed;
+}
+
+std::uint64_t Outbox::push(std::string_view event) noexcept {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t sequence = ++sequence_;
+  if (state_ != State::kInStep) {
+    return sequence;
+  }
+  try {
+    if (events_ == most_events_ || bytes_ + event.size() > most_bytes_) {
+      ++overflows_;
+      want("the queue was full, with " + std::to_string(events_) + " events and " + std::to_string(bytes_) + " bytes");
+    } else {
+      append(event);
+    }
+  } catch (const std::exception& error) {
+    want("out of memory");
+  }
+  return sequence;
+}
+
+void Outbox::flush() noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    end_turn();
+  } catch (const std::exception& error) {
+    want("out of memory");
+  }
+}
+
+std::uint64_t Outbox::put_snapshot(std::string_view message) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kClosed) {
+    return 0;
+  }
+  drop();
+  try {
+    snapshot_ = snapshot(message, sequence_ + 1);
+  } catch (const std::exception& error) {
+    want("out of memory");
+    return 0;
+  }
+  bytes_ = snapshot_.size();
+  latest_snapshot_ = ++sequence_;
+  state_ = State::kInStep;
+  return sequence_;
+}
+
+void Outbox::want_snapshot(std::string reason) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kClosed) {
+    want(std::move(reason));
+  }
+}
+
+std::optional<std::string> Outbox::ask() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kWanted) {
+    return std::nullopt;
+  }
+  state_ = State::kAsked;
+  return std::exchange(reason_, {});
+}
+
+std::optional<Message> Outbox::take() {
+  const std::lock_guard lock(mutex_);
+  if (!snapshot_.empty()) {
+    Message message{{}, latest_snapshot_, true};
+    message.pieces.reserve(1);
+    bytes_ -= snapshot_.size();
+    message.pieces.push_back(std::exchange(snapshot_, {}));
+    return message;
+  }
+  if (flushed_.empty()) {
+    return std::nullopt;
+  }
+  Message message{{}, flushed_sequence_, false};
+  message.pieces.reserve(1 + flushed_.size());
+  message.pieces.push_back(events_header(flushed_bytes_));
+  for (std::string& piece : flushed_) {
+    message.pieces.push_back(std::move(piece));
+  }
+  flushed_.clear();
+  events_ = turn_events_;
+  bytes_ -= std::exchange(flushed_bytes_, 0);
+  return message;
+}
+
+std::uint64_t Outbox::latest_snapshot() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return latest_snapshot_;
+}
+
+Outbox::Level Outbox::level() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return {events_, bytes_, overflows_, state_ != State::kInStep};
+}
+
+void Outbox::drop() noexcept {
+  std::string().swap(snapshot_);
+  std::vector<std::string>().swap(flushed_);
+  std::string().swap(turn_);
+  events_ = turn_events_ = bytes_ = flushed_bytes_ = 0;
+}
+
+void Outbox::want(std::string reason) noexcept {
+  drop();
+  state_ = State::kWanted;
+  reason_ = std::move(reason);
+}
+
+void Outbox::append(std::string_view event) {
+  const std::size_t before = turn_.size();
+  append_event(turn_, event, sequence_);
+  bytes_ += turn_.size() - before;
+  ++events_;
+  ++turn_events_;
+}
+
+void Outbox::end_turn() {
+  if (turn_.empty()) {
+    return;
+  }
+  flushed_bytes_ += turn_.size();
+  if (!flushed_.empty() && flushed_.back().size() + turn_.size() <= flushed_.back().capacity()) {
+    flushed_.back().append(turn_);
+    turn_.clear();
+  } else {
+    turn_.reserve(kPiece);
+    flushed_.push_back(std::exchange(turn_, {}));
+  }
+  turn_events_ = 0;
+  flushed_sequence_ = sequence_;
+}
+
+}  // namespace longshare::transport

@@ -1,0 +1,58 @@
+// Keeps a stream to the service: the transport's thread.
+
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "counters.h"
+#include "outbox.h"
+#include "owner.h"
+#include "settings.h"
+#include "transport.h"
+#include "waker.h"
+
+namespace longshare::transport {
+
+class Session {
+ public:
+  explicit Session(Settings settings);
+  ~Session();  // waits for the thread
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Throws std::logic_error if it was called before, std::system_error if there is no thread to be had.
+  void start(const Owner& owner, std::string hello);
+
+  std::uint64_t push(std::string_view event) noexcept { return outbox_.push(event); }
+  void flush();
+  std::uint64_t put_snapshot(std::string_view snapshot);
+  longshare_transport_statistics statistics() const;
+
+ private:
+  struct Ending {
+    std::string reason;
+    bool welcomed;
+    bool served;
+  };
+
+  void work(const Owner& owner, const std::string& hello);
+  Ending serve_a_stream(const Owner& owner, const std::string& hello);
+  void pause(std::chrono::milliseconds duration);
+
+  const Settings settings_;
+  Outbox outbox_;
+  Waker waker_;
+  Counters counters_;
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;  // for the pause between two streams
+  std::condition_variable stop_;
+  std::thread thread_;
+};
+
+}  // namespace longshare::transport

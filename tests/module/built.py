@@ -1,0 +1,77 @@
+"""Builds the C++ module's transport, where that can be done, and says what is missing where not."""
+
+import functools
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "deploy/module"
+SANITIZERS = ("address,undefined", "thread")
+BUILDING = 1200
+"""Seconds that a test may take which builds first."""
+_PACKAGES = ("grpc++", "protobuf-lite")
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What has been built, in one way."""
+
+    folder: Path
+    sanitizer: str
+
+    @property
+    def library(self) -> Path:
+        return self.folder / "transport/liblongshare_transport.so"
+
+    @property
+    def driver(self) -> Path:
+        return self.folder / "transport/tests/transport_driver"
+
+    @property
+    def unit_tests(self) -> Path:
+        return self.folder / "transport/tests/transport_unit_tests"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        suppressions = SOURCE / "transport/tests/thread-sanitizer.txt"
+        return os.environ | {"TSAN_OPTIONS": f"suppressions={suppressions}"}
+
+
+def missing() -> list[str]:
+    """Return what building wants and this machine lacks."""
+    tools = [tool for tool in ("cmake", "c++", "pkg-config", "protoc") if shutil.which(tool) is None]
+    if "pkg-config" in tools:
+        return tools
+    return tools + [
+        f"headers of {package}"
+        for package in _PACKAGES
+        if subprocess.run(["pkg-config", "--exists", package], check=False).returncode != 0
+    ]
+
+
+@functools.cache
+def build(sanitizer: str = "") -> Programs:
+    """Build, or skip the test."""
+    lacking = missing()
+    if lacking:
+        pytest.skip(f"the C++ module is not built: there is no {', no '.join(lacking)}")
+    programs = Programs(ROOT / ".cache/module" / (sanitizer or "plain"), sanitizer)
+    _run("cmake", "-S", SOURCE, "-B", programs.folder, f"-DLONGSHARE_SANITIZER={sanitizer}")
+    _run("cmake", "--build", programs.folder, "--parallel", os.cpu_count() or 1)
+    return programs
+
+
+def _run(*command: object) -> None:
+    done = subprocess.run(
+        [str(word) for word in command],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
