@@ -23,7 +23,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev test quick bench fuzz crashes proto lock clean python
+.PHONY: help demo install dev test quick bench fuzz crashes sanitize proto lock clean python
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -54,6 +54,9 @@ quick: $(DEV) ## run the tests that are not marked slow (ARGS=... for pytest)
 
 bench: $(RUNTIME) ## measure: each program in bench/ prints a table
 	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program; done
+
+sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer
+	LONGSHARE_SANITIZE=1 $(BIN)/pytest tests/module $(ARGS)
 
 fuzz: $(DEV) ## attack the service for minutes with messages that mean harm
 	LONGSHARE_ATTACKS=30000 $(BIN)/pytest --timeout 0 tests/service/test_hostile_input.py $(ARGS)

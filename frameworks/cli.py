@@ -51,7 +51,8 @@ def run_experiment(
     name: Annotated[str, typer.Argument(help="One that `longshare experiment list` shows.")],
     *,
     speed: Annotated[
-        float, typer.Option(min=0.1, help="Seconds of Mesos's time in one of yours.")
+        float,
+        typer.Option(min=0.1, help="Seconds of the embedded Mesos's time in one of yours."),
     ] = DEFAULT_SPEED,
     seed: Annotated[int, typer.Option(help="Of task run times.")] = 1,
     out: Annotated[
@@ -62,6 +63,12 @@ def run_experiment(
         str | None,
         typer.Option(help="HOST:PORT of a Mesos master that is there, instead of starting one."),
     ] = None,
+    mesos_home: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with mesos-master, mesos-agent and our module: start these, in real time."
+        ),
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(help="Have the allocator log all it does to this file, see `replay`."),
@@ -69,7 +76,7 @@ def run_experiment(
 ) -> None:
     """Run an experiment; exit code 1 when it does not come out as the paper says.
 
-    Starts the allocator service, an embedded Mesos and one pymesos framework for each user,
+    Starts the allocator service, a Mesos and one pymesos framework for each user,
     shows how they share the cluster, stops them all, and writes summary.json, allocations.csv,
     commitments.csv, figure.png and the parts' logs.
     """
@@ -89,7 +96,18 @@ def run_experiment(
             "the allocator of a master that is there is not ours to start; give --record to it",
             param_hint="--record",
         )
-    settings = Settings(speed=speed, seed=seed, out=folder, master=master, record=record)
+    if mesos_home is not None and master is not None:
+        raise typer.BadParameter(
+            "either a master is there or one is started", param_hint="--master"
+        )
+    settings = Settings(
+        speed=1.0 if mesos_home or master else speed,
+        seed=seed,
+        out=folder,
+        master=master,
+        mesos_home=mesos_home,
+        record=record,
+    )
     console = Console(stderr=True)
     signal.signal(signal.SIGTERM, _interrupt)
     try:

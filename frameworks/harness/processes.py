@@ -20,14 +20,31 @@ class ChildFailed(RuntimeError):  # noqa: N818 - it names the child, which is wh
 
 
 class Child:
-    """One process of ours, with its output in a log file."""
+    """A process with its output in a log file.
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path, *, waits: bool) -> None:
+    Args:
+        name: For people.
+        command: What to run.
+        log: Where its output goes.
+        waits: Whether it waits for `release`.
+        farewell: The signal that asks it to stop.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        waits: bool = False,
+        farewell: signal.Signals = signal.SIGTERM,
+    ) -> None:
         self.name = name
         self._log = log
+        self._farewell = farewell
         with log.open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
-                [sys.executable, "-m", "allocator.cli", *arguments],
+                command,
                 stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -53,11 +70,11 @@ class Child:
             raise ChildFailed(f"{self.name} ended with exit code {code}; see {self._log}:{said}")
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM, and the end of its input to one that still waits."""
+        """Send the signal, and the end of its input to one that still waits."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
         if self._process.poll() is None:
-            self._process.terminate()
+            self._process.send_signal(self._farewell)
 
     def stop(self, deadline: float) -> None:
         """Wait until it has stopped; from the deadline on kill it with all its children."""
@@ -77,7 +94,20 @@ class Children:
 
     def start(self, name: str, *arguments: str, waits: bool = False) -> Child:
         """Start `longshare ARGUMENTS`."""
-        child = Child(name, arguments, self._logs / f"{name}.log", waits=waits)
+        command = [sys.executable, "-m", "allocator.cli", *arguments]
+        return self._keep(Child(name, command, self.log(name), waits=waits))
+
+    def start_program(
+        self, name: str, *command: str, farewell: signal.Signals = signal.SIGTERM
+    ) -> Child:
+        """Start a program that is not ours."""
+        return self._keep(Child(name, command, self.log(name), farewell=farewell))
+
+    def log(self, name: str) -> Path:
+        """Return where the output of a child goes."""
+        return self._logs / f"{name}.log"
+
+    def _keep(self, child: Child) -> Child:
         self._children.append(child)
         return child
 
@@ -99,8 +129,13 @@ class Children:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop all that still run, the latest first."""
         deadline = time.monotonic() + PATIENCE
-        for child in reversed(self._children):
+        children, self._children = self._children, []
+        for child in reversed(children):
             child.ask_to_stop()
-        for child in reversed(self._children):
+        for child in reversed(children):
             child.stop(deadline)

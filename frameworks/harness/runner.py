@@ -12,10 +12,12 @@ from pathlib import Path
 import tomli_w
 
 from frameworks.experiment import Experiment, Phase
+from frameworks.harness import real_mesos
 from frameworks.harness.figure import draw
 from frameworks.harness.measurement import Measurement, read_recorder, write_table
 from frameworks.harness.observer import Glance, Observer
 from frameworks.harness.processes import Child, Children
+from frameworks.harness.real_mesos import MesosHome
 from frameworks.harness.verdict import Verdict, expectation, expected_cpus, judge
 
 PATIENCE = 30.0
@@ -44,6 +46,8 @@ class Settings:
     out: Path
     master: str | None = None
     """HOST:PORT of a master that is there already; None: an embedded one."""
+    mesos_home: Path | None = None
+    """A folder with a real Mesos to start instead of an embedded one."""
     record: Path | None = None
     """Where the allocator service is to log every event and decision."""
 
@@ -54,7 +58,8 @@ def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], 
     Raises:
         ChildFailed: a part ended before its time.
         TimeoutError: a part did not come up.
-        OSError: the results cannot be written, or a master did not answer.
+        OSError: the results cannot be written, a master did not answer, or a folder for Mesos
+            lacks something.
     """
     logs = settings.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -97,6 +102,11 @@ def _master(
         config.write_text(_configuration(experiment, allocator, recording, store), encoding="utf-8")
         record = () if settings.record is None else (f"--record={settings.record}",)
         children.start("allocator", "serve", "--config", str(config), *record)
+        if settings.mesos_home is not None:
+            home = MesosHome(settings.mesos_home)
+            with real_mesos.cluster(home, children, experiment.cluster, allocator) as address:
+                yield address
+            return
         master = children.start(
             "mesos",
             "local-mesos",

@@ -1,4 +1,4 @@
-"""Builds the C++ module's transport, where that can be done, and says what is missing where not."""
+"""Builds the part of the C++ module that needs no Mesos, or says what is missing for that."""
 
 import functools
 import os
@@ -37,14 +37,23 @@ class Programs:
         return self.folder / "transport/tests/transport_unit_tests"
 
     @property
+    def adapter_unit_tests(self) -> Path:
+        return self.folder / "adapter/tests/adapter_unit_tests"
+
+    @property
     def environment(self) -> dict[str, str]:
-        suppressions = SOURCE / "transport/tests/thread-sanitizer.txt"
-        return os.environ | {"TSAN_OPTIONS": f"suppressions={suppressions}"}
+        tests = SOURCE / "transport/tests"
+        return os.environ | {
+            "TSAN_OPTIONS": f"suppressions={tests / 'thread-sanitizer.txt'}",
+            "LSAN_OPTIONS": f"suppressions={tests / 'leak-sanitizer.txt'}",
+        }
 
 
 def missing() -> list[str]:
     """Return what building wants and this machine lacks."""
-    tools = [tool for tool in ("cmake", "c++", "pkg-config", "protoc") if shutil.which(tool) is None]
+    tools = [
+        tool for tool in ("cmake", "c++", "pkg-config", "protoc") if shutil.which(tool) is None
+    ]
     if "pkg-config" in tools:
         return tools
     return tools + [
@@ -57,6 +66,8 @@ def missing() -> list[str]:
 @functools.cache
 def build(sanitizer: str = "") -> Programs:
     """Build, or skip the test."""
+    if sanitizer and not os.environ.get("LONGSHARE_SANITIZE"):
+        pytest.skip("sanitizers are for `make sanitize`")
     lacking = missing()
     if lacking:
         pytest.skip(f"the C++ module is not built: there is no {', no '.join(lacking)}")

@@ -91,9 +91,7 @@ class Master:
 
     def lines(self, kind: str) -> list[str]:
         """Return what was said of a kind."""
-        return [
-            line[len(kind) + 1 :] for line in self.said.copy() if line.split(" ", 1)[0] == kind
-        ]
+        return [line[len(kind) + 1 :] for line in self.said.copy() if line.split(" ", 1)[0] == kind]
 
     def count(self, kind: str) -> int:
         return len(self.lines(kind))
@@ -173,7 +171,9 @@ class Peer:
 
     def __init__(self, serve: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:
         self._server = grpc.server(ThreadPoolExecutor(4))
-        handler = grpc.stream_stream_rpc_method_handler(lambda requests, _: serve(requests))
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
+            lambda requests, _: serve(requests)
+        )
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("longshare.v1.Allocator", {"Session": handler}),)
         )
@@ -199,14 +199,19 @@ class Scripted:
     def __init__(self) -> None:
         self.heard: list[contract.FromMaster] = []
         self._to_say: queue.SimpleQueue[contract.ToMaster | None] = queue.SimpleQueue()
+        self._ended = False
 
     def say(self, **message: object) -> None:
         self._to_say.put(contract.ToMaster(**message))  # type: ignore[arg-type]
 
     def end(self) -> None:
+        """End the stream; further ones end as soon as they begin."""
+        self._ended = True
         self._to_say.put(None)
 
     def __call__(self, requests: Iterator[bytes]) -> Iterator[bytes]:
+        if self._ended:
+            return
         hearing = threading.Thread(target=self._hear, args=(requests,))
         hearing.start()
         yield contract.ToMaster(

@@ -40,14 +40,22 @@ def _running(tmp_path: Path) -> Iterator[Service]:
 
 @in_every_build
 def test_what_needs_no_service_holds(programs: Programs) -> None:
-    if not programs.unit_tests.exists():
-        pytest.skip("the unit tests of the C++ transport are not built: there is no doctest")
+    run_unit_tests(programs.unit_tests, programs)
+
+
+def test_what_the_adapter_does_without_mesos_holds(programs: Programs) -> None:
+    run_unit_tests(programs.adapter_unit_tests, programs)
+
+
+def run_unit_tests(program: Path, programs: Programs) -> None:
+    if not program.exists():
+        pytest.skip("the unit tests of the C++ module are not built: there is no doctest")
     done = subprocess.run(
-        [programs.unit_tests],
+        [program],
         capture_output=True,
         check=False,
         text=True,
-        env=programs.environment,
+        env=programs.environment | {"LONGSHARE_TRANSPORT": str(programs.library)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
