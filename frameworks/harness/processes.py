@@ -42,6 +42,8 @@ class Child:
         self.name = name
         self._log = log
         self._farewell = farewell
+        self._expected = False
+        """Whether it may have ended."""
         with log.open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 command,
@@ -64,7 +66,7 @@ class Child:
             ChildFailed: it has; the message shows its last words.
         """
         code = self._process.poll()
-        if code is not None:
+        if code is not None and not self._expected:
             lines = self._log.read_text(errors="replace").splitlines()[-_TAIL:]
             said = "".join(f"\n  | {line}" for line in lines) or " (it said nothing)"
             raise ChildFailed(f"{self.name} ended with exit code {code}; see {self._log}:{said}")
@@ -75,6 +77,12 @@ class Child:
             self._process.stdin.close()
         if self._process.poll() is None:
             self._process.send_signal(self._farewell)
+
+    def kill(self) -> None:
+        """Kill it, as a crash would, and expect nothing more of it."""
+        self._process.kill()
+        self._process.wait()
+        self._expected = True
 
     def stop(self, deadline: float) -> None:
         """Wait until it has stopped; from the deadline on kill it with all its children."""
@@ -102,6 +110,10 @@ class Children:
     ) -> Child:
         """Start a program that is not ours."""
         return self._keep(Child(name, command, self.log(name), farewell=farewell))
+
+    def kill(self, name: str) -> None:
+        """Kill the latest child of a name."""
+        next(child for child in reversed(self._children) if child.name == name).kill()
 
     def log(self, name: str) -> Path:
         """Return where the output of a child goes."""

@@ -62,6 +62,8 @@ class RealMesos:
         self._home = home
         self._children = children
         self._work = work
+        self._ports: dict[str, int] = {}
+        """By name of the agent, which must not change its port."""
 
     def master(
         self, parameters: dict[str, str] | None, *flags: str, port: int | None = None
@@ -104,7 +106,7 @@ class RealMesos:
             f"--master={master}",
             "--ip=127.0.0.1",
             f"--hostname={name}",
-            f"--port={free_port()}",
+            f"--port={self._ports.setdefault(name, free_port())}",
             f"--work_dir={self._work / name / 'work'}",
             f"--runtime_dir={self._work / name / 'run'}",
             f"--launcher_dir={self._home.folder.resolve()}",
@@ -164,13 +166,13 @@ def cluster(home: MesosHome, children: Children, size: Cluster, allocator: str) 
         mesos = RealMesos(home, children, work)
         try:
             address = mesos.master({"address": allocator})
-            mesos.wait_for(address, "to lead", lambda metrics: metrics["master/elected"] == 1)
+            mesos.wait_for(address, "to lead", lambda metrics: metrics.get("master/elected") == 1)
             for index in range(size.agents):
                 mesos.agent(address, f"agent-{index}", size.resources)
             mesos.wait_for(
                 address,
                 f"{size.agents} agents",
-                lambda metrics: metrics["master/slaves_active"] == size.agents,
+                lambda metrics: metrics.get("master/slaves_active") == size.agents,
             )
             yield address
         finally:

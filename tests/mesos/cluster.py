@@ -1,0 +1,184 @@
+"""A real Mesos master with our module, real agents and a real service, where there is a Mesos."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from frameworks.harness.observer import Observer
+from frameworks.harness.processes import Children
+from frameworks.harness.real_mesos import MesosHome, RealMesos, kill_whatever_runs_in
+from tests.frameworks.local_mesos.shell import HttpScheduler
+from tests.service.served import Service
+
+AGENT = "cpus:4;mem:1024;disk:1024;ports:[31000-31005]"
+SDRF = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n'
+PATIENCE = 40.0
+
+
+def mesos_home() -> MesosHome:
+    """Return where Mesos is, or skip the test."""
+    folder = os.environ.get("LONGSHARE_MESOS_HOME")
+    if folder is None:
+        pytest.skip("LONGSHARE_MESOS_HOME names no folder with a real Mesos")
+    return MesosHome(Path(folder))
+
+
+class Cluster:
+    """What runs, and how to talk to it."""
+
+    def __init__(self, folder: Path, children: Children) -> None:
+        self.folder = folder
+        self.mesos = RealMesos(mesos_home(), children, folder)
+        self._children = children
+        self.service: Service
+        self.address = ""
+        self._flags: tuple[str, ...] = ()
+
+    def start_service(self) -> None:
+        self.service = Service(self.folder, SDRF)
+        self.service.wait_until_ready()
+
+    def kill_service(self) -> None:
+        self.service.process.kill()
+        self.service.process.wait()
+
+    def start_master(self, *flags: str) -> None:
+        """Start one, and wait until it leads and the service serves it."""
+        port = int(self.address.rpartition(":")[2]) if self.address else None
+        self._flags = flags or self._flags
+        parameters = {"address": self.service.address}
+        self.address = self.mesos.master(parameters, *self._flags, port=port)
+        self.wait_for(lambda metrics: metrics.get("master/elected") == 1)
+        self.wait_for(lambda metrics: metrics.get("longshare/synchronised") == 1)
+
+    def kill_master(self) -> None:
+        self._children.kill("mesos")
+
+    def start_agents(self, number: int = 1, *flags: str, resources: str = AGENT) -> None:
+        for index in range(number):
+            self.mesos.agent(self.address, f"agent-{index}", resources, *flags)
+        self.wait_for(lambda metrics: metrics.get("master/slaves_active") == number)
+
+    def metrics(self) -> dict[str, float]:
+        return Observer(self.address).metrics()
+
+    def wait_for(self, reached: Callable[[dict[str, float]], bool]) -> None:
+        self.mesos.wait_for(self.address, "what the test waits for", reached)
+
+    def shares(self) -> dict[str, Any]:
+        """Return what `longshare shares` says of each user."""
+        said = subprocess.run(
+            [
+                *(sys.executable, "-m", "allocator.cli", "shares", "--json"),
+                *("--address", self.service.address),
+            ],
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        return {user["user"]: user for user in json.loads(said.stdout)["users"]}
+
+    @asynccontextmanager
+    async def scheduler(
+        self, role: str, framework_id: str | None = None, *capabilities: str
+    ) -> AsyncIterator[HttpScheduler]:
+        """Subscribe a framework of one role."""
+        able = [{"type": capability} for capability in ("MULTI_ROLE", *capabilities)]
+        async with aiohttp.ClientSession() as session:
+            scheduler = HttpScheduler(session, self.address)
+            await scheduler.subscribe(
+                framework_id,
+                user="root",
+                roles=[role],
+                capabilities=able,
+                failover_timeout=60.0,
+                principal="tester",
+                checkpoint=True,
+            )
+            try:
+                yield scheduler
+            finally:
+                scheduler.break_off()
+
+    async def operate(self, kind: str, **content: object) -> tuple[int, str]:
+        """Make a call of an operator; return the answer's status and text."""
+        url = f"http://{self.address}/api/v1"
+        call = {"type": kind, **content}
+        headers = {"Accept": "application/json"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json=call, headers=headers) as answer,
+        ):
+            return answer.status, await answer.text()
+
+
+@contextmanager
+def nothing_running(folder: Path) -> Iterator[Cluster]:
+    """Provide the means to start a cluster, and end it all afterwards."""
+    logs = folder / "logs"
+    logs.mkdir()
+    with Children(logs) as children:
+        cluster = Cluster(folder, children)
+        try:
+            yield cluster
+        finally:
+            children.stop()
+            kill_whatever_runs_in(folder)
+            if hasattr(cluster, "service"):
+                cluster.kill_service()
+
+
+@contextmanager
+def running(folder: Path, agents: int = 1, *flags: str) -> Iterator[Cluster]:
+    """Provide a service, a master with flags, and agents."""
+    with nothing_running(folder) as cluster:
+        cluster.start_service()
+        cluster.start_master(*flags)
+        cluster.start_agents(agents)
+        yield cluster
+
+
+async def next_offer(scheduler: HttpScheduler) -> dict[str, Any]:
+    """Wait for offers that have not been looked at; return the first one."""
+    event = await asyncio.wait_for(scheduler.next("OFFERS"), PATIENCE)
+    offer: dict[str, Any] = event["offers"][0]
+    return offer
+
+
+async def offer_where(
+    scheduler: HttpScheduler, holds: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """Decline offers until one is as it should be, and return that."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        event = await asyncio.wait_for(scheduler.next("OFFERS"), deadline - time.monotonic())
+        found = [offer for offer in event["offers"] if holds(offer)]
+        others = [offer["id"] for offer in event["offers"] if offer not in found[:1]]
+        if others:
+            await scheduler.call(
+                "DECLINE", decline={"offer_ids": others, "filters": {"refuse_seconds": 0.01}}
+            )
+        if found:
+            chosen: dict[str, Any] = found[0]
+            return chosen
+
+
+def amount(offer: dict[str, Any], name: str, *, reserved: bool | None = None) -> float:
+    """Sum a resource of an offer; only what is reserved, or is not, if asked for."""
+    return float(
+        sum(
+            resource["scalar"]["value"]
+            for resource in offer["resources"]
+            if resource["name"] == name and reserved in (None, bool(resource.get("reservations")))
+        )
+    )

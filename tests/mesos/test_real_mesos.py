@@ -1,0 +1,408 @@
+"""What a real Mesos does with Longshare as its allocator."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frameworks.harness.processes import ChildFailed
+from tests.frameworks.local_mesos.shell import HttpScheduler
+from tests.mesos.cluster import (
+    AGENT,
+    PATIENCE,
+    Cluster,
+    amount,
+    next_offer,
+    nothing_running,
+    offer_where,
+    running,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+RESERVATION = {"type": "DYNAMIC", "role": "a", "principal": "tester"}
+RESERVED = {
+    "name": "disk",
+    "type": "SCALAR",
+    "scalar": {"value": 64},
+    "reservations": [RESERVATION],
+}
+VOLUME = {
+    **RESERVED,
+    "disk": {
+        "persistence": {"id": "v1", "principal": "tester"},
+        "volume": {"container_path": "data", "mode": "RW"},
+    },
+}
+
+
+@pytest.fixture(name="cluster")
+def _cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running(tmp_path) as started:
+        yield started
+
+
+def allocated(resource: dict[str, Any], role: str = "a") -> dict[str, Any]:
+    return {**resource, "allocation_info": {"role": role}}
+
+
+async def accept(scheduler: HttpScheduler, offer: dict[str, Any], *operations: object) -> None:
+    await scheduler.call(
+        "ACCEPT",
+        accept={
+            "offer_ids": [offer["id"]],
+            "operations": operations,
+            "filters": {"refuse_seconds": 0.01},
+        },
+    )
+
+
+async def decline(scheduler: HttpScheduler, offer: dict[str, Any], seconds: float) -> None:
+    filters = {"refuse_seconds": seconds}
+    await scheduler.call("DECLINE", decline={"offer_ids": [offer["id"]], "filters": filters})
+
+
+async def nothing_comes(scheduler: HttpScheduler, seconds: float = 3.0) -> bool:
+    try:
+        await asyncio.wait_for(scheduler.next("OFFERS"), seconds)
+    except TimeoutError:
+        return True
+    return False
+
+
+def has_volume(offer: dict[str, Any]) -> bool:
+    return any("persistence" in resource.get("disk", {}) for resource in offer["resources"])
+
+
+def test_tasks_run_and_what_they_held_is_offered_again(cluster: Cluster) -> None:
+    async def conduct() -> None:
+        async with cluster.scheduler("a") as scheduler:
+            offer = await next_offer(scheduler)
+            assert amount(offer, "cpus") == 4.0
+            await scheduler.launch(offer, "t1", "t2", command="sleep 1")
+            states = await asyncio.wait_for(scheduler.states_of("t1", "TASK_FINISHED"), PATIENCE)
+            assert "TASK_RUNNING" in states
+            await offer_where(scheduler, lambda offer: amount(offer, "cpus") >= 1.0)
+
+    asyncio.run(conduct())
+
+
+def test_the_keys_of_the_stock_allocator_are_in_the_masters_metrics(cluster: Cluster) -> None:
+    async def conduct() -> None:
+        async with cluster.scheduler("a") as scheduler:
+            await decline(scheduler, await next_offer(scheduler), 3600.0)
+            cluster.wait_for(
+                lambda found: found.get("allocator/mesos/offer_filters/roles/a/active") == 1
+            )
+            metrics = cluster.metrics()
+            suppressed = f"master/frameworks/n/{scheduler.framework_id}/roles/a/suppressed"
+            assert metrics[suppressed] == 0
+        assert metrics["allocator/mesos/roles/a/shares/dominant"] == 0
+        assert metrics["allocator/mesos/resources/cpus/total"] == 4
+        assert metrics["allocator/mesos/resources/cpus/offered_or_allocated"] == 0
+        assert metrics["allocator/mesos/allocation_runs"] >= 1
+        assert metrics["allocator/mesos/allocation_run_ms"] > 0
+        assert metrics["allocator/mesos/event_queue_dispatches"] >= 0
+        assert metrics["longshare/connected"] == 1
+        assert metrics["longshare/round_trip_ms"] > 0
+        assert metrics["longshare/resyncs_total"] == 0
+
+    asyncio.run(conduct())
+
+
+def test_a_framework_reserves_and_makes_a_volume_and_undoes_it(cluster: Cluster) -> None:
+    async def conduct() -> None:
+        async with cluster.scheduler("a", None, "RESERVATION_REFINEMENT") as scheduler:
+            offer = await next_offer(scheduler)
+            reserve = {"type": "RESERVE", "reserve": {"resources": [allocated(RESERVED)]}}
+            create = {"type": "CREATE", "create": {"volumes": [allocated(VOLUME)]}}
+            await accept(scheduler, offer, reserve, create)
+            offer = await offer_where(scheduler, has_volume)
+            assert amount(offer, "disk", reserved=True) == 64.0
+            assert amount(offer, "disk", reserved=False) == 960.0
+            destroy = {"type": "DESTROY", "destroy": {"volumes": [allocated(VOLUME)]}}
+            unreserve = {"type": "UNRESERVE", "unreserve": {"resources": [allocated(RESERVED)]}}
+            await accept(scheduler, offer, destroy, unreserve)
+            await offer_where(
+                scheduler, lambda offer: amount(offer, "disk", reserved=False) == 1024.0
+            )
+        assert cluster.metrics()["longshare/resyncs_total"] == 0
+
+    asyncio.run(conduct())
+
+
+def test_an_operator_reserves_and_makes_a_volume_and_undoes_it(cluster: Cluster) -> None:
+    async def conduct() -> None:
+        async with cluster.scheduler("a", None, "RESERVATION_REFINEMENT") as scheduler:
+            offer = await next_offer(scheduler)
+            of_agent = {"agent_id": offer["agent_id"]}
+            resources = {**of_agent, "resources": [RESERVED]}
+            volumes = {**of_agent, "volumes": [VOLUME]}
+            # Everything is offered just now: the master takes it back for the operator.
+            status, said = await cluster.operate("RESERVE_RESOURCES", reserve_resources=resources)
+            assert status == 202, said
+            status, said = await cluster.operate("CREATE_VOLUMES", create_volumes=volumes)
+            assert status == 202, said
+            offer = await offer_where(scheduler, has_volume)
+            await decline(scheduler, offer, 0.01)
+            status, said = await cluster.operate("DESTROY_VOLUMES", destroy_volumes=volumes)
+            assert status == 202, said
+            status, said = await cluster.operate(
+                "UNRESERVE_RESOURCES", unreserve_resources=resources
+            )
+            assert status == 202, said
+            await offer_where(
+                scheduler, lambda offer: amount(offer, "disk", reserved=False) == 1024.0
+            )
+
+    asyncio.run(conduct())
+
+
+def test_an_operation_on_what_is_in_use_is_refused(cluster: Cluster) -> None:
+    async def conduct() -> None:
+        async with cluster.scheduler("a") as scheduler:
+            offer = await next_offer(scheduler)
+            await scheduler.launch(offer, *(f"t{n}" for n in range(4)), command="sleep 100")
+            await asyncio.wait_for(scheduler.states_of("t3", "TASK_RUNNING"), PATIENCE)
+            cpus = {**RESERVED, "name": "cpus", "scalar": {"value": 1}}
+            status, said = await cluster.operate(
+                "RESERVE_RESOURCES",
+                reserve_resources={"agent_id": offer["agent_id"], "resources": [cpus]},
+            )
+            assert status == 409, said
+
+    asyncio.run(conduct())
+
+
+def test_what_a_quota_guarantees_is_kept_from_others_until_it_is_removed(tmp_path: Path) -> None:
+    async def conduct(cluster: Cluster) -> None:
+        guarantee = [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 6}}]
+        request = {"quota_request": {"role": "q", "guarantee": guarantee}}
+        status, said = await cluster.operate("SET_QUOTA", set_quota=request)
+        assert status == 200, said
+        async with cluster.scheduler("a") as scheduler:
+            assert await nothing_comes(scheduler), "8 cores less 6 are no whole agent"
+            cluster.wait_for(
+                lambda found: (
+                    found.get("allocator/mesos/quota/roles/q/resources/cpus/guarantee") == 6
+                )
+            )
+            status, said = await cluster.operate("REMOVE_QUOTA", remove_quota={"role": "q"})
+            assert status == 200, said
+            await next_offer(scheduler)
+
+    with running(tmp_path, 2) as cluster:
+        asyncio.run(conduct(cluster))
+
+
+def test_weights_reach_the_policy(cluster: Cluster) -> None:
+    async def conduct() -> None:
+        async with cluster.scheduler("a") as scheduler:
+            await next_offer(scheduler)
+            weights = {"weight_infos": [{"role": "a", "weight": 2.5}]}
+            status, said = await cluster.operate("UPDATE_WEIGHTS", update_weights=weights)
+            assert status == 200, said
+            await asyncio.wait_for(scheduler.next("RESCIND"), PATIENCE)
+            await next_offer(scheduler)
+            assert cluster.shares()["a"]["weight"] == 2.5
+
+    asyncio.run(conduct())
+
+
+def test_only_agents_on_the_whitelist_are_offered(tmp_path: Path) -> None:
+    listed = tmp_path / "whitelist"
+    listed.write_text("agent-1\n")
+
+    async def conduct(cluster: Cluster) -> None:
+        async with cluster.scheduler("a") as scheduler:
+            offer = await next_offer(scheduler)
+            assert offer["hostname"] == "agent-1"
+            assert await nothing_comes(scheduler)
+            listed.write_text("agent-0\nagent-1\n")
+            assert (await next_offer(scheduler))["hostname"] == "agent-0"
+
+    with running(tmp_path, 2, f"--whitelist={listed}") as cluster:
+        asyncio.run(conduct(cluster))
+
+
+def test_maintenance_asks_frameworks_to_leave_and_shows_their_answer(cluster: Cluster) -> None:
+    async def conduct() -> None:
+        async with cluster.scheduler("a") as scheduler:
+            offer = await next_offer(scheduler)
+            await scheduler.launch(offer, "t1", command="sleep 100")
+            machine = {"hostname": "agent-0", "ip": "127.0.0.1"}
+            window = {
+                "machine_ids": [machine],
+                "unavailability": {
+                    "start": {"nanoseconds": 4_000_000_000 * 10**9},
+                    "duration": {"nanoseconds": 3600 * 10**9},
+                },
+            }
+            status, said = await cluster.operate(
+                "UPDATE_MAINTENANCE_SCHEDULE",
+                update_maintenance_schedule={"schedule": {"windows": [window]}},
+            )
+            assert status == 200, said
+            event = await asyncio.wait_for(scheduler.next("INVERSE_OFFERS"), PATIENCE)
+            inverse = event["inverse_offers"][0]
+            assert inverse["agent_id"] == offer["agent_id"]
+            accepted = {"inverse_offer_ids": [inverse["id"]]}
+            await scheduler.call("ACCEPT_INVERSE_OFFERS", accept_inverse_offers=accepted)
+            deadline = asyncio.get_running_loop().time() + PATIENCE
+            while True:
+                status, said = await cluster.operate("GET_MAINTENANCE_STATUS")
+                draining = json.loads(said)["get_maintenance_status"]["status"]["draining_machines"]
+                if draining[0].get("statuses"):
+                    break
+                assert asyncio.get_running_loop().time() < deadline, said
+                await asyncio.sleep(0.1)
+            assert draining[0]["statuses"][0]["status"] == "ACCEPT"
+
+    asyncio.run(conduct())
+
+
+def test_a_framework_that_comes_back_keeps_its_task_and_is_offered_the_rest(
+    cluster: Cluster,
+) -> None:
+    async def conduct() -> None:
+        async with cluster.scheduler("a") as scheduler:
+            await scheduler.launch(await next_offer(scheduler), "t1", command="sleep 100")
+            await asyncio.wait_for(scheduler.states_of("t1", "TASK_RUNNING"), PATIENCE)
+            known = scheduler.framework_id
+        async with cluster.scheduler("a", known) as scheduler:
+            assert amount(await next_offer(scheduler), "cpus") == 3.0
+            assert cluster.metrics()["master/tasks_running"] == 1
+
+    asyncio.run(conduct())
+
+
+def test_suppressed_frameworks_get_nothing_until_they_revive(cluster: Cluster) -> None:
+    async def conduct() -> None:
+        async with cluster.scheduler("a") as scheduler:
+            offer = await next_offer(scheduler)
+            await scheduler.call("SUPPRESS")
+            await decline(scheduler, offer, 0.01)
+            assert await nothing_comes(scheduler)
+            await scheduler.call("REVIVE")
+            offer = await next_offer(scheduler)
+            await decline(scheduler, offer, 3600.0)
+            assert await nothing_comes(scheduler), "it has refused that for an hour"
+            await scheduler.call("REVIVE")
+            await next_offer(scheduler)
+
+    asyncio.run(conduct())
+
+
+def test_an_agent_that_is_killed_and_started_again_keeps_its_task(tmp_path: Path) -> None:
+    async def conduct(cluster: Cluster) -> None:
+        async with cluster.scheduler("a") as scheduler:
+            await scheduler.launch(await next_offer(scheduler), "t1", command="sleep 8")
+            await asyncio.wait_for(scheduler.states_of("t1", "TASK_RUNNING"), PATIENCE)
+            agent.kill()
+            cluster.wait_for(lambda found: found["master/slaves_active"] == 0)
+            cluster.mesos.agent(cluster.address, "agent-0", AGENT)
+            await asyncio.wait_for(scheduler.states_of("t1", "TASK_FINISHED"), PATIENCE)
+            await offer_where(scheduler, lambda offer: amount(offer, "cpus") == 4.0)
+            assert cluster.metrics()["longshare/resyncs_total"] == 0
+
+    with nothing_running(tmp_path) as cluster:
+        cluster.start_service()
+        cluster.start_master()
+        agent = cluster.mesos.agent(cluster.address, "agent-0", AGENT)
+        asyncio.run(conduct(cluster))
+
+
+def test_only_frameworks_that_can_use_gpus_are_offered_an_agent_that_has_some(
+    tmp_path: Path,
+) -> None:
+    async def conduct(cluster: Cluster) -> None:
+        async with (
+            cluster.scheduler("a") as without,
+            cluster.scheduler("b", None, "GPU_RESOURCES") as able,
+        ):
+            assert amount(await next_offer(able), "gpus") == 2.0
+            assert await nothing_comes(without)
+
+    with nothing_running(tmp_path) as cluster:
+        cluster.start_service()
+        cluster.start_master()
+        try:
+            cluster.start_agents(1, resources=f"{AGENT};gpus:2")
+        except ChildFailed as error:
+            pytest.skip(f"this Mesos has no agents with GPUs: {error}")
+        asyncio.run(conduct(cluster))
+
+
+def test_after_kill_9_of_the_service_offers_go_on_and_no_task_is_lost(cluster: Cluster) -> None:
+    async def conduct() -> None:
+        async with cluster.scheduler("a") as scheduler:
+            await scheduler.launch(await next_offer(scheduler), "t1", command="sleep 100")
+            await asyncio.wait_for(scheduler.states_of("t1", "TASK_RUNNING"), PATIENCE)
+            offer = await next_offer(scheduler)
+            cluster.kill_service()
+            cluster.wait_for(lambda found: found["longshare/connected"] == 0)
+            # An offer from before is still good, an operator hears at once that nobody decides.
+            await scheduler.launch(offer, "t2", command="sleep 1")
+            resources = {"agent_id": offer["agent_id"], "resources": [RESERVED]}
+            status, said = await cluster.operate("RESERVE_RESOURCES", reserve_resources=resources)
+            assert status == 409
+            assert "allocator service is" in said
+            await asyncio.wait_for(scheduler.states_of("t2", "TASK_FINISHED"), PATIENCE)
+            cluster.start_service()
+            offer = await offer_where(scheduler, lambda offer: amount(offer, "cpus") >= 1.0)
+            assert amount(offer, "cpus") == 3.0
+            metrics = cluster.metrics()
+            assert metrics["master/tasks_running"] == 1
+            assert metrics["master/tasks_lost"] == 0
+            assert metrics["longshare/sessions_total"] == 2
+
+    asyncio.run(conduct())
+
+
+@pytest.mark.parametrize(
+    "registry", [("--registry=in_memory",), ("--registry=replicated_log", "--quorum=1")]
+)
+def test_after_kill_9_of_the_master_all_come_back_and_debts_are_those_from_before(
+    tmp_path: Path, registry: tuple[str, ...]
+) -> None:
+    async def conduct(cluster: Cluster) -> None:
+        async with cluster.scheduler("a") as scheduler:
+            offer = await next_offer(scheduler)
+            await scheduler.launch(offer, *(f"t{n}" for n in range(4)), command="sleep 100")
+            await asyncio.wait_for(scheduler.states_of("t3", "TASK_RUNNING"), PATIENCE)
+            known = scheduler.framework_id
+        async with cluster.scheduler("b"):
+            await asyncio.sleep(3.0)
+            owed = cluster.shares()["a"]["dominant_commitment"]
+            assert owed > 0.0
+        cluster.kill_master()
+        cluster.start_master()
+        async with cluster.scheduler("a", known):
+            cluster.wait_for(lambda found: found["master/slaves_active"] == 1)
+            cluster.wait_for(lambda found: found["master/tasks_running"] == 4)
+            await asyncio.sleep(1.5)  # the next tick
+            shares = cluster.shares()
+            assert shares["a"]["dominant_share"] == 1.0
+            assert shares["a"]["dominant_commitment"] >= owed * 0.99
+
+    with running(tmp_path, 1, *registry) as cluster:
+        asyncio.run(conduct(cluster))
+
+
+def test_a_parameter_that_cannot_be_ends_the_masters_start_and_says_why(tmp_path: Path) -> None:
+    with nothing_running(tmp_path) as cluster:
+        address = cluster.mesos.master({"address": "nowhere", "connect_timeout": "5parsecs"})
+        with pytest.raises(ChildFailed, match="'5parsecs' is not a duration"):
+            cluster.mesos.wait_for(address, "to answer", lambda _: True)
+
+
+def test_a_master_starts_without_a_service_and_says_that_it_has_none(tmp_path: Path) -> None:
+    with nothing_running(tmp_path) as cluster:
+        address = cluster.mesos.master({"address": f"unix://{tmp_path}/nobody.sock"})
+        metrics = cluster.mesos.wait_for(
+            address, "to lead", lambda metrics: metrics.get("master/elected") == 1
+        )
+        assert metrics["longshare/connected"] == 0
