@@ -12,7 +12,7 @@ MayUse: TypeAlias = Callable[[Machine], bool]
 """Whether a user's tasks may run on a machine, by the machine's name."""
 
 _Class: TypeAlias = frozenset[tuple[str, int]]
-"""What machines of one class have: (resource, thousandths)."""
+"""What machines of one class have, or a task needs: (resource, thousandths)."""
 
 
 class Machines(Generic[User]):
@@ -27,10 +27,13 @@ class Machines(Generic[User]):
         self._all: Counter[_Class] = Counter()
         self._restricted: dict[User, tuple[MayUse, dict[Machine, _Class]]] = {}
         self._usable: dict[User, Counter[_Class]] = {}
+        self._monopolies: dict[_Class, int] = {}
+        """Of all machines, by demand: many users have tasks alike."""
 
     def put(self, machine: Machine, capacity: Quantities) -> None:
         """Make a machine known, or say anew what it has."""
         self.discard(machine)
+        self._monopolies.clear()
         kind = frozenset(capacity.items())
         self._machines[machine] = kind
         self._all[kind] += 1
@@ -44,6 +47,7 @@ class Machines(Generic[User]):
         kind = self._machines.pop(machine, None)
         if kind is None:
             return
+        self._monopolies.clear()
         _take(self._all, kind)
         for user, (_may_use, usable) in self._restricted.items():
             if usable.pop(machine, None) is not None:
@@ -60,20 +64,23 @@ class Machines(Generic[User]):
 
     def monopoly(self, demand: Quantities) -> int:
         """Return how many whole tasks fit on all machines: h of the TSF paper (§V-A)."""
-        return self._fit(self._all, demand)
+        needs = frozenset(demand.items())
+        if needs not in self._monopolies:
+            self._monopolies[needs] = _fit(self._all, demand)
+        return self._monopolies[needs]
 
     def constrained_monopoly(self, user: User, demand: Quantities) -> int:
         """Return how many whole tasks fit on the machines that a user may use."""
-        return self._fit(self._usable.get(user, self._all), demand)
+        usable = self._usable.get(user)
+        return self.monopoly(demand) if usable is None else _fit(usable, demand)
 
-    def _fit(self, classes: "Counter[_Class]", demand: Quantities) -> int:
-        total = 0
-        for kind, count in classes.items():
-            has = dict(kind)
-            total += count * min(
-                (has.get(n, 0) // amount for n, amount in demand.items()), default=0
-            )
-        return total
+
+def _fit(classes: "Counter[_Class]", demand: Quantities) -> int:
+    total = 0
+    for kind, count in classes.items():
+        has = dict(kind)
+        total += count * min((has.get(n, 0) // amount for n, amount in demand.items()), default=0)
+    return total
 
 
 def _take(classes: "Counter[_Class]", kind: _Class) -> None:
