@@ -72,6 +72,9 @@ def upcoming(engine: Engine) -> admin.Passing | None:
 def _priority(policy: Policy, standing: Standing[str]) -> admin.Priority:
     """Take a priority apart; (held + owed) / weight gives it again."""
     parts = admin.Priority(weight=standing.weight)
+    if not policy.goes_by_shares:
+        parts.held = standing.priority * standing.weight
+        return parts
     if isinstance(policy, Sdrf) and policy.form == "thesis":
         sums = {name: o + standing.commitments[name] for name, o in standing.measured.items()}
         name = dominant(sums)
@@ -158,7 +161,7 @@ def _words_of_rank(
 
 
 def _words_of_priority(own: Standing[str], parts: admin.Priority) -> str:
-    if not math.isclose((parts.held + parts.owed) / parts.weight, own.priority, abs_tol=1e-9):
+    if parts.held and not parts.held_resource:
         return f"Its priority is {own.priority:.4f}, and the lowest is served first."
     held = f"holds {parts.held:.1%} of {parts.held_resource}" if parts.held else "holds nothing"
     owed = f"owes {parts.owed:.1%} of {parts.owed_resource}" if parts.owed else "owes nothing"

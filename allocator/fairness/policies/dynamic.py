@@ -1,7 +1,7 @@
 """What policies have in common that add up over all time what users were allocated."""
 
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -17,6 +17,8 @@ _REBASE = 86400.0
 
 class DynamicPolicy(Policy):
     """Priorities are straight lines in time; not a policy by itself, for it has no name."""
+
+    goes_by_shares: ClassVar[bool] = False
 
     alpha: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Part of its entitlement that a user is guaranteed whatever it had before."""
@@ -38,7 +40,7 @@ class DynamicPolicy(Policy):
         slope = account.rate_of_use
         begun = account.cumulative - slope * (account.settled_at - base)
         return Drift(
-            guaranteed=slope < self.alpha * account.entitlement,
+            guaranteed=self._guaranteed(account),
             value=begun / account.weight,
             slope=slope / account.weight,
             count=account.count,
@@ -46,4 +48,9 @@ class DynamicPolicy(Policy):
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
-        return account.cumulative_at(when) / account.weight
+        """Return what was added up over the weight; below 0 for who lacks its guarantee."""
+        value = account.cumulative_at(when) / account.weight
+        return -1.0 / (1.0 + value) if self._guaranteed(account) else value
+
+    def _guaranteed(self, account: Account) -> bool:
+        return account.rate_of_use < self.alpha * account.entitlement

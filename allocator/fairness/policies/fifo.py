@@ -16,6 +16,7 @@ class Fifo(KeyPolicy):
     """
 
     name: ClassVar[str] = "fifo"
+    goes_by_shares: ClassVar[bool] = False
 
     @override
     def key(self, account: Account) -> float:

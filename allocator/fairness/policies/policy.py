@@ -24,6 +24,8 @@ class Policy(BaseModel, ABC):
     name: ClassVar[str]
     counts_tasks: ClassVar[bool] = False
     """Whether it asks for tasks and monopolies: `demand`, `monopoly`, `constrained_monopoly`."""
+    goes_by_shares: ClassVar[bool] = True
+    """Whether a priority is what is measured and what is owed, over the weight."""
     per_machine: ClassVar[bool] = False
     """Whether the order on a machine is of what users hold there."""
 
