@@ -1,6 +1,6 @@
 """The allocation run: which free resources are offered to whom (§3)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from allocator.cluster.agents import Agent
@@ -86,7 +86,7 @@ class Allocation:
             pass
 
     def _guarantee_next(self, agent: Agent, done: set[Client]) -> bool:
-        for client in self._users.order():
+        for client in self._order(agent):
             if client.role not in self._quotas or client in done:
                 continue
             done.add(client)
@@ -137,7 +137,7 @@ class Allocation:
 
     def _serve_next(self, agent: Agent, turn: _Turn) -> bool:
         """Give the first client in order that can have something what it is to have now."""
-        for client in self._users.order():
+        for client in self._order(agent):
             if turn.blocked >> self._filters.slot(client) & 1 or client in turn.done:
                 continue
             if client.role in self._quotas:
@@ -198,6 +198,12 @@ class Allocation:
             self._headroom.take_back(tasks.plain.scalars)
 
     # What both have in common.
+
+    def _order(self, agent: Agent) -> Iterator[Client]:
+        if not self._users.per_machine:
+            return self._users.order()
+        held = {Client(role, name): held.scalars for name, role, held in agent.allocations()}
+        return self._users.order(agent.total.scalars, held)
 
     def _available(self, agent: Agent) -> Resources:
         """Return what is free; a shared volume goes out once in a run (§3.8)."""

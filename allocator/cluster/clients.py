@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.settings import EngineSettings, UserKey
-from allocator.cluster.users import User, Users
+from allocator.cluster.users import Task, User, Users
 from allocator.fairness.quantities import Quantities
 
 
@@ -91,6 +91,10 @@ class Clients:
         member = self._members[client]
         member.held = member.held - quantities
         self.users.release(member.user, client, quantities)
+
+    def set_task(self, client: Client, task: Task) -> None:
+        """Say what a client's tasks need, and on which agents they may run."""
+        self.users.set_task(self._members[client].user, client, task)
 
     def held(self, client: Client) -> Quantities:
         """Return the scalars that a client holds."""

@@ -253,10 +253,11 @@ class Engine:
     def _empty(self, options: contract.Options, now_ns: int, statistics: Statistics) -> Cluster:
         excluded = tuple(options.fairness_excluded)
         clients = Clients(self._settings, now_ns / _NANOSECONDS, excluded)
+        demands = Demands(self._settings)
         return Cluster(
             rules=_rules(options),
-            ledger=Ledger(clients),
-            demands=Demands(self._settings),
+            ledger=Ledger(clients, demands),
+            demands=demands,
             interval_ns=options.allocation_interval_ns,
             now_ns=now_ns,
             at_once=self._settings.allocation == "event",

@@ -2,9 +2,11 @@
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.clients import Clients
+from allocator.cluster.demands import Demands
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.quota import Quotas
 from allocator.cluster.resources import NOTHING, Resources
+from allocator.cluster.users import Task
 from allocator.fairness.quantities import Quantities
 
 
@@ -16,8 +18,9 @@ class Ledger:
     that are not known (yet) are booked on the agent and counted when the framework comes.
     """
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, demands: Demands) -> None:
         self.clients = clients
+        self._demands = demands
         self.quotas = Quotas()
         self.agents: dict[str, Agent] = {}
         self.frameworks: dict[str, Framework] = {}
@@ -28,6 +31,7 @@ class Ledger:
     def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
         """Take in an agent with all that is allocated on it: framework → role → resources."""
         self.agents[agent.id] = agent
+        self.clients.users.put_agent(agent.id, agent.total.scalars)
         self.quotas.note_total(NOTHING, agent.total)
         self._set_capacity(self._capacity + agent.total.scalars)
         self.add_used(agent, used)
@@ -43,6 +47,8 @@ class Ledger:
         if total == agent.total:
             return
         self.quotas.note_total(agent.total, total)
+        if total.scalars != agent.total.scalars:
+            self.clients.users.put_agent(agent.id, total.scalars)
         self._set_capacity(self._capacity - agent.total.scalars + total.scalars)
         agent.update(agent.info, agent.capabilities, total)
 
@@ -51,6 +57,7 @@ class Ledger:
         for framework, role, _held in list(agent.allocations()):
             self._hold(agent, framework, role, NOTHING)
         del self.agents[agent.id]
+        self.clients.users.discard_agent(agent.id)
         self.quotas.note_total(agent.total, NOTHING)
         self._set_capacity(self._capacity - agent.total.scalars)
 
@@ -79,13 +86,19 @@ class Ledger:
         return places
 
     def refresh(self, framework: Framework) -> None:
-        """Follow a change of the framework's roles, name, activity or suppression."""
+        """Follow a change of the framework's roles, name, demand, activity or suppression."""
         self.clients.reassign(framework)
         for role in sorted(framework.roles):
             self._track(Client(role, framework.id))
         for client in self.clients.of(framework.id):
+            self.note_task(client)
             self.clients.set_wanting(client, wanting=framework.wants(client.role))
             self._forget_if_done(client)
+
+    def note_task(self, client: Client) -> None:
+        """Tell the fair shares what is known now of the tasks of a client that is known."""
+        demand = self._demands.of(client, self.frameworks[client.framework])
+        self.clients.set_task(client, Task(demand))
 
     def allocate(self, agent: Agent, client: Client, resources: Resources) -> None:
         """Book resources that are available as allocated to a client."""
@@ -144,6 +157,7 @@ class Ledger:
     def _track(self, client: Client) -> None:
         if client not in self.clients:
             self.clients.add(client, self.frameworks[client.framework])
+            self.note_task(client)
 
     def _forget_if_done(self, client: Client) -> None:
         """Forget a role that the framework has left, once nothing is held for it."""

@@ -4,7 +4,7 @@ Siblings are ranked level by level, by what their subtrees hold and owe. A role 
 frameworks of its own and sub-roles competes with these through a *virtual leaf*, `ROLE/.`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allocator.cluster.frameworks import Client
@@ -12,12 +12,37 @@ from allocator.cluster.memory import Memory, Remembered
 from allocator.cluster.settings import EngineSettings
 from allocator.fairness import policies
 from allocator.fairness.commitment import decayed
+from allocator.fairness.machines import Machines, MayUse
 from allocator.fairness.pool import Pool, Standing
 from allocator.fairness.quantities import Quantities
 
 FADED = 1e-3
 """A dominant commitment below this does not keep a user known."""
 _DRF = policies.create("drf", {})
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is known of the tasks of a client, or of all clients of a user together."""
+
+    demand: Quantities | None = None
+    """What one needs; None: nobody knows."""
+    may_use: MayUse | None = None
+    """On which agents, by id, they may run; None: on all."""
+
+
+def joint(tasks: "Collection[Task]") -> Task:
+    """Return what stands for tasks of several kinds.
+
+    It needs as much of each resource as the greediest of them, and may run wherever one may.
+    """
+    demands = [task.demand for task in tasks if task.demand is not None]
+    names = dict.fromkeys(name for demand in demands for name in demand)
+    demand = Quantities({name: max(d[name] for d in demands) for name in names})
+    allowed = [task.may_use for task in tasks if task.may_use is not None]
+    if not allowed or len(allowed) < len(tasks):
+        return Task(demand or None)
+    return Task(demand or None, lambda agent: any(may_use(agent) for may_use in allowed))
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +56,8 @@ class User:
     below: Pool[str] | None = None
     """Its sub-users and its virtual leaf, in the order of the policy; None: it has none."""
     children: dict[str, "User"] = field(default_factory=dict)
+    tasks: dict[Client, "Task"] = field(default_factory=dict)
+    """Of those of its own clients of which something is known."""
 
     @property
     def leaf(self) -> str:
@@ -58,6 +85,7 @@ class Users:
         self._excluded = excluded
         self._now = now
         self._capacity = Quantities()
+        self._machines: Machines[str] = Machines()
         self._known: dict[str, User] = {}
         self._idle_since: dict[str, float] = {}
         self._declared = {declared.name: declared for declared in settings.users}
@@ -116,6 +144,27 @@ class Users:
             assert user.below is not None
             user.below.set_capacity(capacity)
 
+    def put_agent(self, agent: str, total: Quantities) -> None:
+        """Make an agent known, or say anew what it has; the capacity is set apart from this."""
+        self._machines.put(agent, total)
+        self._machines_changed()
+
+    def discard_agent(self, agent: str) -> None:
+        """Forget an agent."""
+        self._machines.discard(agent)
+        self._machines_changed()
+
+    def set_task(self, user: User, client: Client, task: Task) -> None:
+        """Say what a client's tasks need, and where they may run.
+
+        A user's task is what `joint` makes of those of its clients and its sub-users. Costs
+        O(clients of the user), and where constraints change O(agents), at each level.
+        """
+        if user.tasks.get(client) == task:
+            return
+        user.tasks[client] = task
+        self._renew_tasks(user)
+
     def add(self, user: User, client: Client) -> None:
         """Make a client of a user known; it gets no offers yet."""
         self._idle_since.pop(user.name, None)
@@ -132,6 +181,8 @@ class Users:
         """Forget a client that holds nothing."""
         self.set_wanting(user, client, wanting=False)
         user.clients.remove(client)
+        if user.tasks.pop(client, None) is not None:
+            self._renew_tasks(user)
         self._note_idle(user)
 
     def set_wanting(self, user: User, client: Client, *, wanting: bool) -> None:
@@ -161,12 +212,23 @@ class Users:
             user.siblings.release(user.name, quantities)
             user = user.parent
 
-    def order(self) -> Iterator[Client]:
+    def order(
+        self, agent: Quantities | None = None, held: Mapping[Client, Quantities] | None = None
+    ) -> Iterator[Client]:
         """Go through the clients that want offers, the next one first.
 
         The order is that of the moment; booking during the iteration invalidates the iterator.
+
+        Args:
+            agent: What the agent has that is to be offered; under most policies no matter.
+            held: What clients hold of it.
         """
-        return self._order(self._root)
+        return self._order(self._root, agent or Quantities(), held or {})
+
+    @property
+    def per_machine(self) -> bool:
+        """Whether the order depends on what is held on an agent."""
+        return self._settings.policy.per_machine
 
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand now, each level in order of priority, sub-users after."""
@@ -286,12 +348,49 @@ class Users:
         }
         return owed, decayed(remembered.others, 0.0, elapsed, tau)
 
-    def _order(self, user: User) -> Iterator[Client]:
+    def _machines_changed(self) -> None:
+        for pool in self._pools():
+            pool.machines_changed()
+
+    def _renew_tasks(self, user: User) -> None:
+        """Tell the pools of a user, and of all above, what its tasks are."""
+        if user.below is not None and user.leaf in user.below:
+            self._tell(user.below, user.leaf, list(user.tasks.values()))
+        while user.parent is not None:
+            self._tell(user.siblings, user.name, list(_all_tasks(user)))
+            user = user.parent
+
+    def _tell(self, pool: Pool[str], name: str, tasks: list[Task]) -> None:
+        task = joint(tasks)
+        self._machines.restrict(name, task.may_use)
+        pool.set_demand(name, task.demand)
+
+    def _held_below(self, user: User, held: Mapping[Client, Quantities]) -> dict[str, Quantities]:
+        """Return what the members of a user's pool hold, of what clients hold."""
+        sums: dict[str, Quantities] = {}
+        for client, quantities in held.items():
+            name = self._member(user, client)
+            if name is not None:
+                sums[name] = sums.get(name, Quantities()) + quantities
+        return sums
+
+    def _member(self, user: User, client: Client) -> str | None:
+        if client in user.clients:
+            return user.leaf
+        for name, child in user.children.items():
+            if _acts_below(child, client):
+                return name
+        return None
+
+    def _order(
+        self, user: User, agent: Quantities, held: Mapping[Client, Quantities]
+    ) -> Iterator[Client]:
         assert user.below is not None
-        for name in user.below:
+        held_below = self._held_below(user, held) if held else {}
+        for name in user.below.order_on(agent, held_below):
             below = user.children.get(name, user)
             if below is not user and below.below is not None:
-                yield from self._order(below)
+                yield from self._order(below, agent, held)
             else:
                 below.clients.set_capacity(self._capacity)  # where it is looked at is early enough
                 yield from below.clients
@@ -317,6 +416,7 @@ class Users:
                     owed, others = self._leaf_debt(user.leaf)
                 user.below.add(user.leaf)
                 user.below.set_commitment(user.leaf, owed, others=others)
+                self._tell(user.below, user.leaf, list(user.tasks.values()))
                 self._leaves.pop(user.leaf, None)
                 user.below.allocate(user.leaf, user.clients.held(), counted=False)
                 user.below.set_active(user.leaf, user.clients.active > 0)
@@ -328,10 +428,12 @@ class Users:
         parent = user.parent
         assert parent is not None
         user.siblings.remove(user.name)
+        self._machines.restrict(user.name, None)
         del parent.children[user.name]
         if parent is not self._root and not parent.children:
             parent.below = None
             self._branches.remove(parent)
+            self._machines.restrict(parent.leaf, None)
             self._idle_since.pop(parent.leaf, None)
             self._note_idle(parent)
         self._share_out()
@@ -375,8 +477,24 @@ class Users:
 
     def _new_pool(self) -> Pool[str]:
         return Pool(
-            self._settings.policy, now=self._now, capacity=self._capacity, excluded=self._excluded
+            self._settings.policy,
+            now=self._now,
+            capacity=self._capacity,
+            excluded=self._excluded,
+            machines=self._machines,
         )
 
     def _new_clients(self) -> Pool[Client]:
         return Pool(_DRF, now=self._now, capacity=self._capacity, excluded=self._excluded)
+
+
+def _all_tasks(user: User) -> Iterator[Task]:
+    yield from user.tasks.values()
+    for child in user.children.values():
+        yield from _all_tasks(child)
+
+
+def _acts_below(user: User, client: Client) -> bool:
+    return client in user.clients or any(
+        _acts_below(child, client) for child in user.children.values()
+    )

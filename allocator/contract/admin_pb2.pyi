@@ -235,6 +235,7 @@ class UserShare(_message.Message):
     ACTIVE_FIELD_NUMBER: _builtins.int
     SHORTFALL_FIELD_NUMBER: _builtins.int
     DEMANDS_FIELD_NUMBER: _builtins.int
+    TASK_SHARE_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     """ROLE/. is what the frameworks of a role that has sub-roles do in it"""
     parent: _builtins.str
@@ -252,6 +253,10 @@ class UserShare(_message.Message):
     """whether it wants offers"""
     shortfall: _builtins.float
     """what a user that wants offers lacks to its entitlement"""
+    task_share: _builtins.float
+    """Tasks held over those it could run alone without constraints; absent: the policy does not
+    count tasks, the demand is not known, or no task fits.
+    """
     @_builtins.property
     def allocation(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -287,12 +292,15 @@ class UserShare(_message.Message):
         active: _builtins.bool = ...,
         shortfall: _builtins.float = ...,
         demands: _abc.Iterable[Global___Demand] | None = ...,
+        task_share: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_task_share", b"_task_share", "task_share", b"task_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "allocation", b"allocation", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "parent", b"parent", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "user", b"user", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_task_share", b"_task_share", "active", b"active", "allocation", b"allocation", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "parent", b"parent", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "task_share", b"task_share", "user", b"user", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__task_share: _TypeAlias = _typing.Literal["task_share"]  # noqa: Y015
+    _WhichOneofArgType__task_share: _TypeAlias = _typing.Literal["_task_share", b"_task_share"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__task_share) -> _WhichOneofReturnType__task_share | None: ...
 
 Global___UserShare: _TypeAlias = UserShare  # noqa: Y015
 

@@ -19,12 +19,46 @@ class Account:
     allocation: Quantities = field(default_factory=Quantities)
     count: int = 0
     """How often something was allocated; never goes down."""
+    entitlement: float = 0.0
+    """wᵢ / Σw, of the pool's part."""
+    turn: int = 0
+    """Place in the queue: when it last began to want something while it held nothing."""
+    demand: Quantities | None = None
+    """What one task needs; None: nobody knows."""
+    monopoly: int = 0
+    """h: whole tasks that all machines could run (TSF paper, §V-A); 0: no task fits, or unknown."""
+    constrained_monopoly: int = 0
+    """Whole tasks that the machines it may use could run."""
     shares: dict[str, float] = field(default_factory=dict)
     """o: allocation as a fraction of capacity, by resource."""
+    cumulative: float = 0.0
+    """What the policy adds up over time, up to `settled_at`: share × seconds."""
+    rate_of_use: float = 0.0
+    """What is added to `cumulative` in a second."""
+    measured: dict[str, float] = field(default_factory=dict)
+    """What over-use is measured of: shares, unless the policy takes something else."""
     overuse: dict[str, float] = field(default_factory=dict)
     """ō: what the share exceeds the entitlement by, by resource (Eq. 7)."""
     commitments: dict[str, float] = field(default_factory=dict)
     """c at `settled_at`, by resource (Eq. 6)."""
+
+    def tasks_of(self, monopoly: int) -> float | None:
+        """Return tasks held as a fraction of a monopoly, in whole numbers divided once.
+
+        What is held amounts to as many tasks as its most used resource would do for. None:
+        the demand is not known, or no task fits.
+        """
+        if self.demand is None or monopoly == 0:
+            return None
+        needed = (
+            (self.allocation[name], amount * monopoly) for name, amount in self.demand.items()
+        )
+        return max(held / alone for held, alone in needed)
+
+    @property
+    def task_share(self) -> float | None:
+        """Tasks held over h (TSF paper, §V-A); None: the demand is not known, or no task fits."""
+        return self.tasks_of(self.monopoly)
 
     @property
     def share(self) -> float:
@@ -47,7 +81,9 @@ class Account:
         return self.inherited if tau is None else decayed(self.inherited, 0.0, elapsed, tau)
 
     def settle(self, now: float, tau: float | None) -> None:
-        """Bring commitments up to an instant, under the rates that held until then."""
+        """Bring debts and what is added up to an instant, under the rates that held until then."""
+        if now > self.settled_at:
+            self.cumulative = self.cumulative_at(now)
         if tau is not None and now > self.settled_at:
             self.commitments, self.inherited = (
                 self.commitments_at(now, tau),
@@ -55,19 +91,19 @@ class Account:
             )
         self.settled_at = now
 
-    def rate(
-        self, capacity: Quantities, entitlement: float, excluded: frozenset[str], *, owes: bool
-    ) -> None:
-        """Work out shares and over-use anew; a settled account's commitments stay.
+    def cumulative_at(self, now: float) -> float:
+        """Return what has been added up until an instant not before `settled_at`."""
+        return self.cumulative + self.rate_of_use * max(now - self.settled_at, 0.0)
+
+    def owe(self, measured: dict[str, float], entitlement: float | None) -> None:
+        """Work out over-use anew; a settled account's commitments stay.
 
         Args:
-            capacity: Total of the pool.
-            entitlement: The user's part of it, wᵢ / Σw.
-            excluded: Resources that do not count.
-            owes: Whether the policy remembers over-use.
+            measured: What the policy compares with the entitlement, such as shares.
+            entitlement: The user's part, wᵢ / Σw; None: the policy does not remember over-use.
         """
-        self.shares = self.allocation.shares(capacity, excluded)
-        if owes:
-            self.overuse = {name: overuse(o, entitlement) for name, o in self.shares.items()}
-            for name in self.shares:
+        self.measured = measured
+        if entitlement is not None:
+            self.overuse = {name: overuse(o, entitlement) for name, o in measured.items()}
+            for name in measured:
                 self.commitments.setdefault(name, self.inherited)

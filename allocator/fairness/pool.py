@@ -7,13 +7,11 @@ from typing import Generic, TypeVar
 
 from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Crossing
-from allocator.fairness.policies.policy import Policy
+from allocator.fairness.machines import Machines
+from allocator.fairness.policies.policy import Policy, local_share
 from allocator.fairness.quantities import Quantities
 
 User = TypeVar("User", bound=Hashable)
-
-_REBASE = 300.0
-"""Time constants after which phases begin anew; e^±300 is far from what a double can hold."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,11 @@ class Standing(Generic[User]):
     shares: dict[str, float]
     share: float
     """Dominant share"""
+    measured: dict[str, float]
+    """What the policy goes by: shares, or the task share under the name `tasks`"""
+    task_share: float | None
+    """Tasks held over those it could run alone without constraints; None: the policy does not
+    ask, the demand is not known, or no task fits"""
     commitments: dict[str, float]
     """Also of resources that do not count, or that the capacity has lost"""
     inherited: float
@@ -54,6 +57,7 @@ class Pool(Generic[User]):
         now: Seconds; any origin.
         capacity: What is shared.
         excluded: Resources that do not count in shares.
+        machines: Of which the capacity is the sum; for policies that count tasks.
     """
 
     def __init__(
@@ -63,12 +67,15 @@ class Pool(Generic[User]):
         now: float = 0.0,
         capacity: Quantities | None = None,
         excluded: Collection[str] = (),
+        machines: Machines[User] | None = None,
     ) -> None:
         self.policy = policy
         self._now = now
         self._base = now
         self._capacity = capacity if capacity is not None else Quantities()
         self._excluded = frozenset(excluded)
+        self._machines: Machines[User] = Machines() if machines is None else machines
+        self._turns = 0
         self._accounts: dict[User, Account] = {}
         self._ranking = policy.new_ranking(self._phase(now))
         self._events = 0
@@ -105,7 +112,7 @@ class Pool(Generic[User]):
             return
         self._refresh()
         self._now = now
-        if self.policy.tau is not None and now - self._base > _REBASE * self.policy.tau:
+        if now - self._base > self.policy.rebased_after:
             self._unsettle()
             self._base = now
 
@@ -114,6 +121,11 @@ class Pool(Generic[User]):
         if capacity != self._capacity:
             self._unsettle()
             self._capacity = capacity
+
+    def machines_changed(self) -> None:
+        """Follow a change of the machines; of one user's constraints, `set_demand` does."""
+        if self.policy.counts_tasks:
+            self._unsettle()
 
     def set_part(self, part: float) -> None:
         """Say what part of the capacity these users are entitled to together; 1 at first."""
@@ -188,6 +200,21 @@ class Pool(Generic[User]):
         self._unsettle()
         _set_commitment(user, account, commitment, others)
 
+    def set_demand(self, user: User, demand: Quantities | None) -> None:
+        """Say what one task of a user needs; None: nobody knows. O(classes of machines).
+
+        Also to be called when the machines that its tasks may run on are others now.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        account = self._account(user)
+        counted = {n: a for n, a in (demand or {}).items() if n not in self._excluded}
+        account.demand = Quantities(counted) if counted else None
+        if self.policy.counts_tasks and not self._stale:
+            self._count_tasks(user, account)
+            self._hold(user, account, account.allocation, account.count)
+
     def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
         """Say whether a user is to be ranked.
 
@@ -198,6 +225,9 @@ class Pool(Generic[User]):
         if account.active == active:
             return
         account.active = active
+        if active and not account.allocation:
+            self._turns += 1
+            account.turn = self._turns
         self._active += 1 if active else -1
         if self._stale:
             return
@@ -308,6 +338,30 @@ class Pool(Generic[User]):
         self._ranking.advance(self._phase(self._now))
         return iter(self._ranking)
 
+    def order_on(self, machine: Quantities, held: Mapping[User, Quantities]) -> Iterator[User]:
+        """Go through active users, the next one on a machine first.
+
+        The order differs from that of the pool only under a policy that ranks per machine;
+        costs O(k log k) more for the k users that hold something there.
+
+        Args:
+            machine: What the machine has.
+            held: What users hold of it; those that are not named hold nothing.
+        """
+        if not self.policy.per_machine:
+            yield from self
+            return
+        holders = []
+        for place, user in enumerate(self):
+            if user in held:
+                holders.append(
+                    (local_share(self._accounts[user], held[user], machine), place, user)
+                )
+            else:
+                yield user
+        for _share, _place, user in sorted(holders, key=lambda holder: holder[:2]):
+            yield user
+
     def _account(self, user: User) -> Account:
         try:
             return self._accounts[user]
@@ -341,18 +395,29 @@ class Pool(Generic[User]):
         self._events += self._ranking.events
         self._ranking = self.policy.new_ranking(phase)
         for user, account in self._accounts.items():
+            if self.policy.counts_tasks:
+                self._count_tasks(user, account)
             self._rate(account)
             if account.active:
                 self._ranking.insert(user, self._attribute(account))
         self._stale = False
 
+    def _count_tasks(self, user: User, account: Account) -> None:
+        demand = account.demand
+        if demand is None:
+            account.monopoly = account.constrained_monopoly = 0
+        else:
+            account.monopoly = self._machines.monopoly(demand)
+            account.constrained_monopoly = self._machines.constrained_monopoly(user, demand)
+
     def _rate(self, account: Account) -> None:
-        account.rate(
-            self._capacity,
-            self._part * account.weight / self._weights,
-            self._excluded,
-            owes=self.policy.tau is not None,
+        policy = self.policy
+        account.entitlement = self._part * account.weight / self._weights
+        account.shares = account.allocation.shares(self._capacity, self._excluded)
+        account.owe(
+            policy.measure(account), account.entitlement if policy.tau is not None else None
         )
+        account.rate_of_use = policy.rate_of_use(account)
 
     def _attribute(self, account: Account) -> object:
         return self.policy.attribute(account, self._base, self._phase(self._now))
@@ -367,21 +432,21 @@ class Pool(Generic[User]):
             allocation=account.allocation,
             shares=dict(account.shares),
             share=account.share,
+            measured=dict(account.measured),
+            task_share=account.task_share if self.policy.counts_tasks else None,
             commitments=commitments,
             inherited=account.inherited_at(when, self.policy.tau),
             overuse=dict(account.overuse),
-            commitment=max((commitments.get(name, 0.0) for name in account.shares), default=0.0),
-            priority=self.policy.priority(account, commitments),
+            commitment=max((commitments.get(name, 0.0) for name in account.measured), default=0.0),
+            priority=self.policy.priority(account, commitments, when),
         )
 
     def _phase(self, when: float) -> float:
-        """Return −e^(−(t − base)/τ), which grows with time and makes priorities linear."""
-        tau = self.policy.tau
-        return when if tau is None else -math.exp(-(when - self._base) / tau)
+        """Return the policy's time, in which it keeps order."""
+        return self.policy.phase(when - self._base)
 
     def _instant(self, phase: float) -> float:
-        tau = self.policy.tau
-        return phase if tau is None else max(self._base - tau * math.log(-phase), self._now)
+        return max(self._base + self.policy.elapsed(phase), self._now)
 
 
 def _positive(user: object, weight: float) -> float:

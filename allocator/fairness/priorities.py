@@ -175,3 +175,50 @@ def _exact_meeting(a: Segment, b: Segment) -> Fraction:
 def _hidden(line: Segment, s: float, inside: Envelope) -> bool:
     """Whether the line is below its envelope at s, beyond any rounding."""
     return any(_above(other, line, s) for other in inside.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A priority that is a straight line in time, unless a guarantee puts it first."""
+
+    guaranteed: bool
+    """Comes before all that are not."""
+    value: float
+    """At time 0."""
+    slope: float
+    """In a second."""
+    count: int = 0
+    """Breaks ties: fewer allocations first."""
+
+
+class Drifts:
+    """The family of priorities that add up what was allocated; its time is in seconds, from 0."""
+
+    def compare(self, a: Drift, b: Drift, now: float) -> int:
+        """Order by guarantee, then by value, then by who grows slower, then by count."""
+        if a.guaranteed != b.guaranteed:
+            return -1 if a.guaranteed else 1
+        if a.value == b.value and a.slope == b.slope:
+            return (a.count > b.count) - (a.count < b.count)
+        rise, other = a.slope * now, b.slope * now
+        rounded = (a.value + rise) - (b.value + other)
+        size = abs(a.value) + abs(rise) + abs(b.value) + abs(other)
+        ahead: float | Fraction = rounded
+        if abs(rounded) <= 8 * _ULP * size:
+            ahead = (Fraction(a.value) - Fraction(b.value)) + (
+                Fraction(a.slope) - Fraction(b.slope)
+            ) * Fraction(now)
+        ahead = ahead or a.slope - b.slope
+        return (ahead > 0) - (ahead < 0)
+
+    def crossing(self, a: Drift, b: Drift, now: float) -> float | None:
+        """Return when the lines meet after `now`, rounded towards it; None: never."""
+        if a.guaranteed != b.guaranteed or a.slope == b.slope:
+            return None
+        when = (b.value - a.value) / (a.slope - b.slope)
+        if not now < when * _EARLY < math.inf:
+            return None
+        if now < when * _LATE:
+            return when * _LATE
+        exact = (Fraction(b.value) - Fraction(a.value)) / (Fraction(a.slope) - Fraction(b.slope))
+        return now if exact > now else None

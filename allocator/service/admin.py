@@ -124,6 +124,7 @@ def _message(row: UserShare) -> admin.UserShare:
         priority=own.priority,
         active=own.active,
         shortfall=row.shortfall,
+        task_share=own.task_share,
         demands=[admin.Demand(amounts=demand.to_doubles()) for demand in row.demands],
     )
 

@@ -17,7 +17,7 @@ def explain(engine: Engine, row: UserShare, rows: list[UserShare]) -> admin.Expl
     own = row.standing
     explanation = admin.Explanation(
         priority=_priority(engine.pool.policy, own),
-        priority_without_debt=own.share / own.weight,
+        priority_without_debt=_without_debt(engine.pool.policy, own),
         passings=_passings(engine, own.user),
     )
     explanation.rank_without_debt = 1 + sum(
@@ -51,7 +51,7 @@ def halved_after(standing: Standing[str], tau: float | None) -> float | None:
     if tau is None or half <= 0.0:
         return None
     after = 0.0
-    for name in standing.shares:
+    for name in standing.measured:
         owed, towards = standing.commitments[name], standing.overuse[name]
         if towards >= half:
             return None
@@ -72,18 +72,28 @@ def upcoming(engine: Engine) -> admin.Passing | None:
 def _priority(policy: Policy, standing: Standing[str]) -> admin.Priority:
     """Take a priority apart; (held + owed) / weight gives it again."""
     parts = admin.Priority(weight=standing.weight)
+    if not policy.goes_by_shares:
+        parts.held = standing.priority * standing.weight
+        return parts
     if isinstance(policy, Sdrf) and policy.form == "thesis":
-        sums = {name: o + standing.commitments[name] for name, o in standing.shares.items()}
+        sums = {name: o + standing.commitments[name] for name, o in standing.measured.items()}
         name = dominant(sums)
         parts.held_resource = parts.owed_resource = name
-        parts.held = standing.shares.get(name, 0.0)
+        parts.held = standing.measured.get(name, 0.0)
         parts.owed = standing.commitments.get(name, 0.0)
         return parts
-    parts.held, parts.held_resource = standing.share, dominant(standing.shares)
+    parts.held = max(standing.measured.values(), default=0.0)
+    parts.held_resource = dominant(standing.measured)
     if policy.tau is not None:
-        owed = {name: standing.commitments[name] for name in standing.shares}
+        owed = {name: standing.commitments[name] for name in standing.measured}
         parts.owed, parts.owed_resource = standing.commitment, dominant(owed)
     return parts
+
+
+def _without_debt(policy: Policy, standing: Standing[str]) -> float:
+    if policy.tau is None:
+        return standing.priority
+    return max(standing.measured.values(), default=0.0) / standing.weight
 
 
 def _passings(engine: Engine, user: str) -> list[admin.Passing]:
@@ -151,6 +161,8 @@ def _words_of_rank(
 
 
 def _words_of_priority(own: Standing[str], parts: admin.Priority) -> str:
+    if parts.held and not parts.held_resource:
+        return f"Its priority is {own.priority:.4f}, and the lowest is served first."
     held = f"holds {parts.held:.1%} of {parts.held_resource}" if parts.held else "holds nothing"
     owed = f"owes {parts.owed:.1%} of {parts.owed_resource}" if parts.owed else "owes nothing"
     return (

@@ -102,6 +102,15 @@ class _EngineCollector(Collector):
             for row in rows:
                 family.add_metric([row.user], value(row))
             yield family
+        task_share = GaugeMetricFamily(
+            "longshare_user_task_share_ratio",
+            "Tasks a user holds as a fraction of those it could run alone, without constraints.",
+            labels=["user"],
+        )
+        for row in rows:
+            if row.standing.task_share is not None:
+                task_share.add_metric([row.user], row.standing.task_share)
+        yield task_share
         allocation = GaugeMetricFamily(
             "longshare_user_allocation",
             "Offered to or used by a user, in the units Mesos counts the resource in.",

@@ -52,10 +52,10 @@ def test_a_valid_configuration_is_said_to_be_valid(tmp_path: Path) -> None:
 
 
 def test_a_configuration_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text("[policy]\nname = 'fifo'\n")
+    (tmp_path / "c.toml").write_text("[policy]\nname = 'lottery'\n")
     told = longshare("serve", "--config", str(tmp_path / "c.toml"))
     assert told.returncode == 2
-    assert "there are: drf, sdrf" in told.stderr
+    assert "there are: cdrf, cmmf" in told.stderr
     assert "Traceback" not in told.stderr
 
 

@@ -64,6 +64,15 @@ POLICIES = [
     ("sdrf", {"delta": 0.9}),
     ("sdrf", {"half_life": 30, "form": "thesis"}),
     ("sdrf", {"delta": 0.9, "ranking": "scan"}),
+    ("tsf", {}),
+    ("stsf", {"delta": 0.9}),
+    ("cdrf", {}),
+    ("drfh", {}),
+    ("per-machine-drf", {}),
+    ("cmmf", {"resource": "mem"}),
+    ("fifo", {}),
+    ("dynamic-drf", {"alpha": 0.5}),
+    ("dynamic-mmf", {}),
 ]
 
 Amounts = dict[tuple[str, str], int]

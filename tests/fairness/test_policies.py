@@ -8,7 +8,7 @@ from allocator.fairness import policies
 
 
 def test_every_policy_has_a_name_it_is_found_by() -> None:
-    assert policies.names() == ["drf", "sdrf"]
+    assert {"drf", "sdrf", "tsf", "stsf"} <= set(policies.names())
     assert policies.create("drf", {}).name == "drf"
 
 
@@ -23,7 +23,7 @@ def test_delta_and_half_life_are_two_ways_to_say_one_thing() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "complaint"),
     [
-        ("fifo", {}, "policy 'fifo' is unknown; there are: drf, sdrf"),
+        ("lottery", {}, "policy 'lottery' is unknown; there are: cdrf, cmmf, drf"),
         ("drf", {"delta": 0.9}, "policy 'drf': delta: Extra inputs"),
         ("sdrf", {}, "give either 'delta' \\(per second\\) or 'half_life'"),
         ("sdrf", {"delta": 0.9, "half_life": 5}, "give either"),

@@ -51,7 +51,7 @@ def test_phases_are_from_start_to_start() -> None:
         ('name = "B"', 'name = "A"', "same name"),
         ("cpus:1;mem:1024", "cpus:9;mem:1024", "larger than the cluster"),
         ("cpus:1;mem:1024", "cpus:lots", "'cpus:lots' is not of the form"),
-        ('"drf"', '"fifo"', "there are: drf, sdrf"),
+        ('"drf"', '"lottery"', "there are: cdrf, cmmf"),
         ("start = 20", "begin = 20", "begin"),
         (
             "[cluster]",

@@ -69,7 +69,7 @@ def test_the_store_is_where_state_belongs(
     ("text", "complaint"),
     [
         ("[polcy]\nname = 'drf'", "polcy: Extra inputs"),
-        ("[policy]\nname = 'fifo'", "policy: .*there are: drf, sdrf"),
+        ("[policy]\nname = 'lottery'", "policy: .*there are: cdrf, cmmf"),
         ("[policy]\nname = 'sdrf'\ndelta = 1", "policy: .*switch long-term fairness off"),
         ("[policy]\nname = 'drf'\ndelta = 0.5", "policy: .*delta: Extra inputs"),
         ("[users]\nkey = 'team'", "users.key: .*'role', 'framework'"),

@@ -20,6 +20,10 @@ POLICIES: tuple[tuple[str, dict[str, object]], ...] = (
     ("sdrf", {"delta": 0.99}),
     ("sdrf", {"delta": 0.99, "form": "thesis"}),
     ("sdrf", {"delta": 0.99, "ranking": "scan"}),
+    ("tsf", {}),
+    ("stsf", {"delta": 0.99}),
+    ("fifo", {}),
+    ("dynamic-drf", {"alpha": 0.5}),
 )
 
 

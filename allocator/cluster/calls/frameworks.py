@@ -136,6 +136,7 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
 
     def change() -> None:
         framework.demand = demand
+        cluster.ledger.refresh(framework)
         cluster.anybody()
 
     return change

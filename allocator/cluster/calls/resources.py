@@ -27,6 +27,8 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
         if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
             return
         cluster.demands.note_answer(client, agent.id, resources)
+        if client in cluster.ledger.clients:
+            cluster.ledger.note_task(client)
         if resources:
             _refuse(cluster, client, agent, resources, refusal)
 

@@ -1,16 +1,25 @@
-"""Policies by name. A new one is a file of its own and a line here."""
+"""Policies by name. A new one is a file of its own in this package, and nothing else."""
 
-from collections.abc import Mapping
+import pkgutil
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
 from pydantic import ValidationError
 
-from allocator.fairness.policies.drf import Drf
 from allocator.fairness.policies.policy import Policy
-from allocator.fairness.policies.sdrf import Sdrf
 
 __all__ = ["Policy", "create", "names"]
 
-_POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Drf, Sdrf)}
+
+def _found() -> Iterator[type[Policy]]:
+    """Go through the classes of this package's modules that have a policy's name."""
+    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+        for kind in vars(import_module(module.name)).values():
+            if isinstance(kind, type) and issubclass(kind, Policy) and "name" in vars(kind):
+                yield kind
+
+
+_POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in _found()}
 
 
 def names() -> list[str]:

@@ -1,14 +1,17 @@
 """What every policy has to answer."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import override
 
 from allocator.fairness.account import Account
-from allocator.fairness.ranking import Ranking
+from allocator.fairness.quantities import Quantities
+from allocator.fairness.ranking import KeyRanking, Ranking
 
 Id = TypeVar("Id", bound=Hashable)
 
@@ -19,11 +22,38 @@ class Policy(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: ClassVar[str]
+    counts_tasks: ClassVar[bool] = False
+    """Whether it asks for tasks and monopolies: `demand`, `monopoly`, `constrained_monopoly`."""
+    goes_by_shares: ClassVar[bool] = True
+    """Whether a priority is what is measured and what is owed, over the weight."""
+    per_machine: ClassVar[bool] = False
+    """Whether the order on a machine is of what users hold there."""
 
     @cached_property
     def tau(self) -> float | None:
         """Time constant of commitments in seconds; None: the policy has no memory."""
         return None
+
+    @cached_property
+    def rebased_after(self) -> float:
+        """Seconds after which phases begin anew."""
+        return math.inf
+
+    def phase(self, elapsed: float) -> float:
+        """Return the time that the ranking counts in; it grows with the seconds elapsed."""
+        return elapsed
+
+    def elapsed(self, phase: float) -> float:
+        """Return the seconds that belong to a phase."""
+        return phase
+
+    def measure(self, account: Account) -> dict[str, float]:
+        """Return what is compared with the user's entitlement: fractions by name."""
+        return account.shares
+
+    def rate_of_use(self, account: Account) -> float:  # noqa: ARG002 - for others
+        """Return what is added to the account's `cumulative` in a second."""
+        return 0.0
 
     @abstractmethod
     def new_ranking(self, phase: float) -> Ranking[Any, Any]:
@@ -40,10 +70,41 @@ class Policy(BaseModel, ABC):
         """
 
     @abstractmethod
-    def priority(self, account: Account, commitments: dict[str, float]) -> float:
+    def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
         """Return the priority value at an instant; the lowest is served first.
 
         Args:
             account: The user's account.
             commitments: Those of the instant, by resource.
+            when: The instant in seconds.
         """
+
+
+class KeyPolicy(Policy):
+    """A policy whose priorities time does not change.
+
+    The least key is first; of equals the one that was allocated something less often.
+    """
+
+    @abstractmethod
+    def key(self, account: Account) -> float:
+        """Return the priority of a rated account."""
+
+    @override
+    def new_ranking(self, phase: float) -> Ranking[Any, tuple[float, int]]:
+        return KeyRanking()
+
+    @override
+    def attribute(self, account: Account, base: float, phase: float) -> tuple[float, int]:
+        return self.key(account), account.count
+
+    @override
+    def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
+        return self.key(account)
+
+
+def local_share(account: Account, held: Quantities, machine: Quantities) -> float:
+    """Return the weighted dominant share of what a user holds of one machine's resources."""
+    names = account.shares
+    shares = held.shares(machine)
+    return max((o for name, o in shares.items() if name in names), default=0.0) / account.weight

@@ -14,6 +14,8 @@ from allocator.fairness.policies.policy import Policy
 from allocator.fairness.priorities import Envelope, Envelopes, envelope
 from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
 
+_REBASE = 300.0
+"""Time constants after which phases begin anew; e^±300 is far from what a double can hold."""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -67,23 +69,39 @@ class Sdrf(Policy):
             return ScanRanking(Envelopes(), phase)
         return LiveRanking(Envelopes(), phase)
 
+    @cached_property
+    @override
+    def rebased_after(self) -> float:
+        return _REBASE * self.tau
+
+    @override
+    def phase(self, elapsed: float) -> float:
+        """Return −s = −e^(−elapsed/τ), in which priorities are linear."""
+        return -math.exp(-elapsed / self.tau)
+
+    @override
+    def elapsed(self, phase: float) -> float:
+        return -self.tau * math.log(-phase)
+
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Envelope:
         """Return the priority as lines in s = e^(−(t − base)/τ) (Eq. 13)."""
         stretch = math.exp((account.settled_at - base) / self.tau) / account.weight
+        most = max(account.measured.values(), default=0.0)
         lines = []
-        for name, share in account.shares.items():
+        for name, share in account.measured.items():
             rate = account.overuse[name]
-            held = account.share if self.form == "journal" else share
+            held = most if self.form == "journal" else share
             owed = account.commitments[name]
             lines.append(((held + rate) / account.weight, (owed - rate) * stretch))
         return envelope(lines or [(0.0, 0.0)], -phase, account.count)
 
     @override
-    def priority(self, account: Account, commitments: dict[str, float]) -> float:
-        shares = account.shares
+    def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
+        measured = account.measured
         if self.form == "journal":
-            value = account.share + max((commitments[name] for name in shares), default=0.0)
+            most = max(measured.values(), default=0.0)
+            value = most + max((commitments[name] for name in measured), default=0.0)
         else:
-            value = max((share + commitments[n] for n, share in shares.items()), default=0.0)
+            value = max((o + commitments[name] for name, o in measured.items()), default=0.0)
         return value / account.weight

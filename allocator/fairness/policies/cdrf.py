@@ -1,0 +1,28 @@
+"""Constrained CDRF: least work slowdown first, measured against the machines a user may use."""
+
+from typing import ClassVar
+
+from typing_extensions import override
+
+from allocator.fairness.account import Account
+from allocator.fairness.policies.policy import KeyPolicy
+
+
+class Cdrf(KeyPolicy):
+    """CDRF (TSF paper, §IV-3): the priority is nᵢ / (gᵢ·wᵢ).
+
+    n is how many tasks a user runs, g how many it could run alone on the machines that it may
+    use. Where there is no such ratio it is the dominant share.
+    """
+
+    name: ClassVar[str] = "cdrf"
+    counts_tasks: ClassVar[bool] = True
+
+    @override
+    def measure(self, account: Account) -> dict[str, float]:
+        slowdown = account.tasks_of(account.constrained_monopoly)
+        return account.shares if slowdown is None else {"tasks": slowdown}
+
+    @override
+    def key(self, account: Account) -> float:
+        return max(self.measure(account).values(), default=0.0) / account.weight

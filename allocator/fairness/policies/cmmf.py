@@ -1,0 +1,26 @@
+"""Constrained max-min fairness on one resource, as Choosy does it."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+from typing_extensions import override
+
+from allocator.fairness.account import Account
+from allocator.fairness.policies.policy import KeyPolicy
+
+
+class Cmmf(KeyPolicy):
+    """CMMF (Choosy; TSF paper, §IV): the priority is oᵣ / w of one resource r."""
+
+    name: ClassVar[str] = "cmmf"
+
+    resource: Annotated[str, Field(min_length=1)] = "cpus"
+    """The resource that is shared; the others follow as they may."""
+
+    @override
+    def measure(self, account: Account) -> dict[str, float]:
+        return {self.resource: account.shares.get(self.resource, 0.0)}
+
+    @override
+    def key(self, account: Account) -> float:
+        return account.shares.get(self.resource, 0.0) / account.weight

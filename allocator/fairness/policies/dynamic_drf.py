@@ -1,0 +1,22 @@
+"""Dynamic DRF: least dominant share added up over all time first, above a guarantee."""
+
+from typing import ClassVar
+
+from typing_extensions import override
+
+from allocator.fairness.account import Account
+from allocator.fairness.policies.dynamic import DynamicPolicy
+
+
+class DynamicDrf(DynamicPolicy):
+    """Dynamic DRF (incentives paper, Eq. 6) in continuous time.
+
+    The priority is R(t) / w with R(t) = ∫ max_r oᵣ dt; users that hold less than alpha times
+    their entitlement come before all others.
+    """
+
+    name: ClassVar[str] = "dynamic-drf"
+
+    @override
+    def rate_of_use(self, account: Account) -> float:
+        return account.share

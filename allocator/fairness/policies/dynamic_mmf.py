@@ -1,0 +1,30 @@
+"""Dynamic MMF: least use of one resource added up over all time first, above a guarantee."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+from typing_extensions import override
+
+from allocator.fairness.account import Account
+from allocator.fairness.policies.dynamic import DynamicPolicy
+
+
+class DynamicMmf(DynamicPolicy):
+    """Dynamic MMF (incentives paper, §3; with weights, §5.1) in continuous time.
+
+    The priority is R(t) / w with R(t) = ∫ oᵣ dt of one resource r; users that hold less of it
+    than alpha times their entitlement come before all others.
+    """
+
+    name: ClassVar[str] = "dynamic-mmf"
+
+    resource: Annotated[str, Field(min_length=1)] = "cpus"
+    """The resource that is shared; the others follow as they may."""
+
+    @override
+    def measure(self, account: Account) -> dict[str, float]:
+        return {self.resource: account.shares.get(self.resource, 0.0)}
+
+    @override
+    def rate_of_use(self, account: Account) -> float:
+        return account.shares.get(self.resource, 0.0)

@@ -1,0 +1,23 @@
+"""First in, first out: who came first gets all it wants."""
+
+from typing import ClassVar
+
+from typing_extensions import override
+
+from allocator.fairness.account import Account
+from allocator.fairness.policies.policy import KeyPolicy
+
+
+class Fifo(KeyPolicy):
+    """FIFO: the priority is the place in the queue.
+
+    A user joins the queue when it begins to want offers while it holds nothing. Weights do not
+    matter.
+    """
+
+    name: ClassVar[str] = "fifo"
+    goes_by_shares: ClassVar[bool] = False
+
+    @override
+    def key(self, account: Account) -> float:
+        return float(account.turn)

@@ -1,0 +1,23 @@
+"""Per-machine DRF: on each machine, least dominant share of that machine first."""
+
+from typing import ClassVar
+
+from typing_extensions import override
+
+from allocator.fairness.account import Account
+from allocator.fairness.policies.policy import KeyPolicy
+
+
+class PerMachineDrf(KeyPolicy):
+    """DRF on each machine apart (TSF paper, §IV-1): the priority is max_r oᵢₘᵣ / w on machine m.
+
+    Users that hold nothing of a machine come first on it, and equals everywhere, in the order of
+    DRF on the whole cluster; so the priority that is shown is that of `drf`.
+    """
+
+    name: ClassVar[str] = "per-machine-drf"
+    per_machine: ClassVar[bool] = True
+
+    @override
+    def key(self, account: Account) -> float:
+        return account.share / account.weight

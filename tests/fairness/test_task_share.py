@@ -1,0 +1,263 @@
+"""Task shares, and the policies that go by them, on the TSF paper's examples and beyond."""
+
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.fairness import policies
+from allocator.fairness.machines import Machines
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+
+class Filling:
+    """Users who fill machines with whole tasks, always the one that the policy puts first."""
+
+    def __init__(
+        self,
+        policy: str,
+        machines: dict[str, str],
+        users: dict[str, tuple[str, set[str]]],
+        weights: dict[str, float] | None = None,
+    ) -> None:
+        """Take machines (name → resources) and users (name → demand, machines it may use)."""
+        self.users = {name: (Quantities.parse(need), on) for name, (need, on) in users.items()}
+        self.machines: Machines[str] = Machines()
+        self.free = {name: Quantities.parse(text) for name, text in machines.items()}
+        self.total = dict(self.free)
+        for name, capacity in self.free.items():
+            self.machines.put(name, capacity)
+        self.pool: Pool[str] = Pool(
+            policies.create(policy, {}),
+            capacity=sum(self.free.values(), start=Quantities()),
+            machines=self.machines,
+        )
+        self.running: Counter[tuple[str, str]] = Counter()
+        for name, (demand, on) in self.users.items():
+            self.machines.restrict(name, on.__contains__)
+            self.pool.add(name, weight=(weights or {}).get(name, 1.0))
+            self.pool.set_demand(name, demand)
+            self.pool.set_active(name, True)
+
+    def fill(self, *machines: str) -> "Filling":
+        for machine in machines:
+            while self._start(machine):
+                pass
+        return self
+
+    def _start(self, machine: str) -> bool:
+        held = {
+            user: sum([self.users[user][0]] * count, start=Quantities())
+            for (user, where), count in self.running.items()
+            if where == machine and count
+        }
+        for user in self.pool.order_on(self.total[machine], held):
+            demand, on = self.users[user]
+            if machine in on and self.free[machine].contains(demand):
+                self.free[machine] -= demand
+                self.pool.allocate(user, demand)
+                self.running[user, machine] += 1
+                return True
+        return False
+
+    def end(self, user: str, machine: str) -> None:
+        demand = self.users[user][0]
+        self.free[machine] += demand
+        self.pool.release(user, demand)
+        self.running[user, machine] -= 1
+
+    def tasks(self) -> dict[str, int]:
+        return {u: sum(self.running[u, m] for m in self.free) for u in self.users}
+
+
+def test_monopolies_of_table_2_are_those_of_the_paper() -> None:
+    machines: Machines[str] = Machines()
+    for node in range(1, 51):
+        machines.put(str(node), Quantities.parse(f"cpus:{1 if node <= 25 else 2};mem:1024"))
+    demands = ["cpus:1;mem:512", "cpus:0.5;mem:512", "cpus:0.5;mem:512", "cpus:1;mem:512"]
+    assert [machines.monopoly(Quantities.parse(d)) for d in demands] == [75, 100, 100, 75]
+    machines.restrict("job 2", lambda node: int(node) <= 25)
+    assert machines.constrained_monopoly("job 2", Quantities.parse(demands[1])) == 50
+    assert machines.monopoly(Quantities.parse(demands[1])) == 100
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["put", "discard", "restrict", "free"]),
+            st.integers(0, 5),
+            st.integers(0, 4),
+            st.integers(0, 4),
+        )
+    )
+)
+def test_monopolies_are_kept_as_if_all_machines_were_counted_anew(
+    steps: list[tuple[str, int, int, int]],
+) -> None:
+    machines: Machines[str] = Machines()
+    there: dict[str, Quantities] = {}
+    allowed = {f"{n}" for n in range(6)}
+    demand = Quantities({"cpus": 1, "mem": 2})
+    for step, which, cpus, mem in steps:
+        name = f"{which}"
+        if step == "put":
+            there[name] = Quantities({"cpus": cpus, "mem": mem})
+            machines.put(name, there[name])
+        elif step == "discard":
+            there.pop(name, None)
+            machines.discard(name)
+        elif step == "restrict":
+            allowed = {f"{n}" for n in range(which)}
+            machines.restrict("u", allowed.__contains__)
+        else:
+            allowed = {f"{n}" for n in range(6)}
+            machines.restrict("u", None)
+        tasks = {name: min(has["cpus"], has["mem"] // 2) for name, has in there.items()}
+        assert machines.monopoly(demand) == sum(tasks.values())
+        usable = sum(count for name, count in tasks.items() if name in allowed)
+        assert machines.constrained_monopoly("u", demand) == usable
+
+
+FIG_2 = {"m1": "cpus:18;mem:18", "m2": "cpus:18;mem:18"}
+BOTH = {"m1", "m2"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "u2_may_use", "expected"),
+    [
+        ("cdrf", {"m2"}, {"u1": 12, "u2": 4}),
+        ("cdrf", BOTH, {"u1": 8, "u2": 6}),  # 9 in fractions: whole tasks waste the rest of m1
+        ("tsf", {"m2"}, {"u1": 9, "u2": 6}),
+        ("tsf", BOTH, {"u1": 8, "u2": 6}),
+    ],
+)
+def test_in_figure_2_lying_about_constraints_helps_under_cdrf_and_not_under_tsf(
+    policy: str, u2_may_use: set[str], expected: dict[str, int]
+) -> None:
+    users = {"u1": ("cpus:1;mem:2", BOTH), "u2": ("cpus:1;mem:3", u2_may_use)}
+    assert Filling(policy, FIG_2, users).fill("m1", "m2").tasks() == expected
+
+
+@pytest.mark.parametrize("policy", ["cdrf", "tsf"])
+def test_in_figure_3_u1_envies_u2_under_cdrf_and_not_under_tsf(policy: str) -> None:
+    places = {"u1": {"m1"}, "u2": {"m1", "m2", "m3"}, "u3": {"m2"}, "u4": {"m2"}}
+    places |= {user: {"m3"} for user in ("u5", "u6", "u7")}
+    machines = dict.fromkeys(("m1", "m2", "m3"), "cpus:3")
+    users = {user: ("cpus:1", on) for user, on in places.items()}
+    filling = Filling(policy, machines, users).fill("m1", "m2", "m3")
+    if policy == "cdrf":
+        assert filling.tasks() == {user: 3 if user == "u2" else 1 for user in users}
+    envies = filling.running["u2", "m1"] > filling.tasks()["u1"]
+    assert envies == (policy == "cdrf")
+
+
+def test_figure_4_gives_6_1_and_3_tasks_and_shares_3_1_and_3_sevenths() -> None:
+    filling = Filling(
+        "tsf",
+        {"m1": "cpus:9;mem:12", "m2": "cpus:3;mem:4", "m3": "cpus:9;mem:12"},
+        {
+            "u1": ("cpus:1;mem:2", {"m1", "m2"}),
+            "u2": ("cpus:3;mem:1", {"m2"}),
+            "u3": ("cpus:1;mem:4", {"m1", "m2", "m3"}),
+        },
+    ).fill("m3", "m1", "m2")
+    assert filling.tasks() == {"u1": 6, "u2": 1, "u3": 3}
+    shares = {s.user: s.task_share for s in filling.pool.standings()}
+    assert shares == {"u1": 3 / 7, "u2": 1 / 7, "u3": 3 / 7}
+
+
+def test_weights_divide_task_shares() -> None:
+    users = {name: ("cpus:1", {"m"}) for name in ("u", "v")}
+    filling = Filling("tsf", {"m": "cpus:9"}, users, {"u": 2.0}).fill("m")
+    assert filling.tasks() == {"u": 6, "v": 3}
+
+
+def test_a_machine_that_comes_changes_task_shares() -> None:
+    filling = Filling("tsf", {"m": "cpus:4"}, {"u": ("cpus:1", {"m"})}).fill("m")
+    assert filling.pool.standing("u").task_share == 1.0
+    filling.machines.put("n", Quantities.parse("cpus:4.5"))
+    filling.pool.machines_changed()
+    assert filling.pool.standing("u").task_share == 0.5
+
+
+@pytest.mark.parametrize("policy", ["tsf", "cdrf", "drfh"])
+def test_a_user_whose_demand_nobody_knows_is_ranked_by_its_dominant_share(policy: str) -> None:
+    filling = Filling(policy, {"m": "cpus:9;mem:9"}, {"u": ("cpus:1;mem:2", {"m"})})
+    filling.pool.add("w")
+    filling.pool.allocate("w", Quantities.parse("cpus:1;mem:3"))
+    standing = filling.pool.standing("w")
+    assert standing.task_share is None
+    assert standing.priority == 3 / 9
+
+
+def test_a_task_that_fits_on_no_machine_is_no_division_by_zero() -> None:
+    filling = Filling("tsf", {"m": "cpus:1"}, {"u": ("cpus:2", {"m"}), "v": ("cpus:1", set())})
+    assert filling.fill("m").tasks() == {"u": 0, "v": 0}
+    assert filling.pool.standing("u").task_share is None
+    assert filling.pool.standing("v").task_share == 0.0
+
+
+def test_a_resource_that_does_not_count_takes_no_part_in_task_shares() -> None:
+    machines: Machines[str] = Machines()
+    machines.put("m", Quantities.parse("cpus:4;gpus:1"))
+    capacity = Quantities.parse("cpus:4;gpus:1")
+    pool: Pool[str] = Pool(
+        policies.create("tsf", {}), capacity=capacity, excluded=["gpus"], machines=machines
+    )
+    pool.add("u")
+    pool.set_demand("u", Quantities.parse("cpus:1;gpus:1"))
+    pool.allocate("u", Quantities.parse("cpus:1;gpus:1"))
+    assert pool.standing("u").task_share == 0.25
+
+
+GRAPHS = st.lists(st.sets(st.integers(0, 3), min_size=1), min_size=2, max_size=5)
+SLOTS = 40
+
+
+@given(GRAPHS, st.lists(st.integers(1, 3), min_size=5, max_size=5))
+def test_with_small_tasks_that_end_tsf_comes_to_the_max_min_of_any_constraint_graph(
+    graph: list[set[int]], weights: list[int]
+) -> None:
+    machines = {f"{m}": f"cpus:{SLOTS}" for m in sorted(set.union(*graph))}
+    users = {f"{u}": ("cpus:1", {f"{m}" for m in on}) for u, on in enumerate(graph)}
+    by_name = {name: float(weights[int(name)]) for name in users}
+    filling = Filling("tsf", machines, users, by_name).fill(*machines)
+    for _ in range(4 * SLOTS):
+        for machine in machines:
+            here = [user for user in users if filling.running[user, machine]]
+            richest = max(here, key=lambda u: filling.tasks()[u] / by_name[u])
+            filling.end(richest, machine)
+            filling.fill(machine)
+    expected = max_min(graph, weights)
+    for user, tasks in filling.tasks().items():
+        assert abs(tasks - expected[int(user)]) <= 3 * len(graph)
+
+
+def max_min(graph: list[set[int]], weights: list[int]) -> dict[int, Fraction]:
+    """Return the max-min of tasks over weights: the most crowded users first, exactly.
+
+    Of all sets of users, the one whose machines have least for its weight cannot get more;
+    what remains is shared by the others.
+    """
+    result: dict[int, Fraction] = {}
+    taken: set[int] = set()
+    while len(result) < len(graph):
+        left = [user for user in range(len(graph)) if user not in result]
+        level, crowd = min(
+            (
+                Fraction(SLOTS * len(set.union(*(graph[u] for u in some)) - taken))
+                / sum(weights[u] for u in some),
+                -len(some),
+                some,
+            )
+            for size in range(1, len(left) + 1)
+            for some in combinations(left, size)
+        )[::2]
+        for user in crowd:
+            result[user] = level * weights[user]
+            taken |= graph[user]
+    return result
