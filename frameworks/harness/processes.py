@@ -53,6 +53,11 @@ class Child:
                 start_new_session=True,  # Ctrl-C is for the harness, which stops them in order
             )
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def release(self) -> None:
         """Let a process go that was started to wait."""
         assert self._process.stdin is not None
@@ -111,9 +116,9 @@ class Children:
         """Start a program that is not ours."""
         return self._keep(Child(name, command, self.log(name), farewell=farewell))
 
-    def kill(self, name: str) -> None:
-        """Kill the latest child of a name."""
-        next(child for child in reversed(self._children) if child.name == name).kill()
+    def latest(self, name: str) -> Child:
+        """Return the latest child of a name."""
+        return next(child for child in reversed(self._children) if child.name == name)
 
     def log(self, name: str) -> Path:
         """Return where the output of a child goes."""

@@ -62,7 +62,7 @@ class Cluster:
         self.wait_for(lambda metrics: metrics.get("longshare/synchronised") == 1)
 
     def kill_master(self) -> None:
-        self._children.kill("mesos")
+        self._children.latest("mesos").kill()
 
     def start_agents(self, number: int = 1, *flags: str, resources: str = AGENT) -> None:
         for index in range(number):
