@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,16 @@ from tests.frameworks.local_mesos.shell import HttpScheduler
 from tests.mesos.cluster import (
     AGENT,
     PATIENCE,
+    SDRF,
     Cluster,
     amount,
+    mesos_home,
     next_offer,
     nothing_running,
     offer_where,
     running,
 )
+from tests.service.served import service
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -408,3 +413,15 @@ def test_a_master_starts_without_a_service_and_says_that_it_has_none(tmp_path: P
             address, "to lead", lambda metrics: metrics.get("master/elected") == 1
         )
         assert metrics["longshare/connected"] == 0
+
+
+def test_calls_from_many_threads_at_once_leave_module_and_service_agreed(tmp_path: Path) -> None:
+    program = mesos_home().folder / "adapter_stress"
+    if not program.exists():
+        pytest.skip("there is no adapter_stress: the module was built without MESOS_LIBRARY")
+    with service(tmp_path, SDRF) as running_service:
+        done = subprocess.run(
+            [program, running_service.address, "5"], capture_output=True, check=False, text=True
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"calls \d{3,} offers \d{2,} resyncs 0", done.stdout), done.stdout
