@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import structlog
 
@@ -62,8 +62,7 @@ class Recorder:
         first = max(self._next, due + 1 - _affordable(engine))
         with self._giving_up():
             if self._file is None:
-                self._file = self._path.open("w", newline="", encoding="utf-8")
-                csv.writer(self._file).writerow(COLUMNS)
+                self._file = self._open("w")
             for index in range(first, due + 1):
                 self._write(self._file, engine, index * self._every)
         self._next = due + 1
@@ -74,11 +73,24 @@ class Recorder:
             if self._file is not None:
                 self._file.flush()
 
+    def reopen(self) -> None:
+        """Go on in the file that has the path now, after it has been rotated."""
+        with self._giving_up():
+            if self._file is not None:
+                self._file.close()
+                self._file = self._open("a")
+
     def close(self) -> None:
         """Close the file."""
         with self._giving_up():
             if self._file is not None:
                 self._file.close()
+
+    def _open(self, mode: Literal["w", "a"]) -> IO[str]:
+        file = self._path.open(mode, newline="", encoding="utf-8")
+        if file.tell() == 0:
+            csv.writer(file).writerow(COLUMNS)
+        return file
 
     @contextmanager
     def _giving_up(self) -> Iterator[None]:

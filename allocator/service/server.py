@@ -23,6 +23,7 @@ from allocator.service.store import Store, StoreError, StoreUnavailable
 from allocator.service.store.keeper import Keeper, keeping
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.zookeeper import ZookeeperStore
+from allocator.service.supervision import supervised
 from allocator.service.web import serving
 
 _FLUSH_EVERY = 1.0
@@ -31,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def serve(config: Config, record: Path | None = None) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Serve until SIGTERM or SIGINT; SIGHUP says that the recorder's file has been rotated.
 
     Args:
         config: What to do.
@@ -48,6 +49,7 @@ async def serve(config: Config, record: Path | None = None) -> None:
         store, memory = await stack.enter_async_context(_store(config.store))
         event_log = await stack.enter_async_context(_event_log(record))
         recorder = await stack.enter_async_context(_recorder(config.recorder))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
         engine = _engine(config.engine_settings(), memory, recorder, event_log)
         keeper: Keeper | None = None
         if store is not None:
@@ -65,6 +67,7 @@ async def serve(config: Config, record: Path | None = None) -> None:
         admin = Admin(engine, statistics, keeper)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
+        await stack.enter_async_context(supervised())
         await stop.wait()
         _log.info("stopping")
         sessions.end("the allocator is stopping")
@@ -147,6 +150,11 @@ async def _recorder(section: RecorderSection | None) -> AsyncIterator[Recorder |
     finally:
         flushing.cancel()
         recorder.close()
+
+
+def _rotated(recorder: Recorder | None) -> None:
+    if recorder is not None:
+        recorder.reopen()
 
 
 def _engine(

@@ -26,7 +26,7 @@ def test_the_wheels_hold_every_file_of_their_packages_and_no_other(tmp_path: Pat
         source = tmp_path / "source" / folder
         for name in names:
             shutil.copytree(ROOT / folder / name, source / name)
-        for name in ("pyproject.toml", "README.md"):
+        for name in ("pyproject.toml", "README.md", *(["LICENSE"] if folder == "." else [])):
             shutil.copy(ROOT / folder / name, source)
 
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]

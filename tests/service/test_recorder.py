@@ -129,3 +129,23 @@ def test_allocations_are_written_to_the_last_digit(tmp_path: Path) -> None:
     with (tmp_path / "r.csv").open() as file:
         rows = {(row["user"], row["resource"]): row for row in csv.DictReader(file)}
     assert rows["a", "mem"]["allocation"] == "1234567.125"
+
+
+def test_a_file_that_was_rotated_is_followed_by_one_with_a_head_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    recorder = Recorder(path, 1.0)
+    engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    drive(engine, 0.5, 2.5)
+    path.rename(tmp_path / "r.csv.1")
+    recorder.reopen()
+    recorder.reopen()
+    recorder.sample_until(engine, START_NS / SECOND + 4.5)
+    recorder.close()
+    times = []
+    for name in ("r.csv.1", "r.csv"):
+        with (tmp_path / name).open() as file:
+            rows = list(csv.DictReader(file))
+        assert rows
+        times += [float(row["time"]) - START_NS / SECOND for row in rows]
+    assert sorted(set(times)) == [1.0, 2.0, 3.0, 4.0]
+    assert all(times.count(instant) == 4 for instant in set(times)), "two users, two resources"

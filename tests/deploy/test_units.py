@@ -1,0 +1,85 @@
+"""The unit, the container's recipe and the log's rotation say what they should."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from allocator.service.config import Config
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+UNIT = DEPLOY / "systemd" / "longshare.service"
+
+
+def test_systemd_finds_the_unit_valid_and_its_exposure_low() -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not installed, so nobody judges the unit")
+    # On the build machine the program that the unit starts is not installed; nothing else is wrong.
+    verified = subprocess.run(
+        [analyze, "verify", "--man=no", str(UNIT)], capture_output=True, text=True, check=False
+    )
+    complaints = [
+        line
+        for line in verified.stderr.splitlines()
+        if UNIT.name in line and "is not executable" not in line
+    ]
+    assert complaints == []
+    judged = subprocess.run(
+        [analyze, "security", "--offline=yes", "--threshold=15", "--no-pager", str(UNIT)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert judged.returncode == 0, judged.stdout[-500:]
+    assert "Overall exposure level" in judged.stdout
+
+
+def test_the_container_starts_with_a_configuration_that_is_valid() -> None:
+    settings = tomllib.loads((DEPLOY / "container" / "longshare.toml").read_text())
+    config = Config.model_validate(settings)
+    config.listen.require_protection()
+
+
+def test_the_container_is_built_from_what_is_there_and_does_not_run_as_root() -> None:
+    recipe = (DEPLOY / "container" / "Containerfile").read_text().replace("\\\n", "")
+    for line in recipe.splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in line.split()[1:-1]:
+                assert (DEPLOY.parent / source).exists(), source
+    final = recipe.split("FROM ")[-1]
+    assert re.search(r"^USER (\d+):(\d+)$", final, re.MULTILINE)
+    assert "USER 0" not in final
+    assert "--require-hashes" in recipe
+
+
+def test_logrotate_accepts_the_rotation() -> None:
+    logrotate = shutil.which("logrotate") or shutil.which("logrotate", path="/usr/sbin")
+    if logrotate is None:
+        pytest.skip("logrotate is not installed, so nobody reads its configuration")
+    rotation = (DEPLOY / "logrotate" / "longshare").read_text()
+    assert "reload longshare.service" in rotation
+    known = subprocess.run(
+        [logrotate, "--debug", "/dev/stdin"],
+        input=rotation.replace("su longshare longshare", "su root root"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert known.returncode == 0, known.stderr
+    assert "error:" not in known.stderr
+
+
+def test_the_unit_lets_nothing_but_its_own_folders_be_written() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(UNIT)
+    service = unit["Service"]
+    assert service["ProtectSystem"] == "strict"
+    assert service["NoNewPrivileges"] == "yes"
+    assert "ReadWritePaths" not in service
+    assert service["User"] != "root"

@@ -1,0 +1,71 @@
+"""Systemd is told when the service is ready, that it is alive, and that it stops."""
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.served import PATIENCE, Stream, service
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """What systemd listens on, named to the services that are started."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(PATIENCE)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield listening
+
+
+def heard(supervisor: socket.socket, times: int) -> set[bytes]:
+    return {supervisor.recv(100) for _ in range(times)}
+
+
+def test_ready_is_said_once_masters_can_connect_and_stopping_at_the_end(
+    tmp_path: Path, supervisor: socket.socket
+) -> None:
+    with service(tmp_path) as running:
+        assert supervisor.recv(100) == b"READY=1"
+        stream = Stream(running.address)
+        stream.open()
+        stream.close()
+        assert running.stop() == 0
+        assert supervisor.recv(100) == b"STOPPING=1"
+
+
+def test_the_watchdog_is_fed_until_the_service_hangs(
+    tmp_path: Path, supervisor: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "100000")
+    with service(tmp_path) as running:
+        assert supervisor.recv(100) == b"READY=1"
+        assert heard(supervisor, 4) == {b"WATCHDOG=1"}
+        running.process.send_signal(signal.SIGSTOP)
+        supervisor.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            heard(supervisor, 20)
+
+
+def test_a_service_that_nobody_supervises_says_nothing_and_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    with service(tmp_path) as running:
+        assert "systemd cannot be told" in running.log.read_text()
+        stream = Stream(running.address)
+        stream.open()
+        stream.close()
+        assert running.stop() == 0
+
+
+def test_a_hangup_rotates_the_recording_and_harms_nothing(tmp_path: Path) -> None:
+    with service(tmp_path) as running:
+        stream = Stream(running.address)
+        stream.open()
+        running.process.send_signal(signal.SIGHUP)
+        stream.resynchronise()
+        stream.close()
+        assert running.stop() == 0
