@@ -233,6 +233,17 @@ def test_a_service_that_is_silent_is_given_up(programs: Programs, running: Servi
 
 
 @in_every_build
+def test_it_can_be_destroyed_while_answers_pour_in(programs: Programs) -> None:
+    script = Scripted()
+    with peer(script) as other, master(programs, other.address) as driven:
+        driven.start().wait_for("snapshot")
+        for _ in range(20_000):
+            script.say(decisions=contract.Decisions(applied_sequence=1))
+        script.end()
+        driven.wait_for("decisions")
+
+
+@in_every_build
 def test_a_port_that_never_answers_is_given_up_after_the_timeout(programs: Programs) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         address = f"127.0.0.1:{deaf.getsockname()[1]}"

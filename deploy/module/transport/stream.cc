@@ -119,7 +119,7 @@ void Stream::on_started(bool ok) {
 
 void Stream::on_read(bool ok) {
   reading_ = false;
-  if (!ok) {
+  if (!ok || !reason_.empty()) {  // what came before we gave up, and was not heard yet, does not matter any more
     return finish();
   }
   grpc::Slice bytes;
