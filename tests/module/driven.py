@@ -49,6 +49,9 @@ class Master:
             env=programs.environment,
         )
         self._writing = threading.Lock()
+        self.listening = threading.Event()
+        """While it is not set, what is said piles up in the pipe, and then callbacks block."""
+        self.listening.set()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -151,6 +154,7 @@ class Master:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            self.listening.wait()
             self.said.append(line.rstrip("\n"))
             if line.startswith("wanted") and not self.mute:
                 self._tell("snapshot", self.snapshot.SerializeToString().hex())

@@ -3,6 +3,7 @@
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -239,8 +240,11 @@ def test_it_can_be_destroyed_while_answers_pour_in(programs: Programs) -> None:
         driven.start().wait_for("snapshot")
         for _ in range(20_000):
             script.say(decisions=contract.Decisions(applied_sequence=1))
-        script.end()
         driven.wait_for("decisions")
+        driven.listening.clear()
+        # In half a second its callback blocks, with answers behind it, and it is being destroyed.
+        threading.Timer(0.5, driven.listening.set).start()
+    script.end()
 
 
 @in_every_build
