@@ -131,10 +131,9 @@ class AllocatorLink:
         writer = asyncio.create_task(self._write(stream, master))
         try:
             await asyncio.wait([reader, writer], return_when=asyncio.FIRST_COMPLETED)
-            stream.cancel()  # it needs both directions
-            if writer.done():
+            if writer.done() and not writer.cancelled():
                 writer.result()  # raises what it should not have raised
-            await asyncio.wait([reader], timeout=_LAST_WORD)
+            await asyncio.wait([reader], timeout=_LAST_WORD)  # it hears why
             return reader.result() if reader.done() and not reader.cancelled() else _CLOSED
         finally:
             self._open = self.connected = False
