@@ -1,55 +1,17 @@
 """What is to be shared and by whom: the problem that a divisible optimum solves, validated."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Self, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, model_validator
+
+from allocator.fairness.divisible.content import Amount, FileModel, Name, Positive, validated
 
 
-def _exactly(value: object) -> Fraction:
-    """Read a number as it was written: 0.1 is one tenth."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
-        raise ValueError(f"{value!r} is not a number")  # noqa: TRY004 - what pydantic expects
-    if isinstance(value, float | Decimal) and not math.isfinite(value):
-        raise ValueError(f"{value} is not finite")
-    return Fraction(str(value)) if isinstance(value, float) else Fraction(value)
-
-
-def _not_negative(value: Fraction) -> Fraction:
-    if value < 0:
-        raise ValueError(f"{float(value)} is less than 0")
-    return value
-
-
-def _positive(value: Fraction) -> Fraction:
-    if value <= 0:
-        raise ValueError(f"{float(value)} is not more than 0")
-    return value
-
-
-Amount = Annotated[Fraction, PlainValidator(_exactly), AfterValidator(_not_negative)]
-Positive = Annotated[Fraction, PlainValidator(_exactly), AfterValidator(_positive)]
-Name = Annotated[str, Field(min_length=1)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Machine(_Model):
+class Machine(FileModel):
     """A machine, or a class of machines that are all alike."""
 
     name: Name
@@ -59,7 +21,7 @@ class Machine(_Model):
     """How many there are."""
 
 
-class User(_Model):
+class User(FileModel):
     """A user whose tasks are all alike and can be divided at will."""
 
     name: Name
@@ -92,7 +54,7 @@ class User(_Model):
         )
 
 
-class Problem(_Model):
+class Problem(FileModel):
     """Machines and the users that share them."""
 
     machines: Annotated[tuple[Machine, ...], Field(min_length=1)]
@@ -181,16 +143,7 @@ def read_problem(content: Mapping[str, Any]) -> Problem:
         ValueError: something in it cannot be used; the message says what, where, and what would
             do.
     """
-    try:
-        return Problem.model_validate(content)
-    except ValidationError as error:
-        raise ValueError("; ".join(_complaint(problem) for problem in error.errors())) from None
-
-
-def _complaint(problem: Mapping[str, Any]) -> str:
-    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in problem["loc"])
-    reason = problem["msg"].removeprefix("Value error, ")
-    return f"{place.lstrip('.')}: {reason}" if place else reason
+    return validated(Problem, content)
 
 
 def _some(names: Sequence[str]) -> str:
