@@ -8,6 +8,8 @@ from allocator import __version__
 from allocator.cli.commitments import commitments_app
 from allocator.cli.connection import EXIT_CODES
 from allocator.cli.explain import explain
+from allocator.cli.incentives import incentives
+from allocator.cli.optimum import optimum
 from allocator.cli.replay import replay
 from allocator.cli.serve import serve
 from allocator.cli.shares import shares
@@ -31,6 +33,8 @@ app.command(epilog=EXIT_CODES)(top)
 app.add_typer(weight_app, name="weight")
 app.add_typer(commitments_app, name="commitments")
 app.command()(replay)
+app.command()(optimum)
+app.command()(incentives)
 app.command()(local_mesos)
 app.command()(framework)
 app.add_typer(experiment_app, name="experiment")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from allocator.cli.parameters import Parameters, parse
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -25,10 +27,7 @@ def replay(
     policy: Annotated[
         str | None, typer.Option(help="Ask what this policy would have done instead.")
     ] = None,
-    parameters: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of that policy; repeatable."),
-    ] = None,
+    parameters: Parameters = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Recompute every decision of an event log, and compare; or ask what another policy would do.
@@ -52,7 +51,7 @@ def replay(
                 raise typer.BadParameter("it goes with --policy", param_hint="--set")
             _compare(file, console, as_json=as_json)
         else:
-            _ask(file, _policy(policy, parameters or []), console, as_json=as_json)
+            _ask(file, _policy(policy, parameters), console, as_json=as_json)
     except (EventLogError, OSError) as error:
         typer.echo(f"longshare replay: {error}", err=True)
         raise typer.Exit(2) from error
@@ -192,19 +191,10 @@ def _table(
     )
 
 
-def _policy(name: str, parameters: list[str]) -> "Policy":
+def _policy(name: str, parameters: list[str] | None) -> "Policy":
     from allocator.fairness import policies  # noqa: PLC0415
 
-    given: dict[str, object] = {}
-    for parameter in parameters:
-        key, equals, value = parameter.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{parameter!r} is not KEY=VALUE", param_hint="--set")
-        try:
-            given[key] = float(value)
-        except ValueError:
-            given[key] = value
     try:
-        return policies.create(name, given)
+        return policies.create(name, parse(parameters))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--policy") from error

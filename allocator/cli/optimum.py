@@ -1,0 +1,115 @@
+"""`longshare optimum`: who should get what, if tasks could be divided at will."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from allocator.cli.connection import USAGE, fail
+from allocator.cli.parameters import Parameters, parse
+
+if TYPE_CHECKING:
+    from allocator.fairness.divisible.optimum import DivisiblePolicy, Shared
+    from allocator.fairness.divisible.problem import Problem
+
+
+def optimum(
+    file: Annotated[
+        Path, typer.Argument(metavar="PROBLEM.toml", help="Machines and users; docs/optimum.md.")
+    ],
+    *,
+    policy: Annotated[
+        str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
+    ],
+    parameters: Parameters = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Share machines as a policy would if tasks could be divided: the exact optimum.
+
+    Exit codes: 0, done; 2, the file or the policy cannot be used.
+    """
+    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
+    from rich.progress import Progress  # noqa: PLC0415
+
+    from allocator.fairness.divisible import optimum as divisible  # noqa: PLC0415
+    from allocator.fairness.divisible.problem import read_problem  # noqa: PLC0415
+
+    chosen = divisible_policy(policy, parse(parameters))
+    try:
+        problem = read_problem(read_toml(file))
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("Filling")
+            shared = divisible.optimum(
+                problem,
+                chosen,
+                lambda done, of: progress.update(task, completed=done, total=of),
+            )
+    except (ValueError, ArithmeticError) as error:
+        fail(USAGE, f"{file}: {error}")
+    if as_json:
+        typer.echo(json.dumps(_as_json(policy, shared), indent=2))
+    else:
+        _show(problem, policy, shared)
+
+
+def divisible_policy(name: str, parameters: dict[str, object]) -> "DivisiblePolicy":
+    """Return a policy that has a divisible optimum.
+
+    Raises:
+        typer.BadParameter: there is none of this name, or a parameter is not one of it.
+    """
+    from allocator.fairness.divisible import optimum as divisible  # noqa: PLC0415
+
+    try:
+        return divisible.create(name, parameters)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--policy") from error
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """Return what a file holds; ends the command if it cannot be read."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        fail(USAGE, f"{file}: {error}")
+
+
+def _as_json(policy: str, shared: "Shared") -> dict[str, Any]:
+    return {
+        "policy": policy,
+        "exact": shared.exact,
+        "users": {
+            name: {
+                "tasks": float(part.tasks),
+                "share": float(part.share),
+                "machines": {machine: float(tasks) for machine, tasks in part.machines.items()},
+            }
+            for name, part in shared.users.items()
+        },
+    }
+
+
+def _show(problem: "Problem", policy: str, shared: "Shared") -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title=f"Divisible optimum of {policy}")
+    table.add_column("user")
+    table.add_column("tasks", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("on", overflow="fold")
+    for name, part in shared.users.items():
+        places = ", ".join(f"{m}: {float(tasks):.6g}" for m, tasks in part.machines.items())
+        table.add_row(
+            escape(name), f"{float(part.tasks):.6g}", f"{float(part.share):.2%}", escape(places)
+        )
+    console = Console()
+    console.print(table)
+    if shared.exact:
+        console.print("Proved in exact fractions.")
+    for user in problem.users:
+        if not problem.constrained_monopoly(user):
+            console.print(f"{user.name}: no task fits on a machine that it may use", markup=False)

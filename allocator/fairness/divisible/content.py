@@ -1,0 +1,69 @@
+"""Numbers as they were written, and content of files validated: what files of this room share."""
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+)
+
+
+def _exactly(value: object) -> Fraction:
+    """Read a number as it was written: 0.1 is one tenth."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
+        raise ValueError(f"{value!r} is not a number")  # noqa: TRY004 - what pydantic expects
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        raise ValueError(f"{value} is not finite")
+    return Fraction(str(value)) if isinstance(value, float) else Fraction(value)
+
+
+def _not_negative(value: Fraction) -> Fraction:
+    if value < 0:
+        raise ValueError(f"{float(value)} is less than 0")
+    return value
+
+
+def _positive(value: Fraction) -> Fraction:
+    if value <= 0:
+        raise ValueError(f"{float(value)} is not more than 0")
+    return value
+
+
+Amount = Annotated[Fraction, PlainValidator(_exactly), AfterValidator(_not_negative)]
+Positive = Annotated[Fraction, PlainValidator(_exactly), AfterValidator(_positive)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class FileModel(BaseModel):
+    """A table of a file; what is not known in it is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Read = TypeVar("Read", bound=FileModel)
+
+
+def validated(model: type[Read], content: Mapping[str, Any]) -> Read:
+    """Make a model of what a file holds.
+
+    Raises:
+        ValueError: something in it cannot be used; the message says where, what and why.
+    """
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise ValueError("; ".join(_complaint(problem) for problem in error.errors())) from None
+
+
+def _complaint(problem: Mapping[str, Any]) -> str:
+    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in problem["loc"])
+    reason = problem["msg"].removeprefix("Value error, ")
+    return f"{place.lstrip('.')}: {reason}" if place else reason

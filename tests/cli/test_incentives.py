@@ -1,0 +1,53 @@
+"""`longshare incentives` at the prompt."""
+
+import json
+from pathlib import Path
+
+from tests.cli.test_commands import longshare
+
+PROFILE = """
+[[users]]
+name = "alice"
+[[users]]
+name = "bob"
+[[users]]
+name = "carol"
+
+[[epochs]]
+capacity = 1
+demands = { alice = 1, bob = 1 }
+[[epochs]]
+capacity = 1
+demands = { alice = 1, carol = 1 }
+[[epochs]]
+capacity = 1
+demands = { alice = 1, bob = 1 }
+"""
+
+
+def test_it_tells_who_gains_how_much_and_by_which_lie(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(PROFILE)
+    told = longshare("incentives", str(tmp_path / "p.toml"), "--json")
+    assert told.returncode == 0, told.stderr
+    alice = json.loads(told.stdout)["users"]["alice"]
+    assert alice == {
+        "truthful": 1.125,
+        "best": 1.25,
+        "ratio": 10 / 9,
+        "bound": 1.5,
+        "reports": [0.0, 1.0, 1.0],
+    }
+    table = longshare("incentives", str(tmp_path / "p.toml"), "--user", "alice").stdout
+    assert "1.1111" in table
+    assert "bob" not in table
+
+
+def test_an_unknown_user_is_refused_and_a_bad_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(PROFILE)
+    told = longshare("incentives", str(tmp_path / "p.toml"), "--user", "eve")
+    assert told.returncode == 1
+    assert "there are: alice, bob, carol" in told.stderr
+    (tmp_path / "p.toml").write_text(PROFILE.replace("carol = 1", "eve = 1"))
+    told = longshare("incentives", str(tmp_path / "p.toml"))
+    assert told.returncode == 2
+    assert "epochs[1].demands: there is no user 'eve'" in told.stderr

@@ -1,0 +1,60 @@
+"""`longshare optimum` at the prompt."""
+
+import json
+from pathlib import Path
+
+from tests.cli.test_commands import longshare
+
+PROBLEM = """
+[[machines]]
+name = "small"
+resources = { cpus = 4, mem = 8 }
+count = 3
+
+[[machines]]
+name = "large"
+resources = { cpus = 16, mem = 16 }
+
+[[users]]
+name = "a"
+demand = { cpus = 1, mem = 2 }
+machines = ["small"]
+
+[[users]]
+name = "b"
+demand = { cpus = 1, mem = 1 }
+weight = 2
+tasks = 5
+"""
+
+
+def test_the_answer_is_json_for_machines_and_a_table_for_people(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(PROBLEM)
+    told = longshare("optimum", str(tmp_path / "p.toml"), "--policy", "tsf", "--json")
+    assert told.returncode == 0, told.stderr
+    answer = json.loads(told.stdout)
+    assert answer["policy"] == "tsf"
+    assert answer["users"]["a"] == {"tasks": 12.0, "share": 0.6, "machines": {"small": 12.0}}
+    assert answer["users"]["b"]["tasks"] == 5.0
+    table = longshare("optimum", str(tmp_path / "p.toml"), "--policy", "tsf").stdout
+    assert "60.00%" in table
+    assert "small: 12" in table
+
+
+def test_cmmf_takes_its_resource_from_the_prompt(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(PROBLEM)
+    command = ("optimum", str(tmp_path / "p.toml"), "--json", "--policy", "cmmf")
+    told = longshare(*command, "--set", "resource=mem")
+    assert json.loads(told.stdout)["users"]["a"]["share"] == 0.6
+    refused = longshare(*command, "--set", "memory=mem")
+    assert refused.returncode == 2
+    assert "memory" in refused.stderr
+
+
+def test_what_cannot_be_used_ends_with_2_and_the_place(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(PROBLEM.replace('["small"]', '["smal"]'))
+    told = longshare("optimum", str(tmp_path / "p.toml"), "--policy", "tsf")
+    assert told.returncode == 2
+    assert "users[0].machines: 'a' may use 'smal'" in told.stderr
+    assert longshare("optimum", str(tmp_path / "none.toml"), "--policy", "tsf").returncode == 2
+    assert longshare("optimum", str(tmp_path / "p.toml"), "--policy", "fifo").returncode == 2
