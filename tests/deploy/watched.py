@@ -47,7 +47,7 @@ def busy_service(folder: Path) -> Iterator[tuple[Service, Stream]]:
         stream = Stream(running.address)
         stream.open(
             agents=[
-                agent_call("s1", "cpus:4;mem:4096", {"f1": resources("cpus:2;mem:1024", "holding")})
+                agent_call("s1", "cpus:4;mem:4096", {"f1": resources("cpus:3;mem:3072", "holding")})
             ],
             frameworks=[
                 contract.AddFramework(
