@@ -38,12 +38,12 @@ def prometheus() -> str | None:
 
 
 @contextmanager
-def busy_service(folder: Path) -> Iterator[tuple[Service, Stream]]:
+def busy_service(folder: Path, metrics: str = "127.0.0.1:0") -> Iterator[tuple[Service, Stream]]:
     """Run a service for a cluster with a holder, a debtor, quota, filters, an overtaking ahead."""
     guarantee = mesos.QuotaInfo(role="holding")
     guarantee.guarantee.append(mesos.Resource.FromString(resources("cpus:1")[0]))
     arguments = ["--record", str(folder / "events.log")]
-    with service(folder, SETTINGS, arguments=arguments) as running:
+    with service(folder, SETTINGS, arguments=arguments, metrics=metrics) as running:
         stream = Stream(running.address)
         stream.open(
             agents=[
