@@ -4,9 +4,10 @@ It reads no clock, does no I/O and draws no unseeded number: the same messages a
 same decisions.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Literal, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -37,6 +38,30 @@ DIVERGENCE_NS = 60 * 1_000_000_000
 _NANOSECONDS = 1_000_000_000
 
 
+class Watcher(Protocol):
+    """Looks at allocation runs; may not touch anything."""
+
+    def before_run(self, engine: "Engine") -> None:
+        """Look at the order in which the run is going to serve."""
+
+    def after_run(self, engine: "Engine", decisions: contract.Decisions) -> None:
+        """Look at what has come of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One agent, as people look at it."""
+
+    agent: str
+    hostname: str
+    state: Literal["offered", "deactivated", "not on the whitelist", "full"]
+    """Whether what is free may be offered, and why not."""
+    total: Quantities
+    free: Quantities
+    held: dict[str, Quantities]
+    """By user; by role where the framework is not known."""
+
+
 class Engine:
     """All that the allocator knows of one master, and what it makes of it.
 
@@ -55,6 +80,7 @@ class Engine:
     ) -> None:
         self._settings = settings
         self._before_change = before_change
+        self._watcher: Watcher | None = None
         self._random = Random(settings.seed)  # noqa: S311 - order of agents, not a secret
         self._sequence = 0
         self._asked_ns = -DIVERGENCE_NS
@@ -154,6 +180,38 @@ class Engine:
         """Return the scalars that are free on each agent."""
         agents = self._cluster.ledger.agents
         return {agent.id: agent.available.scalars for agent in agents.values()}
+
+    def places(self) -> Iterator[Place]:
+        """Go through the agents and what users hold of each, in order of arrival."""
+        cluster = self._cluster
+        for agent in cluster.ledger.agents.values():
+            held: dict[str, Quantities] = {}
+            for framework, role, resources in agent.allocations():
+                user = self.user(role, framework) or role
+                held[user] = held.get(user, Quantities()) + resources.scalars
+            state: Literal["offered", "deactivated", "not on the whitelist", "full"] = "offered"
+            if not agent.active:
+                state = "deactivated"
+            elif cluster.whitelist is not None and agent.info.hostname not in cluster.whitelist:
+                state = "not on the whitelist"
+            elif not agent.available:
+                state = "full"
+            total, free = agent.total.scalars, agent.available.scalars
+            yield Place(agent.id, agent.info.hostname, state, total, free, held)
+
+    def agent_name(self, agent: str) -> str:
+        """Return an agent's host, or what it was called if it is not known."""
+        known = self._cluster.ledger.agents.get(agent)
+        return known.info.hostname if known is not None else agent
+
+    def framework_name(self, framework: str) -> str:
+        """Return how a framework calls itself, or its id if it is not known."""
+        known = self._cluster.ledger.frameworks.get(framework)
+        return known.info.name if known is not None else framework
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have somebody look at each allocation run from now on."""
+        self._watcher = watcher
 
     def restore(self, options: contract.Options, snapshot: contract.Snapshot) -> contract.Decisions:
         """Replace all that is known of the cluster; what users owe is kept.
@@ -309,6 +367,8 @@ class Engine:
             return decisions
         changed, called = cluster.marks.take()
         agents = [cluster.ledger.agents[name] for name in changed]
+        if self._watcher is not None:
+            self._watcher.before_run(self)
         self._random.shuffle(agents)  # so that no agent is always the first to be used
         decisions.offers.extend(self._allocation.run(agents))
         decisions.inverse_offers.extend(self._inverse_offers(called))
@@ -317,6 +377,8 @@ class Engine:
         done.candidates += len(agents)
         done.offers += sum(len(offers.offers) for offers in decisions.offers)
         done.inverse_offers += sum(len(i.inverse_offers) for i in decisions.inverse_offers)
+        if self._watcher is not None:
+            self._watcher.after_run(self, decisions)
         return decisions
 
     def _inverse_offers(self, called: list[str] | None) -> list[contract.InverseOffers]:

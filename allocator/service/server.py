@@ -19,6 +19,8 @@ from allocator.service.listening import listening
 from allocator.service.recorder import Recorder
 from allocator.service.session import SessionStatistics
 from allocator.service.sessions import Sessions
+from allocator.service.sightings import OfferTrail, Past
+from allocator.service.status import Status
 from allocator.service.store import Store, StoreError, StoreUnavailable
 from allocator.service.store.keeper import Keeper, keeping
 from allocator.service.store.sqlite import SqliteStore
@@ -50,20 +52,24 @@ async def serve(config: Config, record: Path | None = None) -> None:
         event_log = await stack.enter_async_context(_event_log(record))
         recorder = await stack.enter_async_context(_recorder(config.recorder))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
-        engine = _engine(config.engine_settings(), memory, recorder, event_log)
+        past, trail = Past(), OfferTrail()
+        engine = _engine(config.engine_settings(), memory, recorder, event_log, past)
+        engine.watch(trail)
         keeper: Keeper | None = None
         if store is not None:
             keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
         statistics = SessionStatistics()
         sessions = Sessions(engine, statistics, config.listen.sessions)
+        stored = keeper.statistics if keeper is not None else None
         registry = metrics.registry(
             engine,
             statistics,
             recorder=recorder,
             event_log=event_log,
-            stored=keeper.statistics if keeper is not None else None,
+            stored=stored,
         )
-        await stack.enter_async_context(serving(config.metrics, registry, statistics))
+        status = Status(engine, statistics, past, trail, stored)
+        await stack.enter_async_context(serving(config.metrics, registry, status))
         admin = Admin(engine, statistics, keeper)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
@@ -162,10 +168,12 @@ def _engine(
     memory: Memory | None,
     recorder: Recorder | None,
     event_log: EventLog | None,
+    past: Past,
 ) -> Engine:
-    """Make the engine, with a recorder that looks at it before each change."""
+    """Make the engine, with those who look at it before each change."""
 
     def sample(instant: float) -> None:
+        past.sample_until(engine, instant)
         if recorder is not None:
             recorder.sample_until(engine, instant)
 

@@ -44,6 +44,7 @@ class Service:
         settings: str,
         listen: str | None = None,
         arguments: Sequence[str] = (),
+        metrics: str = "127.0.0.1:0",
     ) -> None:
         self.address = listen or f"unix://{folder}/allocator.sock"
         self.recording = folder / "recorder.csv"
@@ -57,7 +58,7 @@ class Service:
         settings = settings.replace("[listen]", f'[listen]\naddress = "{self.address}"')
         config.write_text(
             f"{settings}\n"
-            '[metrics]\naddress = "127.0.0.1:0"\n'
+            f'[metrics]\naddress = "{metrics}"\n'
             f'[recorder]\nfile = "{self.recording}"\n[log]\nformat = "json"\n'
         )
         with self.log.open("wb") as log:
@@ -92,9 +93,13 @@ class Service:
 
 @contextmanager
 def service(
-    folder: Path, settings: str = "", listen: str | None = None, arguments: Sequence[str] = ()
+    folder: Path,
+    settings: str = "",
+    listen: str | None = None,
+    arguments: Sequence[str] = (),
+    metrics: str = "127.0.0.1:0",
 ) -> Iterator[Service]:
-    started = Service(folder, settings, listen, arguments)
+    started = Service(folder, settings, listen, arguments, metrics)
     try:
         started.wait_until_ready()
         yield started

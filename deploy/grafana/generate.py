@@ -1,0 +1,563 @@
+"""Writes Grafana's dashboards into the folder beside it; a test fails until that is done."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "dashboards"
+_SOURCE = {"type": "prometheus", "uid": "${source}"}
+_WIDTH = 24
+"""Columns of Grafana's grid."""
+
+HERE = 'cluster=~"$cluster"'
+RESOURCE = f'{HERE}, resource=~"$resource"'
+USER = f'{HERE}, user=~"$user"'
+USER_RESOURCE = f'{USER}, resource=~"$resource"'
+BUCKETS = f"rate(longshare_message_duration_seconds_bucket{{{HERE}}}[$__rate_interval])"
+LEADING = f"and on (cluster, instance) longshare_session_connected{{{HERE}}} == 1"
+"""Of services that stand by only the one with a leading master has numbers that count."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel: what it is called, what it asks, and how wide it is, of 24 columns."""
+
+    title: str
+    says: str
+    queries: tuple[tuple[str, str], ...]
+    """PromQL, and the legend of its lines."""
+    unit: str = "short"
+    width: int = 12
+    kind: str = "timeseries"
+    stacked: bool = False
+    steps: tuple[tuple[float | None, str], ...] = ()
+    """From which value on which colour, for the kind `stat`."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A heading, and what stands under it."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    collapsed: bool = False
+
+
+def _ratio(title: str, says: str, metric: str, labels: str, legend: str) -> Panel:
+    return Panel(title, says, ((f"{metric}{{{labels}}} {LEADING}", legend),), "percentunit")
+
+
+SHARES = (
+    Row(
+        "Who holds what",
+        (
+            Panel(
+                "Dominant share against fair share",
+                "Solid: the largest share of a user. Dashed: what it is entitled to by its weight.",
+                (
+                    (f"longshare_user_dominant_share_ratio{{{USER}}} {LEADING}", "{{user}}"),
+                    (f"longshare_user_entitlement_ratio{{{USER}}} {LEADING}", "{{user}} fair"),
+                ),
+                "percentunit",
+            ),
+            Panel(
+                "Allocation",
+                "Offered to or used by each user.",
+                (
+                    (
+                        f"longshare_user_allocation{{{USER_RESOURCE}}} {LEADING}",
+                        "{{user}} {{resource}}",
+                    ),
+                ),
+                stacked=True,
+            ),
+            _ratio(
+                "Share of each resource",
+                "What each user holds of what the cluster has.",
+                "longshare_user_share_ratio",
+                USER_RESOURCE,
+                "{{user}} {{resource}}",
+            ),
+            _ratio(
+                "Shortfall",
+                "What users that want offers lack to their fair share: who is owed what now.",
+                "longshare_user_shortfall_ratio",
+                USER,
+                "{{user}}",
+            ),
+        ),
+    ),
+    Row(
+        "Who owes what",
+        (
+            _ratio(
+                "Commitment",
+                "What each user owes for past over-use, of the resource it owes most of.",
+                "longshare_user_dominant_commitment_ratio",
+                USER,
+                "{{user}}",
+            ),
+            _ratio(
+                "Commitment by resource",
+                "Each fades towards what the user holds beyond its fair share.",
+                "longshare_user_commitment_ratio",
+                USER_RESOURCE,
+                "{{user}} {{resource}}",
+            ),
+        ),
+    ),
+    Row(
+        "Who is next",
+        (
+            Panel(
+                "Priority",
+                "The lowest is served first.",
+                ((f"longshare_user_priority{{{USER}}} {LEADING}", "{{user}}"),),
+            ),
+            Panel(
+                "Rank",
+                "Place in the order of priority; 1 is next.",
+                ((f"longshare_user_rank{{{USER}}} {LEADING}", "{{user}}"),),
+            ),
+            Panel(
+                "Weight",
+                "Of each user; what it is entitled to is its part of all weights.",
+                ((f"longshare_user_weight{{{USER}}} {LEADING}", "{{user}}"),),
+            ),
+            _ratio(
+                "Task share",
+                "Tasks held of those it could run alone; only under policies that count tasks.",
+                "longshare_user_task_share_ratio",
+                USER,
+                "{{user}}",
+            ),
+        ),
+    ),
+)
+
+HEALTH = (
+    Row(
+        "Now",
+        (
+            Panel(
+                "Leading master",
+                "Whether one is connected; without, nobody gets offers.",
+                ((f"max by (cluster) (longshare_session_connected{{{HERE}}})", "{{cluster}}"),),
+                width=4,
+                kind="stat",
+                steps=((None, "red"), (1, "green")),
+            ),
+            Panel(
+                "Standing by",
+                "Masters that are connected and do not lead.",
+                ((f"sum by (cluster) (longshare_standby_sessions{{{HERE}}})", "{{cluster}}"),),
+                width=4,
+                kind="stat",
+            ),
+            Panel(
+                "Store degraded",
+                "1: what users owe is in memory alone.",
+                ((f"max by (cluster) (longshare_store_degraded{{{HERE}}})", "{{cluster}}"),),
+                width=4,
+                kind="stat",
+                steps=((None, "green"), (1, "red")),
+            ),
+            Panel(
+                "Agents",
+                "Known to the leader.",
+                ((f"longshare_agents{{{HERE}}} {LEADING}", "{{cluster}}"),),
+                width=4,
+                kind="stat",
+            ),
+            Panel(
+                "Frameworks",
+                "Known to the leader.",
+                ((f"longshare_frameworks{{{HERE}}} {LEADING}", "{{cluster}}"),),
+                width=4,
+                kind="stat",
+            ),
+            Panel(
+                "Last save",
+                "How long ago what users owe was stored.",
+                (
+                    (
+                        f"time() - longshare_store_last_save_timestamp_seconds{{{HERE}}}",
+                        "{{instance}}",
+                    ),
+                ),
+                "s",
+                width=4,
+                kind="stat",
+            ),
+        ),
+    ),
+    Row(
+        "Runs",
+        (
+            Panel(
+                "Duration by phase",
+                "Of a message: applying and allocating (decide), handing over (write).",
+                tuple(
+                    (
+                        f"histogram_quantile({quantile}, sum by (instance, phase, le) ({BUCKETS}))",
+                        f"{{{{phase}}}} {name}",
+                    )
+                    for quantile, name in ((0.5, "half"), (0.99, "99 %"))
+                ),
+                "s",
+            ),
+            Panel(
+                "Stream lag",
+                "From reading the latest message to having handed over its decisions.",
+                ((f"longshare_session_lag_seconds{{{HERE}}}", "{{instance}}"),),
+                "s",
+            ),
+            Panel(
+                "Events and runs",
+                "What the master says, and how often that leads to an allocation.",
+                tuple(
+                    (f"rate(longshare_{what}_total{{{HERE}}}[$__rate_interval])", words)
+                    for what, words in (
+                        ("events", "events"),
+                        ("allocation_runs", "runs"),
+                        ("candidates", "agents looked at"),
+                    )
+                ),
+                "ops",
+            ),
+            Panel(
+                "Offers",
+                "Made, withheld by the master's side, and inverse.",
+                tuple(
+                    (f"rate(longshare_{what}_total{{{HERE}}}[$__rate_interval])", words)
+                    for what, words in (
+                        ("offers", "offers"),
+                        ("rejected_offers", "withheld"),
+                        ("inverse_offers", "inverse"),
+                    )
+                ),
+                "ops",
+            ),
+        ),
+    ),
+    Row(
+        "Order and filters",
+        (
+            Panel(
+                "Live Tree",
+                "Users ranked, and changes of place looked at.",
+                (
+                    (f"longshare_live_tree_elements{{{HERE}}} {LEADING}", "users"),
+                    (
+                        f"rate(longshare_live_tree_events_total{{{HERE}}}[$__rate_interval])",
+                        "events per second",
+                    ),
+                ),
+            ),
+            Panel(
+                "Next overtaking",
+                "In how many seconds two users may change places.",
+                (
+                    (
+                        f"longshare_live_tree_next_crossing_timestamp_seconds{{{HERE}}} - time()",
+                        "{{cluster}}",
+                    ),
+                ),
+                "s",
+            ),
+            Panel(
+                "Offer filters by role",
+                "Refusals that still hold.",
+                ((f"longshare_role_offer_filters{{{HERE}}} {LEADING}", "{{role}}"),),
+                stacked=True,
+            ),
+            Panel(
+                "Quotas",
+                "Guaranteed, and what counts against it.",
+                (
+                    (
+                        f"longshare_quota_guarantee{{{RESOURCE}}}",
+                        "{{role}} {{resource}} guaranteed",
+                    ),
+                    (
+                        f"longshare_quota_consumed{{{RESOURCE}}}",
+                        "{{role}} {{resource}} consumed",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Row(
+        "What went wrong",
+        (
+            Panel(
+                "Stream",
+                "Sessions opened, snapshots asked for and restored.",
+                tuple(
+                    (f"increase(longshare_{what}_total{{{HERE}}}[$__rate_interval])", what)
+                    for what in ("sessions", "resyncs", "snapshots")
+                ),
+            ),
+            Panel(
+                "Oddities survived",
+                "Recoveries clamped, calls about what is gone, clocks that ran backwards.",
+                tuple(
+                    (f"increase(longshare_{what}_total{{{HERE}}}[$__rate_interval])", words)
+                    for what, words in (
+                        ("clamped_events", "clamped"),
+                        ("ignored_events", "ignored"),
+                        ("early_stamps", "early stamps"),
+                    )
+                ),
+            ),
+            Panel(
+                "Store",
+                "Saves made and failed.",
+                tuple(
+                    (f"increase(longshare_store_{what}_total{{{HERE}}}[$__rate_interval])", what)
+                    for what in ("saves", "failures")
+                ),
+            ),
+            Panel(
+                "Cluster",
+                "Allocated, of what all agents have.",
+                (
+                    (
+                        f"longshare:cluster_allocated:ratio{{{RESOURCE}}} {LEADING}",
+                        "{{resource}}",
+                    ),
+                ),
+                "percentunit",
+            ),
+        ),
+    ),
+    Row(
+        "The master itself (needs mesos_exporter)",
+        (
+            Panel(
+                "CPUs and memory",
+                "As the master counts them.",
+                (
+                    (f"mesos_master_cpus{{{HERE}}}", "cpus {{type}}"),
+                    (f"mesos_master_mem{{{HERE}}}", "mem {{type}}"),
+                ),
+            ),
+            Panel(
+                "Tasks",
+                "Running, staging and starting.",
+                ((f"mesos_master_task_states_current{{{HERE}}}", "{{state}}"),),
+                stacked=True,
+            ),
+            Panel(
+                "Agents and frameworks",
+                "By what the master thinks of their connection.",
+                (
+                    (f"mesos_master_slaves_state{{{HERE}}}", "agents {{state}}"),
+                    (f"mesos_master_frameworks_state{{{HERE}}}", "frameworks {{state}}"),
+                ),
+            ),
+            Panel(
+                "Waiting in the master",
+                "Offers that nobody has answered, and its event queues.",
+                (
+                    (f"mesos_master_offers_pending{{{HERE}}}", "offers"),
+                    (f"mesos_master_event_queue_length{{{HERE}}}", "queue: {{type}}"),
+                ),
+            ),
+            Panel(
+                "Allocation run, as the master measures it",
+                "The module shows the service's time under the stock allocator's key.",
+                (
+                    (
+                        f'mesos_master_allocation_run_ms{{{HERE}, type=~"mean|p50|p99"}}',
+                        "{{type}}",
+                    ),
+                ),
+                "ms",
+            ),
+            Panel(
+                "Elected",
+                "Which master leads.",
+                ((f"mesos_master_elected{{{HERE}}}", "{{instance}}"),),
+            ),
+        ),
+        collapsed=True,
+    ),
+)
+
+
+def dashboards() -> dict[str, dict[str, Any]]:
+    """Return each dashboard by the name of its file."""
+    return {
+        "shares.json": _dashboard("longshare-shares", "Shares and commitments", SHARES),
+        "health.json": _dashboard("longshare-health", "Allocator health", HEALTH),
+    }
+
+
+def text(dashboard: dict[str, Any]) -> str:
+    """Return a dashboard as it is written to its file."""
+    return json.dumps(dashboard, indent=2, ensure_ascii=False) + "\n"
+
+
+def _dashboard(uid: str, title: str, rows: Iterable[Row]) -> dict[str, Any]:
+    return {
+        "uid": uid,
+        "title": title,
+        "tags": ["longshare"],
+        "schemaVersion": 39,
+        "editable": False,
+        "graphTooltip": 1,
+        "refresh": "15s",
+        "time": {"from": "now-3h", "to": "now"},
+        "timezone": "",
+        "links": [
+            {
+                "type": "dashboards",
+                "tags": ["longshare"],
+                "title": "Longshare",
+                "asDropdown": True,
+                "keepTime": True,
+                "includeVars": True,
+            }
+        ],
+        "annotations": {"list": [_restarts()]},
+        "templating": {"list": _variables()},
+        "panels": _laid_out(rows),
+    }
+
+
+def _restarts() -> dict[str, Any]:
+    return {
+        "name": "Snapshots",
+        "datasource": _SOURCE,
+        "enable": True,
+        "iconColor": "orange",
+        "expr": f"increase(longshare_snapshots_total{{{HERE}}}[1m]) > 0",
+        "titleFormat": "the service has taken a snapshot",
+    }
+
+
+def _variables() -> list[dict[str, Any]]:
+    source = {
+        "name": "source",
+        "label": "Source",
+        "type": "datasource",
+        "query": "prometheus",
+        "current": {"text": "Prometheus", "value": "prometheus"},
+    }
+    asked = {
+        "cluster": "label_values(longshare_session_connected, cluster)",
+        "user": f"label_values(longshare_user_rank{{{HERE}}}, user)",
+        "resource": f"label_values(longshare_capacity{{{HERE}}}, resource)",
+    }
+    return [
+        source,
+        *(
+            {
+                "name": name,
+                "label": name.capitalize(),
+                "type": "query",
+                "datasource": _SOURCE,
+                "query": {"query": query, "refId": name},
+                "refresh": 2,
+                "sort": 1,
+                "multi": True,
+                "includeAll": True,
+                "allValue": ".*",
+                "current": {"text": "All", "value": "$__all"},
+            }
+            for name, query in asked.items()
+        ),
+    ]
+
+
+def _laid_out(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Give each panel its number and place, from left to right and top to bottom."""
+    laid: list[dict[str, Any]] = []
+    number = y = 0
+    for row in rows:
+        number += 1
+        heading = {
+            "id": number,
+            "type": "row",
+            "title": row.title,
+            "collapsed": row.collapsed,
+            "gridPos": {"x": 0, "y": y, "w": _WIDTH, "h": 1},
+            "panels": [],
+        }
+        laid.append(heading)
+        y += 1
+        x, height, placed = 0, 0, []
+        for panel in row.panels:
+            number += 1
+            if x + panel.width > _WIDTH:
+                x, y = 0, y + height
+            height = 4 if panel.kind == "stat" else 8
+            place = {"x": x, "y": y, "w": panel.width, "h": height}
+            placed.append(_panel(panel, number, place))
+            x += panel.width
+        y += height
+        if row.collapsed:
+            heading["panels"] = placed
+        else:
+            laid.extend(placed)
+    return laid
+
+
+def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+    targets = [
+        {"refId": chr(ord("A") + index), "datasource": _SOURCE, "expr": expr, "legendFormat": name}
+        for index, (expr, name) in enumerate(panel.queries)
+    ]
+    defaults: dict[str, Any] = {"unit": panel.unit, "min": 0}
+    options: dict[str, Any]
+    if panel.kind == "stat":
+        options = {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "background"}
+        steps = panel.steps or ((None, "blue"),)
+        defaults["thresholds"] = {
+            "mode": "absolute",
+            "steps": [{"value": value, "color": colour} for value, colour in steps],
+        }
+    else:
+        options = {
+            "legend": {"displayMode": "list", "placement": "bottom"},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        }
+        defaults["custom"] = {
+            "lineWidth": 2,
+            "fillOpacity": 30 if panel.stacked else 0,
+            "stacking": {"mode": "normal" if panel.stacked else "none"},
+        }
+    dashed = {
+        "matcher": {"id": "byRegexp", "options": ".* (fair|guaranteed)$"},
+        "properties": [
+            {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 8]}},
+            {"id": "custom.lineWidth", "value": 1},
+        ],
+    }
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.says,
+        "datasource": _SOURCE,
+        "gridPos": place,
+        "targets": targets,
+        "fieldConfig": {
+            "defaults": defaults,
+            "overrides": [dashed] if panel.kind == "timeseries" else [],
+        },
+        "options": options,
+    }
+
+
+def main() -> None:
+    """Write all of them."""
+    for name, dashboard in dashboards().items():
+        (FOLDER / name).write_text(text(dashboard), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The dashboards are what their source says, and ask for nothing that is not there."""
+
+import json
+import re
+import runpy
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.deploy.watched import DEPLOY, busy_service, prometheus, scraping
+from tests.service.served import PATIENCE
+
+GRAFANA = DEPLOY / "grafana"
+SHOWN = sorted((GRAFANA / "dashboards").glob("*.json"))
+
+
+def panels(dashboard: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for panel in dashboard["panels"]:
+        if panel["type"] == "row":
+            yield from panel["panels"]
+        else:
+            yield panel
+
+
+def expressions(dashboard: dict[str, Any]) -> Iterator[str]:
+    for panel in panels(dashboard):
+        for target in panel["targets"]:
+            yield target["expr"]
+
+
+def filled_in(expression: str) -> str:
+    """Do with the variables what Grafana does when all is chosen."""
+    plain = re.sub(r"\$(cluster|user|resource)", ".*", expression)
+    return plain.replace("$__rate_interval", "5s")
+
+
+def test_the_files_are_those_that_the_generator_writes() -> None:
+    generator = runpy.run_path(str(GRAFANA / "generate.py"))
+    made = {name: generator["text"](each) for name, each in generator["dashboards"]().items()}
+    assert made == {path.name: path.read_text() for path in SHOWN}
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.stem)
+def test_panels_do_not_overlap_and_are_numbered_apart(path: Path) -> None:
+    dashboard = json.loads(path.read_text())
+    covered: set[tuple[int, int]] = set()
+    numbers = []
+    for panel in [*dashboard["panels"], *panels(dashboard)]:
+        if panel["id"] in numbers:
+            continue
+        numbers.append(panel["id"])
+        place = panel["gridPos"]
+        cells = {
+            (place["x"] + dx, place["y"] + dy)
+            for dx in range(place["w"])
+            for dy in range(place["h"])
+        }
+        assert not cells & covered
+        assert place["x"] + place["w"] <= 24
+        covered |= cells
+    assert len(numbers) == len(set(numbers)) > 10
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.stem)
+def test_cluster_user_and_resource_can_be_chosen(path: Path) -> None:
+    dashboard = json.loads(path.read_text())
+    names = [variable["name"] for variable in dashboard["templating"]["list"]]
+    assert names == ["source", "cluster", "user", "resource"]
+    assert all("$cluster" in expression for expression in expressions(dashboard))
+
+
+@pytest.mark.slow
+def test_every_panel_of_longshare_has_data_from_a_real_prometheus(tmp_path: Path) -> None:
+    if prometheus() is None:
+        pytest.skip("prometheus is not installed, so no panel is asked for")
+    asked_for = {
+        filled_in(expression)
+        for path in SHOWN
+        for expression in expressions(json.loads(path.read_text()))
+        # The others need a policy that counts tasks, or an exporter, which are not here.
+        if "mesos_master" not in expression and "task_share" not in expression
+    }
+    assert len(asked_for) > 30
+    with (
+        busy_service(tmp_path) as (running, _),
+        scraping(tmp_path, urlsplit(running.metrics_url).netloc) as asked,
+    ):
+        deadline = time.monotonic() + PATIENCE
+        while asked_for and time.monotonic() < deadline:
+            asked_for -= {each for each in asked_for if asked.samples(each)}
+    assert asked_for == set(), "no data"

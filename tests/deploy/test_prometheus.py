@@ -1,0 +1,94 @@
+"""The rules ring when they should, and speak of nothing that the service does not show."""
+
+import re
+import subprocess
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.deploy.watched import DEPLOY, busy_service, prometheus, promtool, scraping
+from tests.service.served import wait_for
+
+RULES = DEPLOY / "prometheus" / "rules" / "longshare.yml"
+ALERTS = DEPLOY.parent / "docs" / "alerts.md"
+
+
+def rules() -> str:
+    """Return what the file says to Prometheus, comments left out."""
+    return re.sub(r"^\s*#.*$", "", RULES.read_text(), flags=re.MULTILINE)
+
+
+def names_in(expression: str) -> set[str]:
+    return set(re.findall(r"\blongshare_\w+", expression))
+
+
+def test_promtool_accepts_configuration_and_rules_and_their_tests_pass() -> None:
+    tool = promtool()
+    if tool is None:
+        pytest.skip("promtool is not installed, so the rules' own tests are not run")
+    for arguments in (
+        ["check", "config", "prometheus.yml"],
+        ["check", "rules", "rules/longshare.yml"],
+        ["test", "rules", "rules_test.yml"],
+    ):
+        told = subprocess.run(
+            [tool, *arguments],
+            cwd=DEPLOY / "prometheus",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_every_alert_has_a_rule_test_and_a_section_that_says_what_to_do() -> None:
+    tested = (DEPLOY / "prometheus" / "rules_test.yml").read_text()
+    sections = re.findall(r"^## (\w+)$", ALERTS.read_text(), re.MULTILINE)
+    alerts = re.findall(r"- alert: (\w+)$", rules(), re.MULTILINE)
+    assert alerts == sections
+    assert re.findall(r"runbook: docs/alerts\.md#(\w+)$", rules(), re.MULTILINE) == [
+        name.lower() for name in alerts
+    ]
+    for name in alerts:
+        assert f"alertname: {name}\n        eval_time" in tested, f"{name} is never seen to ring"
+
+
+def test_the_service_shows_every_metric_that_rules_name(tmp_path: Path) -> None:
+    with (
+        busy_service(tmp_path) as (running, _),
+        urllib.request.urlopen(running.metrics_url) as answer,
+    ):
+        shown = {
+            sample.name
+            for family in text_string_to_metric_families(answer.read().decode())
+            for sample in family.samples
+        }
+    named = names_in(rules())
+    assert len(named) > 10
+    assert named <= shown
+
+
+@pytest.mark.slow
+def test_a_real_prometheus_scrapes_the_service_and_evaluates_every_rule(tmp_path: Path) -> None:
+    if prometheus() is None:
+        pytest.skip("prometheus is not installed, so nothing is scraped")
+    with (
+        busy_service(tmp_path) as (running, _),
+        scraping(tmp_path, urlsplit(running.metrics_url).netloc) as asked,
+    ):
+        wait_for(lambda: bool(asked.samples('up{job="longshare",cluster="tested"} == 1')))
+        recorded = set(re.findall(r"- record: (\S+)$", rules(), re.MULTILINE))
+        missing = names_in(rules()) | recorded
+        assert len(recorded) >= 4
+
+        def all_seen() -> bool:
+            missing.difference_update([name for name in missing if asked.samples(name)])
+            return not missing
+
+        wait_for(all_seen)
+        evaluated = [rule for group in asked.get("rules")["groups"] for rule in group["rules"]]
+        assert {rule["health"] for rule in evaluated} == {"ok"}
+        assert len(evaluated) == len(re.findall(r"- (?:alert|record):", rules()))

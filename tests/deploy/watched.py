@@ -1,0 +1,130 @@
+"""A service that has something to show in every metric, and a Prometheus that scrapes it."""
+
+import json
+import shutil
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
+from tests.service.served import Service, Stream, free_port, service, wait_for
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SETTINGS = """
+[policy]
+name = "sdrf"
+delta = 0.99
+[[users.declared]]
+name = "owing"
+commitment = 0.9
+[[users.declared]]
+name = "holding"
+"""
+
+
+def promtool() -> str | None:
+    return shutil.which("promtool")
+
+
+def prometheus() -> str | None:
+    return shutil.which("prometheus")
+
+
+@contextmanager
+def busy_service(folder: Path, metrics: str = "127.0.0.1:0") -> Iterator[tuple[Service, Stream]]:
+    """Run a service for a cluster with a holder, a debtor, quota, filters, an overtaking ahead."""
+    guarantee = mesos.QuotaInfo(role="holding")
+    guarantee.guarantee.append(mesos.Resource.FromString(resources("cpus:1")[0]))
+    arguments = ["--record", str(folder / "events.log")]
+    with service(folder, SETTINGS, arguments=arguments, metrics=metrics) as running:
+        stream = Stream(running.address)
+        stream.open(
+            agents=[
+                agent_call("s1", "cpus:4;mem:4096", {"f1": resources("cpus:3;mem:3072", "holding")})
+            ],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id=framework, info=framework_info(framework, role), active=True
+                )
+                for framework, role in (("f1", "holding"), ("f2", "owing"))
+            ],
+            quotas=[contract.SetQuota(role="holding", info=guarantee.SerializeToString())],
+        )
+        stream.now_ns += 5 * SECOND
+        stream.tell(
+            recover_resources=contract.RecoverResources(
+                framework_id="f1",
+                agent_id="s1",
+                resources=resources("mem:512", "holding"),
+                filters=mesos.Filters(refuse_seconds=1000).SerializeToString(),
+            )
+        )
+        stream.now_ns += 5 * SECOND
+        stream.tell(tick=contract.Tick())
+        yield running, stream
+        stream.close()
+
+
+class Prometheus:
+    """Asked as Grafana asks it."""
+
+    def __init__(self, port: int) -> None:
+        self._base = f"http://127.0.0.1:{port}/api/v1"
+
+    def get(self, path: str, **query: str) -> Any:  # noqa: ANN401 - as the API answers
+        url = f"{self._base}/{path}?{urllib.parse.urlencode(query)}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def samples(self, expression: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get("query", query=expression)["result"]
+        return found
+
+    def answers(self) -> bool:
+        try:
+            self.get("status/buildinfo")
+        except (urllib.error.URLError, ConnectionError):
+            return False
+        return True
+
+
+@contextmanager
+def scraping(folder: Path, target: str) -> Iterator[Prometheus]:
+    """Run Prometheus with the configuration that is shipped, but faster and on this target."""
+    program = prometheus()
+    assert program is not None
+    home = folder / "prometheus"
+    shutil.copytree(DEPLOY / "prometheus", home)
+    config = home / "prometheus.yml"
+    config.write_text(config.read_text().replace("15s", "1s"))
+    for targets in (home / "targets").glob("*/*.yml"):
+        targets.unlink()
+    (home / "targets" / "longshare" / "main.yml").write_text(
+        f"- targets: ['{target}']\n  labels: {{cluster: tested}}\n"
+    )
+    port = free_port()
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                program,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={folder / 'tsdb'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        asked = Prometheus(port)
+        wait_for(asked.answers)
+        yield asked
+    finally:
+        process.terminate()
+        process.wait()

@@ -1,0 +1,115 @@
+"""A real headless browser, driven over the W3C's WebDriver protocol."""
+
+import json
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.service.served import free_port, wait_for
+
+
+def chromedriver() -> str | None:
+    """Return the driver's program, if Chromium and it are installed."""
+    return shutil.which("chromedriver") if shutil.which("chromium") else None
+
+
+class Browser:
+    """One window."""
+
+    def __init__(self, driver: str, width: int) -> None:
+        self._driver = driver
+        arguments = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--force-prefers-reduced-motion",
+        ]
+        options = {
+            "args": arguments,
+            "mobileEmulation": {
+                "deviceMetrics": {"width": width, "height": 740, "pixelRatio": 2.0}
+            },
+        }
+        wanted = {
+            "browserName": "chrome",
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }
+        made = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        self._session = f"/session/{made['sessionId']}"
+
+    def open(self, url: str) -> None:
+        self._call("POST", f"{self._session}/url", {"url": url})
+
+    def run(self, script: str) -> Any:  # noqa: ANN401 - whatever the script returns
+        return self._call("POST", f"{self._session}/execute/sync", {"script": script, "args": []})
+
+    def run_later(self, script: str) -> Any:  # noqa: ANN401 - likewise
+        """Run a script that hands its result to its last argument."""
+        return self._call("POST", f"{self._session}/execute/async", {"script": script, "args": []})
+
+    def text(self, selector: str) -> str:
+        found: str = self.run(
+            f"const node = document.querySelector({json.dumps(selector)});"
+            "return node === null ? '' : node.innerText"
+        )
+        return found
+
+    def wait_for(self, selector: str, text: str) -> None:
+        wait_for(lambda: text in self.text(selector))
+
+    def complaints(self) -> list[str]:
+        """Return what the console has been told since the last time."""
+        entries = self._call("POST", f"{self._session}/se/log", {"type": "browser"})
+        return [entry["message"] for entry in entries]
+
+    def quit(self) -> None:
+        self._call("DELETE", self._session)
+
+    def _call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self._driver + path,
+            data,
+            {"Content-Type": "application/json"},
+            method=method,
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(error.read().decode()) from error
+
+
+@contextmanager
+def browsing(folder: Path, width: int) -> Iterator[Browser]:
+    """Open a window of a width, in CSS pixels."""
+    program = chromedriver()
+    assert program is not None
+    port = free_port()
+    with (folder / "chromedriver.log").open("wb") as log:
+        process = subprocess.Popen([program, f"--port={port}"], stdout=log, stderr=log)
+    try:
+        wait_for(lambda: _answers(f"http://127.0.0.1:{port}/status"))
+        browser = Browser(f"http://127.0.0.1:{port}", width)
+        try:
+            yield browser
+        finally:
+            browser.quit()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except (urllib.error.URLError, ConnectionError):
+        return False
