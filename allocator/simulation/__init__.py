@@ -1,0 +1,1 @@
+"""Trace-driven simulation: what a policy would have done to a recorded workload."""

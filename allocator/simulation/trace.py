@@ -1,0 +1,123 @@
+"""A trace: every task that was ever submitted, in columns, and where it may run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+MICROSECONDS = 1_000_000
+"""In a second; traces count time in whole microseconds."""
+
+UNCONSTRAINED = -1
+"""The constraint of a task that may run on every machine."""
+
+
+class TraceError(ValueError):
+    """A trace contradicts itself; the message says where."""
+
+
+@dataclass(frozen=True)
+class MachineClass:
+    """Machines that are alike in all that a task can ask for.
+
+    Args:
+        name: Unique in the trace.
+        count: How many there are.
+        capacity: Of one machine, in the order of the trace's resources.
+        attributes: What constraints were resolved against; kept for the reader.
+    """
+
+    name: str
+    count: int
+    capacity: tuple[float, ...]
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Tasks in order of submission. All arrays have one entry per task, n in all.
+
+    Args:
+        resources: Names of the m resources.
+        users: Names; a user's number is its place here, in order of first submission.
+        submitted: Microseconds since the trace's origin, int64, ascending.
+        runtime: Microseconds, int64, at least 0.
+        user: User numbers, int32.
+        job: Numbers of the jobs that tasks belong to, int64; a job has one user.
+        demand: Shape (n, m), float64, in the trace's own units; none negative, not all zero.
+        machines: Empty for a trace of one pool.
+        constraints: For each constraint the places in `machines` of the classes it allows.
+        constraint: Places in `constraints`, or UNCONSTRAINED, int32.
+
+    Raises:
+        TraceError: Something does not fit together.
+    """
+
+    resources: tuple[str, ...]
+    users: tuple[str, ...]
+    submitted: NDArray[np.int64]
+    runtime: NDArray[np.int64]
+    user: NDArray[np.int32]
+    job: NDArray[np.int64]
+    demand: NDArray[np.float64]
+    constraint: NDArray[np.int32]
+    machines: tuple[MachineClass, ...] = ()
+    constraints: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        tasks = len(self.submitted)
+        for name in ("runtime", "user", "job", "demand", "constraint"):
+            if len(getattr(self, name)) != tasks:
+                raise TraceError(f"{name} has {len(getattr(self, name))} entries for {tasks} tasks")
+        if self.demand.shape != (tasks, len(self.resources)):
+            raise TraceError(
+                f"demand has the shape {self.demand.shape}, not {(tasks, len(self.resources))}"
+            )
+        if any(len(machine.capacity) != len(self.resources) for machine in self.machines):
+            raise TraceError(f"a machine's capacity is not of the resources {self.resources}")
+        self._check(np.diff(self.submitted, prepend=np.int64(0)) < 0, "submitted before the last")
+        self._check(self.runtime < 0, "a negative run time")
+        self._check((self.user < 0) | (self.user >= len(self.users)), "an unknown user")
+        self._check(~np.isfinite(self.demand).all(axis=1), "a demand that is no number")
+        self._check((self.demand < 0).any(axis=1), "a negative demand")
+        self._check(~(self.demand > 0).any(axis=1), "a demand of nothing")
+        self._check(
+            (self.constraint < UNCONSTRAINED) | (self.constraint >= len(self.constraints)),
+            "an unknown constraint",
+        )
+
+    def _check(self, wrong: NDArray[np.bool_], what: str) -> None:
+        if wrong.any():
+            raise TraceError(f"task {int(wrong.argmax())}: {what}")
+
+    def __len__(self) -> int:
+        return len(self.submitted)
+
+    def mean_use(self) -> NDArray[np.float64]:
+        """Return what is used on average, shape (m,).
+
+        That is Σ run time × demand over the time from the first submission to the last finish of
+        a task that starts when it is submitted; a trace that takes no time uses nothing.
+        """
+        if not len(self):
+            return np.zeros(len(self.resources))
+        span = int((self.submitted + self.runtime).max() - self.submitted[0])
+        work = self.runtime.astype(np.float64) @ self.demand
+        return work / span if span else np.zeros(len(self.resources))
+
+    def capacity(self) -> NDArray[np.float64]:
+        """Return what all machines have together, shape (m,)."""
+        total = np.zeros(len(self.resources))
+        for machine in self.machines:
+            total += machine.count * np.asarray(machine.capacity)
+        return total
+
+
+def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """Number names in order of first appearance: all names, and one number per entry."""
+    numbers: dict[str, int] = {}
+    column = np.fromiter(
+        (numbers.setdefault(name, len(numbers)) for name in names), np.int32, len(names)
+    )
+    return tuple(numbers), column
