@@ -144,9 +144,10 @@ def test_what_does_not_fit_holds_back_all_who_come_later_or_is_skipped() -> None
     assert seconds(simulate(trace, skipping)) == [0, 10, 2]
 
 
-def test_what_finishes_at_an_instant_makes_room_for_what_comes_then() -> None:
-    trace = trace_of([(0, 5, "a", 4, 0), (5, 1, "b", 4, 0)])
-    assert seconds(simulate(trace, Setting("drf", capacity=(4.0, 4.0)))) == [0, 5]
+def test_what_finishes_at_an_instant_goes_to_those_who_waited_before_who_comes_then() -> None:
+    rows = [(0, 5, "a", 2, 0), (0, 20, "c", 2, 0), (1, 5, "c", 2, 0), (5, 5, "b", 2, 0)]
+    outcome = simulate(trace_of(rows), Setting("drf", capacity=(4.0, 4.0)))
+    assert seconds(outcome) == [0, 0, 5, 10]
 
 
 def test_of_those_who_come_at_one_instant_the_first_in_the_trace_starts_at_once() -> None:
@@ -245,6 +246,23 @@ def test_per_machine_drf_looks_at_what_users_hold_on_the_machine_alone() -> None
     by_machine = simulate(trace, Setting("per-machine-drf", blocking="skip"))
     assert seconds(by_cluster)[4:] == [10, 20]
     assert seconds(by_machine)[4:] == [20, 10]
+
+
+def test_per_machine_drf_fills_machines_in_order_of_their_numbers() -> None:
+    machines = tuple(
+        MachineClass(name, 1, (cpus, 0.0))
+        for name, cpus in zip("abc", (1.0, 5.0, 1.0), strict=True)
+    )
+    rows = [
+        *((0, 5, "x", 1, 0), (0, 10, "x", 5, 0), (0, 100, "v", 1, 0)),
+        *((6, 20, "v", 2, 0), (6, 20, "v", 1, 0)),
+        *((6, 20, "u", 3, 0), (6, 20, "u", 1, 0)),
+    ]
+    outcome = simulate(trace_of(rows, machines), Setting("per-machine-drf", blocking="skip"))
+    # At 10 u's first goes to machine 1. Then its second fits on 0, and v's first on 1; were
+    # that one first, v's second would be next on 0, since it comes first of equals.
+    assert seconds(outcome) == [0, 0, 0, 10, 30, 10, 10]
+    assert outcome.machine.tolist() == [0, 1, 2, 1, 1, 1, 0]
 
 
 def test_each_job_may_be_a_user_of_its_own() -> None:
