@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,11 @@ from allocator.simulation.kernels.fits import new_needs
 from allocator.simulation.kernels.tournament import new_tournament
 from allocator.simulation.outcome import NEVER, Operations, Outcome
 from allocator.simulation.parts import Parts
+from allocator.simulation.reference import who
 from allocator.simulation.setting import Setting
 from allocator.simulation.trace import Trace
+
+T = TypeVar("T", bound=np.generic)
 
 _CHUNK = 1 << 17
 """Tasks between two reports of progress."""
@@ -47,7 +51,7 @@ def simulate(
         raise ValueError(f"there is no fast path for {setting}; use the reference simulator")
     machines = setting.machines(trace)
     parts = Parts.of(trace, machines)
-    party, parties = _parties(trace, setting)
+    party, parties = who(trace, setting)
     capacity = parts.whole(machines)[0]
     rule = _rule(setting, trace, capacity)
     pool = _new_pool(trace, party, parties, parts, capacity, rule)
@@ -66,14 +70,11 @@ def simulate(
     )
 
 
-def _parties(trace: Trace, setting: Setting) -> tuple[NDArray[np.int32], int]:
-    """Return who each task belongs to, numbered by first submission, and how many there are."""
-    if setting.per == "user":
-        return trace.user, len(trace.users)
-    _jobs, first, inverse = np.unique(trace.job, return_index=True, return_inverse=True)
-    number = np.empty(len(first), np.int32)
-    number[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
-    return number[inverse], len(first)
+def _read_only(column: NDArray[T]) -> NDArray[T]:
+    """Return a view such that kernels are compiled for one kind of array only."""
+    view = np.ascontiguousarray(column).view()
+    view.flags.writeable = False
+    return view
 
 
 def _rule(setting: Setting, trace: Trace, capacity: NDArray[np.int64]) -> pooled.Rule:
@@ -121,10 +122,10 @@ def _new_pool(  # noqa: PLR0913, PLR0917 - all of it is laid out here
     counters[pooled.STALE] = 1
     return pooled.Pool(
         tasks=pooled.Tasks(
-            submitted=trace.submitted,
-            runtime=trace.runtime,
-            party=party,
-            demand=trace.demand,
+            submitted=_read_only(trace.submitted),
+            runtime=_read_only(trace.runtime),
+            party=_read_only(party),
+            demand=_read_only(trace.demand),
             started=np.full(tasks, NEVER, np.int64),
             following=np.empty(tasks, np.int32),
         ),
@@ -147,7 +148,7 @@ def _new_pool(  # noqa: PLR0913, PLR0917 - all of it is laid out here
         needs=new_needs(tree, resources),
         capacity=capacity,
         scale=np.array(parts.per_unit),
-        rounded=np.array([per_unit in (1e3, 1e6, 1e9) for per_unit in parts.per_unit]),
+        rounded=np.array(parts.rounded),
         free=capacity.copy(),
         counters=counters,
         clock=np.array([0.0, 0.0, 1.0]),
