@@ -39,13 +39,18 @@ class Parts:
             )
         )
 
+    @property
+    def rounded(self) -> tuple[bool, ...]:
+        """Of each resource, whether amounts are rounded to the nearest part, and not down."""
+        return tuple(per_unit in _DECIMAL for per_unit in self.per_unit)
+
     def whole(self, amounts: NDArray[np.float64]) -> Amounts:
         """Return amounts, one row each, in parts; what is too large for them as 2⁶²."""
         whole = np.empty(amounts.shape, np.int64)
-        for place, per_unit in enumerate(self.per_unit):
+        for place, (per_unit, rounded) in enumerate(zip(self.per_unit, self.rounded, strict=True)):
             with np.errstate(over="ignore"):
                 scaled = amounts[:, place] * per_unit
-            if per_unit in _DECIMAL:
+            if rounded:
                 np.rint(scaled, out=scaled)
             np.floor(scaled, out=scaled)
             np.minimum(scaled, _LARGEST, out=scaled)

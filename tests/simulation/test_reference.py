@@ -11,7 +11,7 @@ from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.reference import Simulation, simulate
 from allocator.simulation.setting import Setting, SettingError, capacity_at
 from allocator.simulation.trace import MachineClass, Trace
-from tests.simulation.workloads import POLICIES, S, Seen, settings_of, trace_of, workloads
+from tests.simulation.crowded import POLICIES, S, Seen, settings_of, trace_of, workloads
 
 ROUNDING = 1e-9
 
