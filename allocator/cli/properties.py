@@ -12,7 +12,7 @@ from allocator.cli.parameters import Parameters, parse
 
 if TYPE_CHECKING:
     from allocator.fairness.divisible.problem import Problem
-    from allocator.fairness.properties.case import Property, Violation
+    from allocator.fairness.properties.case import Placement, Property, Violation
     from allocator.fairness.properties.search import Outcome
 
 _NAMES = (
@@ -100,8 +100,10 @@ def _as_json(outcome: "Outcome") -> dict[str, Any]:
             "user": found.user,
             "has": float(found.has),
             "instead": float(found.instead),
+            "certain": found.certain,
             "problem": _floats(file_of(found.problem)),
             "lie": found.lie and _floats(file_of(found.lie)),
+            "placement": found.placement and _floats({**found.placement}),
         },
     }
 
@@ -143,11 +145,20 @@ def _file(policy: str, name: str, violation: "Violation", problem: "Problem") ->
     from allocator.fairness.divisible.problem_file import file_of  # noqa: PLC0415
 
     lied = " (this is the lie)" if problem is violation.lie else ""
-    head = (
-        f"# {policy} lacks {name}{lied}: {violation.text}.\n"
-        f"# longshare optimum THIS.toml --policy {policy}\n"
+    lines = [f"{policy} lacks {name}{lied}: {violation.text}."]
+    if violation.placement is not None and (violation.lie is None or lied):
+        where = "Where tasks are" if violation.certain else "Of several placements, with this one"
+        lines.append(f"{where}: {_places(violation.placement)}.")
+    lines.append(f"longshare optimum THIS.toml --policy {policy}")
+    return "".join(f"# {line}\n" for line in lines) + tomli_w.dumps(file_of(problem))
+
+
+def _places(placement: "Placement") -> str:
+    return "; ".join(
+        f"{user}: {', '.join(f'{tasks} on {machine}' for machine, tasks in where.items())}"
+        for user, where in placement.items()
+        if where
     )
-    return head + tomli_w.dumps(file_of(problem))
 
 
 def _write(out: Path, policy: str, name: str, violation: "Violation") -> None:

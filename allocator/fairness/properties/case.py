@@ -44,6 +44,8 @@ class Violation:
     """The same with the lie, if the violation is one that pays."""
     placement: Placement | None = None
     """Where tasks are, where it matters: of all places that the optimum leaves open."""
+    certain: bool = True
+    """It is one wherever the tasks are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,15 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
                     f"{user.name} runs {in_words(has)}, and on what {other.name} has{scaled} "
                     f"it could run {could}"
                 )
-                return Violation(user.name, has, could, text, problem, placement=found.placement)
+                return Violation(
+                    user.name,
+                    has,
+                    could,
+                    text,
+                    problem,
+                    placement=found.placement,
+                    certain=found.certain,
+                )
     return None
 
 

@@ -53,11 +53,14 @@ def search(
 ) -> Outcome:
     """Draw cases, from small to large, until one violates the property; then make it smaller.
 
+    A violation for some placements of the tasks only is kept for when there is no better one.
+
     The same seed gives the same outcome. A case takes some milliseconds, and making one smaller
     takes some hundred cases.
     """
     rng = Random(f"{seed} {wanted.name}")  # noqa: S311 - a search, not a secret
     undecided = 0
+    doubtful: tuple[Case, Violation] | None = None
     for trial in range(trials):
         case = wanted.draw(rng, trial / trials, policy.remembers)
         try:
@@ -67,15 +70,20 @@ def search(
             continue
         finally:
             watch(trial + 1, trials)
-        if found is not None:
+        if found is not None and found.certain:
             return Outcome(trial + 1, undecided, smallest(policy, wanted, case, found))
-    return Outcome(trials, undecided, None)
+        if found is not None and doubtful is None:
+            doubtful = case, found
+    return Outcome(trials, undecided, doubtful and smallest(policy, wanted, *doubtful))
 
 
 def smallest(
     policy: DivisiblePolicy, wanted: Property, case: Case, violation: Violation
 ) -> Violation:
-    """Walk to simpler cases that violate the property too, until none is next to the last one."""
+    """Walk to simpler cases that violate the property too, until none is next to the last one.
+
+    What is certain stays so.
+    """
     while True:
         for other in simpler(case):
             if extent(other) < extent(case):
@@ -83,7 +91,7 @@ def smallest(
                     found = wanted.violation(policy, other)
                 except UndecidedError:
                     continue
-                if found is not None:
+                if found is not None and found.certain >= violation.certain:
                     case, violation = other, found
                     break
         else:

@@ -34,7 +34,16 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
         f"{user.name} runs {in_words(has)}, and {found.tasks} "
         f"if it claims {_difference(user, claimed)}"
     )
-    return Violation(user.name, has, found.tasks, text, problem, lie, found.placement)
+    return Violation(
+        user.name,
+        has,
+        found.tasks,
+        text,
+        problem,
+        lie=lie,
+        placement=found.placement,
+        certain=found.certain,
+    )
 
 
 def problem_with(problem: Problem, claimed: User) -> Problem:

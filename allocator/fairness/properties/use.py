@@ -1,5 +1,7 @@
 """Of what use to a user is what somebody with another demand was given."""
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -7,7 +9,7 @@ from allocator.fairness.divisible.problem import User
 from allocator.fairness.properties.case import Allocation, Placement
 from allocator.fairness.properties.placement import best_placement
 
-_ZERO = Fraction(0)
+_ZERO, _ONE = Fraction(0), Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,8 @@ class Use:
 
     tasks: Fraction
     placement: Placement
+    certain: bool
+    """It is more wherever tasks are."""
 
 
 def luckiest(allocation: Allocation, owner: User, user: User, *, more_than: Fraction) -> Use | None:
@@ -33,11 +37,27 @@ def luckiest(allocation: Allocation, owner: User, user: User, *, more_than: Frac
     )
     if part * allocation.tasks(owner.name) <= more_than:
         return None
-    placed, problem = allocation.placed, allocation.problem
-    there = {machine.name for machine in problem.machines if user.may_use(machine)}
-    if allocation.movable:
-        gains = {(owner.name, machine): part for machine in there}
-        placed = best_placement(problem, {name: allocation.tasks(name) for name in placed}, gains)
-    tasks_there = (amount for name, amount in placed[owner.name].items() if name in there)
-    found = part * sum(tasks_there, _ZERO)
-    return Use(found, placed) if found > more_than else None
+    useful = {m.name for m in allocation.problem.machines if user.may_use(m)}
+    if not allocation.movable:
+        found = part * _on(useful, allocation.placed[owner.name])
+        return Use(found, allocation.placed, certain=True) if found > more_than else None
+    best = _with_most_on(useful, owner, allocation)
+    found = part * _on(useful, best[owner.name])
+    if found <= more_than:
+        return None
+    useless = {m.name for m in allocation.problem.machines} - useful
+    worst = _with_most_on(useless, owner, allocation)
+    return Use(found, best, certain=part * _on(useful, worst[owner.name]) > more_than)
+
+
+def _with_most_on(machines: AbstractSet[str], owner: User, allocation: Allocation) -> Placement:
+    """Return a placement with as much of a user's on some machines as can be."""
+    return best_placement(
+        allocation.problem,
+        {name: allocation.tasks(name) for name in allocation.placed},
+        {(owner.name, machine): _ONE for machine in machines},
+    )
+
+
+def _on(machines: AbstractSet[str], where: Mapping[str, Fraction]) -> Fraction:
+    return sum((tasks for machine, tasks in where.items() if machine in machines), _ZERO)
