@@ -10,6 +10,7 @@ from allocator.cli.connection import EXIT_CODES
 from allocator.cli.explain import explain
 from allocator.cli.incentives import incentives
 from allocator.cli.optimum import optimum
+from allocator.cli.properties import properties
 from allocator.cli.replay import replay
 from allocator.cli.serve import serve
 from allocator.cli.shares import shares
@@ -36,6 +37,7 @@ app.add_typer(weight_app, name="weight")
 app.add_typer(commitments_app, name="commitments")
 app.command()(replay)
 app.command()(optimum)
+app.command()(properties)
 app.command()(incentives)
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
