@@ -11,23 +11,33 @@ from allocator.simulation import fast, reference
 from allocator.simulation.kernels import exact
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import UNCONSTRAINED, Trace
-from tests.simulation.workloads import SECOND, pooled_workloads
+from tests.simulation.workloads import SECOND, machine_workloads, pooled_workloads
 
+DELTAS = st.sampled_from([0.001, 0.5, 0.9, 0.99, 0.9999, 0.999999])
 POLICIES: st.SearchStrategy[tuple[str, dict[str, float | str]]] = st.one_of(
-    st.tuples(st.sampled_from(["fifo", "drf"]), st.just({})),
+    st.tuples(st.sampled_from(["fifo", "drf", "drfh", "tsf", "cdrf"]), st.just({})),
     st.tuples(
         st.just("cmmf"), st.fixed_dictionaries({"resource": st.sampled_from(["cpus", "gpus"])})
     ),
     st.tuples(
         st.just("sdrf"),
-        st.fixed_dictionaries(
-            {
-                "delta": st.sampled_from([0.001, 0.5, 0.9, 0.99, 0.9999, 0.999999]),
-                "form": st.sampled_from(["journal", "thesis"]),
-            }
-        ),
+        st.fixed_dictionaries({"delta": DELTAS, "form": st.sampled_from(["journal", "thesis"])}),
     ),
+    st.tuples(st.just("stsf"), st.fixed_dictionaries({"delta": DELTAS})),
 )
+
+
+@st.composite
+def settings_of(draw: st.DrawFn, capacity: tuple[float, ...] | None) -> Setting:
+    policy, parameters = draw(POLICIES)
+    return Setting(
+        policy,
+        parameters,
+        capacity,
+        blocking=draw(st.sampled_from(["head-of-line", "skip"])),
+        users=draw(st.sampled_from(["known", "appearing"])),
+        per=draw(st.sampled_from(["user", "job"])),
+    )
 
 
 def assert_same(trace: Trace, setting: Setting) -> None:
@@ -37,24 +47,21 @@ def assert_same(trace: Trace, setting: Setting) -> None:
     np.testing.assert_array_equal(found.machine, expected.machine)
 
 
-@settings(deadline=None, max_examples=300)
-@given(
-    pooled_workloads(),
-    POLICIES,
-    st.sampled_from(["head-of-line", "skip"]),
-    st.sampled_from(["known", "appearing"]),
-    st.sampled_from(["user", "job"]),
-)
+@settings(deadline=None, max_examples=200)
+@given(st.data(), pooled_workloads())
 def test_in_one_pool_every_task_starts_when_the_reference_starts_it(
-    workload: tuple[Trace, tuple[float, ...]],
-    policy: tuple[str, dict[str, float | str]],
-    blocking: str,
-    users: str,
-    per: str,
+    data: st.DataObject, workload: tuple[Trace, tuple[float, ...]]
 ) -> None:
     trace, capacity = workload
-    name, parameters = policy
-    assert_same(trace, Setting(name, parameters, capacity, blocking, users, per))  # type: ignore[arg-type]
+    assert_same(trace, data.draw(settings_of(capacity)))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data(), machine_workloads())
+def test_on_machines_every_task_starts_when_and_where_the_reference_starts_it(
+    data: st.DataObject, trace: Trace
+) -> None:
+    assert_same(trace, data.draw(settings_of(None)))
 
 
 def busy_month(tasks: int, users: int) -> Trace:
@@ -101,7 +108,7 @@ def test_lines_are_compared_without_rounding(  # noqa: PLR0917 - hypothesis pass
 ) -> None:
     meeting = a + (m - n) * s  # b + n·s ≈ a + m·s
     b = meeting + ulps * np.spacing(meeting)
-    n += more * np.spacing(n)
+    n *= 1.0 + more * 2.0**-52
     difference = (Fraction(a) + Fraction(m) * Fraction(s)) - (
         Fraction(b) + Fraction(n) * Fraction(s)
     )

@@ -1,9 +1,11 @@
 """Small workloads in which tasks compete: equal demands, equal instants, zero run times."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
-from allocator.simulation.trace import UNCONSTRAINED, Trace
+from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace
 
 RESOURCES = ("cpus", "mem", "gpus")
 SECOND = 1_000_000
@@ -52,3 +54,29 @@ def pooled_workloads(draw: st.DrawFn) -> tuple[Trace, tuple[float, ...]]:
         for most in demand.max(axis=0)
     )
     return trace, capacity
+
+
+@st.composite
+def machine_workloads(draw: st.DrawFn) -> Trace:
+    """Return a trace with a few machines, of classes that not every task may use."""
+    trace, _capacity = draw(pooled_workloads())
+    most = trace.demand.max(axis=0)
+    sizes = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 4.0])
+    machines = tuple(
+        MachineClass(
+            str(number),
+            draw(st.integers(1, 4)),
+            tuple(float(draw(sizes) * amount) for amount in most),
+        )
+        for number in range(draw(st.integers(1, 5)))
+    )
+    allowed = st.lists(st.sampled_from(range(len(machines))), max_size=4, unique=True)
+    constraints = tuple(map(tuple, draw(st.lists(allowed, max_size=3))))
+    numbers = st.integers(UNCONSTRAINED, len(constraints) - 1)
+    constraint = draw(st.lists(numbers, min_size=len(trace), max_size=len(trace)))
+    return replace(
+        trace,
+        machines=machines,
+        constraints=constraints,
+        constraint=np.array(constraint, np.int32),
+    )

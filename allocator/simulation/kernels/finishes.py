@@ -19,7 +19,9 @@ class Finishes(NamedTuple):
     """Of equal finishes the task that was started first is first."""
     slot: NDArray[np.int32]
     """From the heap's size on: free slots."""
-    party: NDArray[np.int32]
+    user: NDArray[np.int32]
+    """By slot."""
+    machine: NDArray[np.int32]
     """By slot."""
     held: NDArray[np.int64]
     """By slot, shape (slots, resources)."""
@@ -31,7 +33,8 @@ def new_finishes(most: int, resources: int) -> Finishes:
         when=np.empty(most, np.int64),
         serial=np.empty(most, np.int64),
         slot=np.empty(most, np.int32),
-        party=np.empty(most, np.int32),
+        user=np.empty(most, np.int32),
+        machine=np.empty(most, np.int32),
         held=np.empty((most, resources), np.int64),
     )
 
