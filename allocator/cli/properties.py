@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from allocator.fairness.properties.search import Outcome
 
 _NAMES = (
-    "sharing-incentive, strategy-proofness, envy-freeness, pareto-optimality, single-machine or "
-    "single-resource"
+    "sharing-incentive, strategy-proofness, envy-freeness, pareto-optimality, single-machine, "
+    "single-resource or pooled-strategy-proofness"
 )
 
 

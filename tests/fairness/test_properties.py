@@ -20,10 +20,11 @@ from allocator.fairness.properties import (
     strategy_proofness,
 )
 from allocator.fairness.properties.case import Case, Violation
+from allocator.fairness.properties.pools import in_pools, weighted
 from allocator.fairness.properties.search import PROPERTIES, search, smallest
 from allocator.fairness.properties.shrinking import extent, simpler
 
-TRIALS = 80
+TRIALS = 60
 """Enough to find every planted bug below; `bench/properties.py` tries thousands."""
 MORE = 250
 """Enough to find counterexamples that are some wherever tasks are placed."""
@@ -32,14 +33,14 @@ TICKS = {
     "per-machine-drf": ["strategy-proofness", "envy-freeness", "single-machine"],
     "drfh": ["strategy-proofness", "envy-freeness", "pareto-optimality", "single-machine"],
     "cdrf": ["sharing-incentive", "pareto-optimality", "single-machine"],
-    "tsf": list(BY_NAME),
+    "tsf": list(BY_NAME)[:6],
 }
 """Table I."""
 MORE_THAN_THE_TABLE = [("drfh", "single-resource")]
 """With one resource the dominant share is the share of it, so DRFH is CMMF: there is no
 counterexample to this missing tick."""
 HELD = [(policy, name) for policy, held in TICKS.items() for name in held] + MORE_THAN_THE_TABLE
-LACKED = [(p, name) for p in TICKS for name in BY_NAME if (p, name) not in HELD]
+LACKED = [(p, name) for p in TICKS for name in TICKS["tsf"] if (p, name) not in HELD]
 
 
 def problem(machines: dict[str, dict[str, float]], *users: dict[str, Any]) -> Problem:
@@ -72,6 +73,12 @@ def test_a_missing_tick_of_table_i_has_a_small_counterexample(policy: str, name:
     read = read_problem(file_of(found.problem))
     assert read == found.problem
     assert optimum(read, create(policy, {})).users[found.user].tasks == found.has
+
+
+@pytest.mark.parametrize("policy", ["tsf", "cdrf"])
+def test_no_lie_pays_where_weights_follow_from_pools(policy: str) -> None:
+    """Theorem 3; with such weights TSF and CDRF are the same, for both share nᵢ / kᵢ."""
+    assert find(create(policy, {}), "pooled-strategy-proofness") is None
 
 
 CPU = {"cpu": 1.0}
@@ -121,12 +128,11 @@ def test_weights_follow_from_pools_by_theorem_1() -> None:
         user("u2", {"cpu": 2, "mem": 1}, "m1"),
     )
     pools = {"u1": {"m2": {"cpu": 2, "mem": 4}}, "u2": {"m1": {"cpu": 4, "mem": 2}}}
-    u1, u2 = shared.users
-    alone = {u.name: sharing_incentive.in_pool(u, pools[u.name], shared) for u in (u1, u2)}
-    assert alone == {"u1": 2, "u2": 2}
+    alone = in_pools(shared, pools)
+    assert list(alone.values()) == [2, 2]
     weights = [
-        [u.weight for u in sharing_incentive.weighted(shared, alone, constrained=c).users]
-        for c in (False, True)
+        [user.weight for user in weighted(shared, alone, constrained=constrained).users]
+        for constrained in (False, True)
     ]
     assert weights == [[3, 4], [1, 2]]  # h = 4 and 3; g = 4 and 2
     case = Case(shared, pools=pools)
@@ -183,8 +189,8 @@ def test_tsf_with_each_machine_shared_apart_is_found_to_waste() -> None:
 @pytest.mark.parametrize("policy", names())
 def test_every_policy_can_be_asked(policy: str) -> None:
     for wanted in PROPERTIES:
-        outcome = search(create(policy, {}), wanted, trials=10, seed=3)
-        assert outcome.tried <= 10
+        outcome = search(create(policy, {}), wanted, trials=3, seed=3)
+        assert outcome.undecided < 3
 
 
 @pytest.mark.parametrize("policy", ["stsf", "sdrf"])

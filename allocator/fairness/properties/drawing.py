@@ -7,6 +7,7 @@ from random import Random
 
 from allocator.fairness.divisible.problem import Machine, Problem, User
 from allocator.fairness.properties.case import Case, Pool
+from allocator.fairness.properties.pools import in_pools
 
 _RESOURCES = ("cpu", "mem", "gpu")
 
@@ -84,8 +85,22 @@ def draw_machines(rng: Random, machines: Sequence[Machine]) -> tuple[str, ...] |
     return chosen or (rng.choice(machines).name,)
 
 
-def draw_pools(rng: Random, problem: Problem) -> Mapping[str, Pool]:
-    """Divide machines among users: some belong to one user whole, others are cut at random."""
+def draw_with_pools(rng: Random, size: Size, *, debts: bool) -> Case:
+    """Draw a problem and divide its machines among users that can run something in their part.
+
+    Some machines belong to one user whole, others are cut at random.
+    """
+    while True:
+        problem = draw_problem(rng, size, debts=debts)
+        pools = _pools(rng, problem)
+        alone = in_pools(problem, pools)
+        owners = tuple(user for user in problem.users if alone[user.name])
+        if owners:
+            kept = Problem(machines=problem.machines, users=owners)
+            return Case(kept, pools={user.name: pools[user.name] for user in owners})
+
+
+def _pools(rng: Random, problem: Problem) -> Mapping[str, Pool]:
     pools: dict[str, dict[str, dict[str, int]]] = {user.name: {} for user in problem.users}
     for machine in problem.machines:
         here = [user.name for user in problem.users if user.may_use(machine)]

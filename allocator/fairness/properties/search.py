@@ -9,6 +9,7 @@ from allocator.fairness.divisible.optimum import DivisiblePolicy
 from allocator.fairness.properties import (
     envy_freeness,
     pareto,
+    pooled_strategy_proofness,
     sharing_incentive,
     single_machine,
     single_resource,
@@ -24,8 +25,9 @@ PROPERTIES = (
     pareto.PROPERTY,
     single_machine.PROPERTY,
     single_resource.PROPERTY,
+    pooled_strategy_proofness.PROPERTY,
 )
-"""In the order of Table I of the TSF paper."""
+"""In the order of Table I of the TSF paper; the last one is of its Theorem 3."""
 
 Watch: TypeAlias = Callable[[int, int], None]
 """Told how many cases were tried, of how many."""

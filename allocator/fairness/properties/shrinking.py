@@ -171,6 +171,8 @@ def _makes_sense(case: Case) -> bool:
         return False
     try:
         Problem(machines=case.problem.machines, users=case.problem.users)
+        for lie in _lies(case):
+            Problem(machines=case.problem.machines, users=(lie,))
     except ValueError:
         return False
     return all(

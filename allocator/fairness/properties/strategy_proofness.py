@@ -1,5 +1,6 @@
 """Strategy-proofness: no lie about demand or constraints pays (Definition 2 of the TSF paper)."""
 
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
@@ -21,9 +22,24 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     claimed = case.lie
     if claimed is None:
         return None
-    problem = case.problem
+    return paying(policy, case.problem, problem_with(case.problem, claimed), claimed)
+
+
+def paying(
+    policy: DivisiblePolicy, problem: Problem, lie: Problem, claimed: User
+) -> Violation | None:
+    """Return what a lie gains, if it gains anything.
+
+    Args:
+        policy: What shares.
+        problem: The truth.
+        lie: What the policy is told.
+        claimed: The liar in it.
+
+    Raises:
+        UndecidedError: see `proved`.
+    """
     user = next(user for user in problem.users if user.name == claimed.name)
-    lie = problem_with(problem, claimed)
     has = proved(problem, policy).tasks(user.name)
     if has == user.tasks:
         return None
@@ -54,8 +70,9 @@ def problem_with(problem: Problem, claimed: User) -> Problem:
     )
 
 
-def draw_lie(rng: Random, problem: Problem, size: Size) -> Case:
-    """Let one user of a problem lie about its demand, its constraints, or both."""
+def with_lie(rng: Random, case: Case, size: Size) -> Case:
+    """Let one user of a case lie about its demand, its constraints, or both."""
+    problem = case.problem
     user = rng.choice(problem.users)
     demand, machines = user.demand, user.machines
     what = rng.randrange(3)
@@ -64,7 +81,7 @@ def draw_lie(rng: Random, problem: Problem, size: Size) -> Case:
     if what != 1:
         demand = _another_demand(rng, user, problem, size)
     claimed = user.model_copy(update={"demand": demand, "machines": machines})
-    return Case(problem, lie=claimed)
+    return replace(case, lie=claimed)
 
 
 def _another_demand(rng: Random, user: User, problem: Problem, size: Size) -> dict[str, Fraction]:
@@ -89,7 +106,7 @@ def _difference(user: User, claimed: User) -> str:
 
 def _draw(rng: Random, size: float, debts: bool) -> Case:  # noqa: FBT001 - Property.draw's
     of = Size.of(size)
-    return draw_lie(rng, draw_problem(rng, of, debts=debts), of)
+    return with_lie(rng, Case(draw_problem(rng, of, debts=debts)), of)
 
 
 PROPERTY = Property(
