@@ -14,6 +14,7 @@ from allocator.cli.connection import REFUSED, USAGE, AsJson, fail
 
 if TYPE_CHECKING:
     from allocator.simulation.formats.conversion import Conversion, LeftOut
+    from allocator.simulation.generator.moments import Moment
     from allocator.simulation.statistics import Statistics
     from allocator.simulation.trace import Trace
 
@@ -32,13 +33,24 @@ class Form(StrEnum):
     CSV = "csv"
     SDRF = "sdrf"
     SWF = "swf"
+    GOOGLE = "google"
     OPENB = "openb"
+
+
+class Workload(StrEnum):
+    """Workloads that can be made up."""
+
+    GOOGLE_MONTH = "google-month"
+    GOOGLE_CONSTRAINED_HOUR = "google-constrained-hour"
 
 
 @trace_app.command(epilog=_EXIT_CODES)
 def convert(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="The file; may be packed (.gz, .zip, ...).")
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="The file, may be packed (.gz, ...); google: the folder."
+        ),
     ],
     trace: _Path,
     *,
@@ -108,6 +120,46 @@ def head(
         _show_rows(rows, read.resources)
 
 
+@trace_app.command(epilog=_EXIT_CODES)
+def generate(
+    workload: Annotated[Workload, typer.Argument(help="What to imitate.")],
+    trace: _Path,
+    *,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same trace.")] = 0,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="How many tasks.", show_default="as published")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make up a workload, and say how close it comes to what is known of the real one."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    from allocator.simulation import store  # noqa: PLC0415
+    from allocator.simulation.generator import (  # noqa: PLC0415
+        google_constrained_hour,
+        google_month,
+    )
+
+    generator = {
+        Workload.GOOGLE_MONTH: google_month,
+        Workload.GOOGLE_CONSTRAINED_HOUR: google_constrained_hour,
+    }[workload]
+    count = generator.TASKS if tasks is None else tasks
+    with _reading():
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("tasks", total=count)
+            made = generator.generate(seed, count, lambda more: progress.advance(bar, more))
+        with _working("writing"):
+            store.write(made, trace)
+            moments = generator.moments(made, count)
+    if as_json:
+        found = [asdict(moment) | {"off": moment.off} for moment in moments]
+        typer.echo(json.dumps({"tasks": len(made), "seed": seed, "moments": found}, indent=2))
+    else:
+        _show_moments(moments)
+
+
 @contextmanager
 def _reading() -> Iterator[None]:
     """End the command with one line where a file cannot be used."""
@@ -129,7 +181,7 @@ def _working(what: str) -> Iterator[None]:
 
 
 def _converted(source: Path, form: Form, nodes: Path | None) -> "Conversion":
-    from allocator.simulation.formats import csv, openb, swf  # noqa: PLC0415
+    from allocator.simulation.formats import csv, google, openb, swf  # noqa: PLC0415
 
     if (form is Form.OPENB) != (nodes is not None):
         fail(USAGE, "--nodes goes with --from openb, which needs it")
@@ -140,6 +192,8 @@ def _converted(source: Path, form: Form, nodes: Path | None) -> "Conversion":
             return csv.convert_authors(source)
         case Form.SWF:
             return swf.convert(source)
+        case Form.GOOGLE:
+            return google.convert(source)
         case Form.OPENB:
             assert nodes is not None
             return openb.convert(source, nodes)
@@ -210,6 +264,28 @@ def _show_statistics(found: "Statistics") -> None:
     for name, use in found.mean_use.items():
         of = f" of {found.capacity[name]:.6g}" if found.machines else ""
         out.print(f"mean use, {printable(name)}: {use:.6g}{of}")
+
+
+def _show_moments(moments: "list[Moment]") -> None:
+    from rich.table import Table  # noqa: PLC0415
+
+    from allocator.cli.tables import console  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("moment")
+    for heading in ("wanted", "got", "off"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("source")
+    for moment in moments:
+        bound = "" if moment.relation == "=" else f"{moment.relation} "
+        table.add_row(
+            moment.name,
+            f"{bound}{moment.wanted:.4g}" if moment.wanted < 1000 else f"{bound}{moment.wanted:,}",
+            f"{moment.got:.4g}" if moment.got < 1000 else f"{moment.got:,.0f}",
+            f"{moment.off:+.1%}" if moment.off else "0",
+            moment.source,
+        )
+    console().print(table)
 
 
 def _rows(trace: "Trace") -> Iterator[dict[str, Any]]:

@@ -92,3 +92,17 @@ def test_a_file_that_cannot_be_used_is_named_and_nothing_is_written(tmp_path: Pa
     assert told.returncode == 2
     assert "--nodes" in told.stderr
     assert not (tmp_path / "t").exists()
+
+
+def test_a_made_up_workload_says_how_close_it_comes(tmp_path: Path) -> None:
+    command = ["trace", "generate", "google-constrained-hour", str(tmp_path / "t")]
+    told = longshare(*command, "--tasks", "18000", "--seed", "3", "--json")
+    assert told.returncode == 0, told.stderr
+    moments = {moment["name"]: moment for moment in json.loads(told.stdout)["moments"]}
+    assert moments["machines"]["got"] == 100
+    assert moments["tasks of the biggest job"]["off"] < 0
+    found = json.loads(longshare("trace", "stats", str(tmp_path / "t"), "--json").stdout)
+    assert (found["tasks"], found["machines"]) == (18_000, 100)
+    told = longshare(*command, "--tasks", "10")
+    assert told.returncode == 2
+    assert "at least 9000" in told.stderr
