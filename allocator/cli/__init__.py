@@ -13,6 +13,7 @@ from allocator.cli.optimum import optimum
 from allocator.cli.replay import replay
 from allocator.cli.serve import serve
 from allocator.cli.shares import shares
+from allocator.cli.simulate import simulate
 from allocator.cli.top import top
 from allocator.cli.trace import trace_app
 from allocator.cli.weight import weight_app
@@ -37,6 +38,7 @@ app.command()(replay)
 app.command()(optimum)
 app.command()(incentives)
 app.add_typer(trace_app, name="trace")
+app.command()(simulate)
 app.command()(local_mesos)
 app.command()(framework)
 app.add_typer(experiment_app, name="experiment")

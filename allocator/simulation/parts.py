@@ -69,7 +69,7 @@ def _per_unit(demands: NDArray[np.float64], capacities: NDArray[np.float64]) -> 
         ):
             return per_unit
     _mantissa, exponent = math.frexp(total)
-    return math.ldexp(1.0, 53 - exponent)
+    return math.ldexp(1.0, min(53 - exponent, 1023))
 
 
 def _are_whole(values: NDArray[np.float64], per_unit: float) -> bool:

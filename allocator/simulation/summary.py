@@ -1,11 +1,14 @@
 """What an outcome comes to: waits, completion ratios and slowdowns, of all and of each user."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocator.simulation.outcome import NEVER, Outcome
+from allocator.simulation.setting import Setting
+from allocator.simulation.statistics import distribution, dominant_use
 from allocator.simulation.trace import MICROSECONDS, Trace
 
 _LEAST_RUN = 10.0
@@ -82,24 +85,79 @@ def users_of(outcome: Outcome) -> Users:
         completion_ratio=ratio,
         mean_wait_s=mean(outcome.wait),
         mean_slowdown=mean(slowdowns(outcome)),
-        usage=_usage(trace),
+        usage=dominant_use(trace),
     )
 
 
-def mean_user_wait(outcome: Outcome) -> float:
-    """Return the mean of users' mean waits in seconds; users of whom nothing ran do not count."""
-    return _mean(users_of(outcome).mean_wait_s)
+def completion_s(outcome: Outcome) -> NDArray[np.float64]:
+    """Return each job's seconds from its first submission to the finish of its last task.
+
+    In ascending order of the jobs' numbers; not a number for a job of which a task never ran.
+    """
+    trace = outcome.trace
+    _jobs, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
+    last = np.full(len(first), np.iinfo(np.int64).min)
+    np.maximum.at(last, job, outcome.finished)
+    whole = np.ones(len(first), np.bool_)
+    whole[job[outcome.started == NEVER]] = False
+    return np.where(whole, (last - trace.submitted[first]) / MICROSECONDS, np.nan)
 
 
-def _usage(trace: Trace) -> NDArray[np.float64]:
-    usage = np.zeros(len(trace.users))
-    for demand in trace.demand.T:
-        work = np.bincount(trace.user, trace.runtime * demand, minlength=len(usage))
-        if total := work.sum():
-            np.maximum(usage, work / total, out=usage)
-    return usage
+def summary(outcome: Outcome, setting: Setting) -> dict[str, Any]:
+    """Return what an outcome comes to, for JSON; docs/simulation.md has the fields.
+
+    Means and quantiles are none where there is nothing to take them of.
+    """
+    trace = outcome.trace
+    users = users_of(outcome)
+    ran = outcome.started != NEVER
+    last = int(outcome.finished.max()) if ran.any() else 0
+    operations = outcome.operations
+    return {
+        "tasks": len(trace),
+        "users": len(trace.users),
+        "started": int(ran.sum()),
+        "never_started": int((~ran).sum()),
+        "completed": int(users.completed.sum()),
+        "completion_ratio": _ratio(int(users.completed.sum()), len(trace)),
+        "mean_user_completion_ratio": _mean(users.completion_ratio),
+        "mean_user_wait_s": _mean(users.mean_wait_s),
+        "mean_user_slowdown": _mean(users.mean_slowdown),
+        "wait_s": _distribution(outcome.wait),
+        "slowdown": _distribution(slowdowns(outcome)),
+        "job_completion_s": _distribution(completion_s(outcome)),
+        "last_finish_s": last / MICROSECONDS,
+        "utilization": _utilization(outcome, setting, last),
+        "live_tree_events": operations.events if operations.count else None,
+        "operations": {
+            name: {"count": count, "seconds": operations.seconds.get(name)}
+            for name, count in operations.count.items()
+        },
+    }
 
 
-def _mean(values: NDArray[np.float64]) -> float:
+def _utilization(outcome: Outcome, setting: Setting, last: int) -> dict[str, float | None]:
+    """Return by resource what was used of the capacity, from the first submission to the end."""
+    trace = outcome.trace
+    ran = outcome.started != NEVER
+    work = (trace.runtime * ran).astype(np.float64) @ trace.demand
+    span = last - int(trace.submitted[0]) if len(trace) else 0
+    capacity = setting.machines(trace).sum(axis=0)
+    return {
+        name: float(of_one / (total * span)) if total * span else None
+        for name, of_one, total in zip(trace.resources, work, capacity, strict=True)
+    }
+
+
+def _distribution(values: NDArray[np.float64]) -> dict[str, float] | None:
     known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else 0.0
+    return distribution(known) if len(known) else None
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

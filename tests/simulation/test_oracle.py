@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from allocator.simulation.reference import Simulation, simulate
 from allocator.simulation.setting import Setting, capacity_at
-from allocator.simulation.summary import mean_user_wait
+from allocator.simulation.summary import users_of
 from allocator.simulation.trace import UNCONSTRAINED, Trace, numbered
 
 ORACLE = os.environ.get("LONGSHARE_ORACLE")
@@ -114,7 +114,7 @@ def test_every_task_starts_when_the_authors_simulator_starts_it(
     ]
     assert not differing
     assert [tasks[task] for task in simulation.against_the_rule] == against_the_rule
-    assert mean_user_wait(outcome) == pytest.approx(wait, abs=5e-4)
+    assert users_of(outcome).mean_wait_s.mean() == pytest.approx(wait, abs=5e-4)
 
 
 def test_under_sdrf_no_guidance_is_needed() -> None:
