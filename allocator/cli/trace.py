@@ -33,6 +33,7 @@ class Form(StrEnum):
     CSV = "csv"
     SDRF = "sdrf"
     SWF = "swf"
+    GOOGLE = "google"
     OPENB = "openb"
 
 
@@ -46,7 +47,10 @@ class Workload(StrEnum):
 @trace_app.command(epilog=_EXIT_CODES)
 def convert(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="The file; may be packed (.gz, .zip, ...).")
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="The file, may be packed (.gz, ...); google: the folder."
+        ),
     ],
     trace: _Path,
     *,
@@ -177,7 +181,7 @@ def _working(what: str) -> Iterator[None]:
 
 
 def _converted(source: Path, form: Form, nodes: Path | None) -> "Conversion":
-    from allocator.simulation.formats import csv, openb, swf  # noqa: PLC0415
+    from allocator.simulation.formats import csv, google, openb, swf  # noqa: PLC0415
 
     if (form is Form.OPENB) != (nodes is not None):
         fail(USAGE, "--nodes goes with --from openb, which needs it")
@@ -188,6 +192,8 @@ def _converted(source: Path, form: Form, nodes: Path | None) -> "Conversion":
             return csv.convert_authors(source)
         case Form.SWF:
             return swf.convert(source)
+        case Form.GOOGLE:
+            return google.convert(source)
         case Form.OPENB:
             assert nodes is not None
             return openb.convert(source, nodes)

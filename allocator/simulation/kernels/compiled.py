@@ -12,7 +12,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _HERE = Path(__file__).parent
-_OPTIONS: dict[str, Any] = {"_nrt": False}
+_OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
 """Kernels own no arrays, so nothing counts references to those they are given; that would take
 most of the time."""
 
@@ -20,6 +20,12 @@ most of the time."""
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function when a kernel that is compiled calls it."""
     compiled: Callable[P, R] = numba.njit(function, **_OPTIONS)
+    return compiled
+
+
+def part(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function as if it were written where it is called."""
+    compiled: Callable[P, R] = numba.njit(function, inline="always", **_OPTIONS)
     return compiled
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.kernels.compiled import entry, kernel
+from allocator.simulation.kernels.compiled import entry, part
 from allocator.simulation.kernels.finishes import Finishes, pop, push
 from allocator.simulation.kernels.room import (
     NOWHERE,
@@ -157,7 +157,7 @@ def run(state: State, rule: Rule, until: int) -> None:
             _start(state, rule, user, machine, now)
 
 
-@kernel
+@part
 def _finish(state: State, rule: Rule) -> tuple[int, int]:
     """Simulation._finish, and Pool.release; return the machine and the user."""
     slot = pop(state.running, state.counters[RUNNING])
@@ -171,7 +171,7 @@ def _finish(state: State, rule: Rule) -> tuple[int, int]:
     return machine, u
 
 
-@kernel
+@part
 def _submit(state: State, rule: Rule, task: int) -> int:
     """Simulation._submit; return the user if it has become active, or NOBODY."""
     users, counters = state.users, state.counters
@@ -204,7 +204,7 @@ def _submit(state: State, rule: Rule, task: int) -> int:
     return u
 
 
-@kernel
+@part
 def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
     """Simulation._start, and Pool.allocate."""
     users, counters, tasks, running = state.users, state.counters, state.tasks, state.running
@@ -241,7 +241,7 @@ def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
         _set_head(state, rule, u, following)
 
 
-@kernel
+@part
 def _set_head(state: State, rule: Rule, u: int, task: int) -> None:
     """Say which task of a user is next; Simulation._declare and Pool.set_demand."""
     users = state.users
@@ -264,7 +264,7 @@ def _set_head(state: State, rule: Rule, u: int, task: int) -> None:
         )
 
 
-@kernel
+@part
 def _constraint(state: State, rule: Rule, task: int) -> int:
     """Return the number of a task's constraint; the last one allows everything."""
     constraint: int = state.tasks.constraint[task]
@@ -273,7 +273,7 @@ def _constraint(state: State, rule: Rule, task: int) -> int:
     return len(state.room.begin) - 2
 
 
-@kernel
+@part
 def _whole(amount: float, scale: float, rounded: bool) -> int:
     """Parts.whole."""
     scaled = amount * scale
@@ -283,7 +283,7 @@ def _whole(amount: float, scale: float, rounded: bool) -> int:
     return int(min(scaled, 2.0**62))
 
 
-@kernel
+@part
 def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
     """Return whose next task is to be started, and where; NOBODY: nobody's.
 
@@ -322,7 +322,7 @@ def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
     return best, place
 
 
-@kernel
+@part
 def _forget_fresh(state: State, u: int) -> None:
     for i in range(state.counters[FRESH]):
         if state.users.fresh[i] == u:
@@ -331,7 +331,7 @@ def _forget_fresh(state: State, u: int) -> None:
             return
 
 
-@kernel
+@part
 def _set_time(state: State, rule: Rule, microseconds: int) -> None:
     """Pool.advance."""
     clock = state.clock
@@ -346,7 +346,7 @@ def _set_time(state: State, rule: Rule, microseconds: int) -> None:
         clock[S] = math.exp(-(now - clock[BASE]) / rule.tau)
 
 
-@kernel
+@part
 def _settle(state: State, rule: Rule, u: int) -> None:
     """Account.settle."""
     users, now = state.users, state.clock[NOW]
@@ -360,7 +360,7 @@ def _settle(state: State, rule: Rule, u: int) -> None:
     users.settled_at[u] = now
 
 
-@kernel
+@part
 def _unsettle(state: State, rule: Rule) -> None:
     """Pool._unsettle."""
     if state.counters[STALE]:
@@ -371,7 +371,7 @@ def _unsettle(state: State, rule: Rule) -> None:
     state.counters[STALE] = 1
 
 
-@kernel
+@part
 def _refresh(state: State, rule: Rule) -> None:
     """Pool._refresh."""
     users = state.users
@@ -382,14 +382,14 @@ def _refresh(state: State, rule: Rule) -> None:
     state.counters[STALE] = 0
 
 
-@kernel
+@part
 def _follow(state: State, rule: Rule, u: int) -> None:
     """Rate and rank a user anew after whatever has happened to it."""
     _rate(state, rule, u)
     change(state.tree, state.users.lines, u, state.users.active[u], state.clock[S])
 
 
-@kernel
+@part
 def _rate(state: State, rule: Rule, u: int) -> None:
     """Pool._rate, and the policies' keys and attributes."""
     users, kind = state.users, rule.kind
@@ -416,7 +416,7 @@ def _rate(state: State, rule: Rule, u: int) -> None:
         users.lines[u, line, 1] = (users.commitment[u, line] - rate) * stretch
 
 
-@kernel
+@part
 def _measure(state: State, rule: Rule, u: int) -> float:
     """Work out shares as the policy measures them; return the dominant one."""
     users = state.users
