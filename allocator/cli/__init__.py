@@ -10,10 +10,13 @@ from allocator.cli.connection import EXIT_CODES
 from allocator.cli.explain import explain
 from allocator.cli.incentives import incentives
 from allocator.cli.optimum import optimum
+from allocator.cli.properties import properties
 from allocator.cli.replay import replay
 from allocator.cli.serve import serve
 from allocator.cli.shares import shares
+from allocator.cli.simulate import simulate
 from allocator.cli.top import top
+from allocator.cli.trace import trace_app
 from allocator.cli.weight import weight_app
 from frameworks.cli import experiment_app, framework
 from frameworks.local_mesos.cli import local_mesos
@@ -34,7 +37,10 @@ app.add_typer(weight_app, name="weight")
 app.add_typer(commitments_app, name="commitments")
 app.command()(replay)
 app.command()(optimum)
+app.command()(properties)
 app.command()(incentives)
+app.add_typer(trace_app, name="trace")
+app.command()(simulate)
 app.command()(local_mesos)
 app.command()(framework)
 app.add_typer(experiment_app, name="experiment")

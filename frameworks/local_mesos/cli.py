@@ -15,14 +15,22 @@ def local_mesos(
             "LONGSHARE_CA, LONGSHARE_CERTIFICATE and LONGSHARE_KEY name files."
         ),
     ] = "127.0.0.1:5060",
-    agents: Annotated[int, typer.Option(min=0, help="Number of virtual agents.")] = 4,
+    agents: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0,
+            help="Number of virtual agents. Repeat it together with --resources for unlike ones.",
+            show_default="4",
+        ),
+    ] = None,
     resources: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             help="Of each agent, as mesos-agent takes them: 'cpus:4;mem(ROLE):64;ports:[1-9]', "
-            "or a JSON array of resources."
+            "or a JSON array of resources.",
+            show_default="cpus:4;mem:6144",
         ),
-    ] = "cpus:4;mem:6144",
+    ] = None,
     hostname_prefix: Annotated[
         str, typer.Option(help="Of the agents' hostnames; a number follows.")
     ] = "agent-",
@@ -56,13 +64,18 @@ def local_mesos(
     from frameworks.local_mesos.notation import parse_flag  # noqa: PLC0415 - keeps `--help` fast
     from frameworks.local_mesos.server import Settings, run  # noqa: PLC0415
 
+    numbers, kinds = agents or [4], resources or ["cpus:4;mem:6144"]
+    if len(numbers) != len(kinds):
+        raise typer.BadParameter(
+            f"{len(numbers)} numbers of agents for {len(kinds)} kinds of resources",
+            param_hint="--agents",
+        )
     try:
-        each = parse_flag(resources)
+        groups = [(n, parse_flag(kind)) for n, kind in zip(numbers, kinds, strict=True)]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--resources") from error
     settings = Settings(
-        agents=agents,
-        resources=each,
+        agents=groups,
         allocator=allocator,
         speed=speed,
         host=host,

@@ -31,9 +31,8 @@ _log = structlog.get_logger(__name__)
 class Settings:
     """What an embedded Mesos consists of."""
 
-    agents: int
-    resources: list[Resource]
-    """Of each agent."""
+    agents: list[tuple[int, list[Resource]]]
+    """How many of what each."""
     allocator: str
     """gRPC target of the allocator service."""
     speed: float = 1.0
@@ -106,9 +105,10 @@ async def serving(settings: Settings) -> AsyncIterator[Embedded]:
         task_seconds=settings.task_seconds,
         interval=settings.interval,
     )
-    width = len(str(settings.agents))
-    for number in range(1, settings.agents + 1):
-        master.add_agent(f"{settings.hostname_prefix}{number:0{width}}", settings.resources)
+    every = [resources for count, resources in settings.agents for _ in range(count)]
+    width = len(str(len(every)))
+    for number, resources in enumerate(every, 1):
+        master.add_agent(f"{settings.hostname_prefix}{number:0{width}}", resources)
     runner = web.AppRunner(
         application(master, link),
         access_log=None,

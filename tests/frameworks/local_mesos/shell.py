@@ -93,8 +93,7 @@ async def listening(allocator: AllocatorServicer, folder: Path) -> AsyncIterator
 def settings(allocator: str, **changes: Any) -> Settings:  # noqa: ANN401
     """Return settings for tests: two agents, any port."""
     values: dict[str, Any] = {
-        "agents": 2,
-        "resources": parse_flag("cpus:4;mem:1024"),
+        "agents": [(changes.pop("agents", 2), parse_flag("cpus:4;mem:1024"))],
         "port": 0,
         "speed": 20.0,
     }

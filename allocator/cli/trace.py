@@ -1,0 +1,327 @@
+"""`longshare trace`: traces from other forms, from chance, and a look at them."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from allocator.cli.connection import REFUSED, USAGE, AsJson, fail
+
+if TYPE_CHECKING:
+    from allocator.simulation.formats.conversion import Conversion, LeftOut
+    from allocator.simulation.generator.moments import Moment
+    from allocator.simulation.statistics import Statistics
+    from allocator.simulation.trace import Trace
+
+trace_app = typer.Typer(
+    help="Traces of tasks: convert them, look at them, make them up; docs/traces.md.",
+    no_args_is_help=True,
+)
+_EXIT_CODES = "Exit codes: 0 done; 1 there is nothing to do it with; 2 a file cannot be used."
+
+_Path = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")]
+
+
+class Form(StrEnum):
+    """Forms of traces that can be converted."""
+
+    CSV = "csv"
+    SDRF = "sdrf"
+    SWF = "swf"
+    GOOGLE = "google"
+    OPENB = "openb"
+
+
+class Workload(StrEnum):
+    """Workloads that can be made up."""
+
+    GOOGLE_MONTH = "google-month"
+    GOOGLE_CONSTRAINED_HOUR = "google-constrained-hour"
+
+
+@trace_app.command(epilog=_EXIT_CODES)
+def convert(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="The file, may be packed (.gz, ...); google: the folder."
+        ),
+    ],
+    trace: _Path,
+    *,
+    form: Annotated[
+        Form,
+        typer.Option("--from", help="csv: with a header; sdrf: that of the authors' simulator."),
+    ],
+    nodes: Annotated[
+        Path | None, typer.Option(help="openb: the file of nodes.", show_default=False)
+    ] = None,
+    left_out: Annotated[
+        Path | None,
+        typer.Option(help="Write every row that was left out to this CSV: reason, file, line."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a trace of a file in another form; rows that cannot be used are counted and named."""
+    from allocator.simulation import store  # noqa: PLC0415 - keeps `--help` fast
+
+    with _reading(), _working("converting"):
+        conversion = _converted(source, form, nodes)
+        if left_out:
+            _write_left_out(conversion.left_out, left_out)
+        if len(conversion.trace):
+            store.write(conversion.trace, trace)
+    if as_json:
+        typer.echo(json.dumps(_conversion_as_json(conversion), indent=2))
+    else:
+        _show_conversion(conversion)
+    if not len(conversion.trace):
+        fail(REFUSED, f"no row of {source} became a task; {trace} is not written")
+
+
+@trace_app.command(epilog=_EXIT_CODES)
+def stats(trace: _Path, *, as_json: AsJson = False) -> None:
+    """Say how many tasks, users and jobs there are, and how long, big and constrained they are."""
+    from allocator.simulation import store  # noqa: PLC0415
+    from allocator.simulation.statistics import statistics  # noqa: PLC0415
+
+    with _reading(), _working("reading"):
+        read = store.read(trace)
+        if not len(read):
+            fail(REFUSED, f"{trace} has no tasks")
+        found = statistics(read)
+    if as_json:
+        typer.echo(json.dumps(asdict(found), indent=2))
+    else:
+        _show_statistics(found)
+
+
+@trace_app.command(epilog=_EXIT_CODES)
+def head(
+    trace: _Path,
+    *,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many tasks.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Print the first tasks."""
+    from allocator.simulation import store  # noqa: PLC0415
+
+    with _reading():
+        read = store.read(trace, count)
+    rows = list(_rows(read))
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        _show_rows(rows, read.resources)
+
+
+@trace_app.command(epilog=_EXIT_CODES)
+def generate(
+    workload: Annotated[Workload, typer.Argument(help="What to imitate.")],
+    trace: _Path,
+    *,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same trace.")] = 0,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="How many tasks.", show_default="as published")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make up a workload, and say how close it comes to what is known of the real one."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    from allocator.simulation import store  # noqa: PLC0415
+    from allocator.simulation.generator import (  # noqa: PLC0415
+        google_constrained_hour,
+        google_month,
+    )
+
+    generator = {
+        Workload.GOOGLE_MONTH: google_month,
+        Workload.GOOGLE_CONSTRAINED_HOUR: google_constrained_hour,
+    }[workload]
+    count = generator.TASKS if tasks is None else tasks
+    with _reading():
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("tasks", total=count)
+            made = generator.generate(seed, count, lambda more: progress.advance(bar, more))
+        with _working("writing"):
+            store.write(made, trace)
+            moments = generator.moments(made, count)
+    if as_json:
+        found = [asdict(moment) | {"off": moment.off} for moment in moments]
+        typer.echo(json.dumps({"tasks": len(made), "seed": seed, "moments": found}, indent=2))
+    else:
+        _show_moments(moments)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """End the command with one line where a file cannot be used."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        fail(USAGE, str(error))
+
+
+@contextmanager
+def _working(what: str) -> Iterator[None]:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task(what, total=None)
+        yield
+
+
+def _converted(source: Path, form: Form, nodes: Path | None) -> "Conversion":
+    from allocator.simulation.formats import csv, google, openb, swf  # noqa: PLC0415
+
+    if (form is Form.OPENB) != (nodes is not None):
+        fail(USAGE, "--nodes goes with --from openb, which needs it")
+    match form:
+        case Form.CSV:
+            return csv.convert(source)
+        case Form.SDRF:
+            return csv.convert_authors(source)
+        case Form.SWF:
+            return swf.convert(source)
+        case Form.GOOGLE:
+            return google.convert(source)
+        case Form.OPENB:
+            assert nodes is not None
+            return openb.convert(source, nodes)
+
+
+def _write_left_out(left_out: "LeftOut", path: Path) -> None:
+    import csv  # noqa: PLC0415
+
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("reason", "file", "line"))
+        writer.writerows(left_out)
+
+
+def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:
+    return {
+        "tasks": len(conversion.trace),
+        "users": len(conversion.trace.users),
+        "left_out": {
+            reason: {"rows": count, "first": conversion.left_out.first(reason)}
+            for reason, count in conversion.left_out.counts().items()
+        },
+    }
+
+
+def _show_conversion(conversion: "Conversion") -> None:
+    from allocator.cli.tables import console, printable  # noqa: PLC0415
+
+    trace = conversion.trace
+    print_line = console().print
+    print_line(f"{len(trace):,} tasks of {len(trace.users):,} users")
+    counts = conversion.left_out.counts()
+    if not counts:
+        print_line("no row was left out")
+        return
+    print_line(f"{sum(counts.values()):,} rows were left out:")
+    for reason, count in counts.items():
+        places = ", ".join(conversion.left_out.first(reason))
+        more = ", ..." if count > len(conversion.left_out.first(reason)) else ""
+        print_line(f"  {count:,}: {printable(reason)} ({printable(places)}{more})")
+
+
+def _show_statistics(found: "Statistics") -> None:
+    from rich.table import Table  # noqa: PLC0415
+
+    from allocator.cli.tables import console, printable  # noqa: PLC0415
+
+    out = console()
+    out.print(
+        f"{found.tasks:,} tasks in {found.jobs:,} jobs of {found.users:,} users\n"
+        f"submitted from {found.first_s:,.6g} s to {found.last_s:,.6g} s; the last would finish "
+        f"at {found.finished_s:,.6g} s\n"
+        f"the tenth of users that use most: {found.use_of_heaviest:.1%} of all use; "
+        f"busiest hour of the day: {found.peak_hour:.2f} times the mean"
+    )
+    if found.machines:
+        out.print(f"{found.machines:,} machines; {found.constrained:.1%} of tasks are constrained")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    for heading in found.runtime_s:
+        table.add_column(heading, justify="right", no_wrap=True)
+    rows = {"run time, s": found.runtime_s}
+    rows |= {f"demand, {printable(name)}": values for name, values in found.demand.items()}
+    rows |= {"tasks of a job": found.tasks_of_job, "tasks of a user": found.tasks_of_user}
+    for name, values in rows.items():
+        table.add_row(name, *(f"{value:.6g}" for value in values.values()))
+    out.print(table)
+    for name, use in found.mean_use.items():
+        of = f" of {found.capacity[name]:.6g}" if found.machines else ""
+        out.print(f"mean use, {printable(name)}: {use:.6g}{of}")
+
+
+def _show_moments(moments: "list[Moment]") -> None:
+    from rich.table import Table  # noqa: PLC0415
+
+    from allocator.cli.tables import console  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("moment")
+    for heading in ("wanted", "got", "off"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("source")
+    for moment in moments:
+        bound = "" if moment.relation == "=" else f"{moment.relation} "
+        table.add_row(
+            moment.name,
+            f"{bound}{moment.wanted:.4g}" if moment.wanted < 1000 else f"{bound}{moment.wanted:,}",
+            f"{moment.got:.4g}" if moment.got < 1000 else f"{moment.got:,.0f}",
+            f"{moment.off:+.1%}" if moment.off else "0",
+            moment.source,
+        )
+    console().print(table)
+
+
+def _rows(trace: "Trace") -> Iterator[dict[str, Any]]:
+    for place in range(len(trace)):
+        constraint = int(trace.constraint[place])
+        yield {
+            "submitted_s": int(trace.submitted[place]) / 1e6,
+            "runtime_s": int(trace.runtime[place]) / 1e6,
+            "user": trace.users[trace.user[place]],
+            "job": int(trace.job[place]),
+            "demand": dict(zip(trace.resources, trace.demand[place].tolist(), strict=True)),
+            "machines": None
+            if constraint < 0
+            else [trace.machines[allowed].name for allowed in trace.constraints[constraint]],
+        }
+
+
+def _show_rows(rows: list[dict[str, Any]], resources: tuple[str, ...]) -> None:
+    from rich.table import Table  # noqa: PLC0415
+
+    from allocator.cli.tables import console, printable  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in ("submitted, s", "run time, s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("user", overflow="fold")
+    for heading in ("job", *map(printable, resources)):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("machines", overflow="fold")
+    for row in rows:
+        table.add_row(
+            f"{row['submitted_s']:.6f}",
+            f"{row['runtime_s']:.6f}",
+            printable(row["user"]),
+            str(row["job"]),
+            *(f"{amount:.6g}" for amount in row["demand"].values()),
+            "all" if row["machines"] is None else printable("; ".join(row["machines"])),
+        )
+    console().print(table)

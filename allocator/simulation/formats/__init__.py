@@ -1,0 +1,1 @@
+"""Foreign forms of traces, each read by a module of its own."""

@@ -1,0 +1,167 @@
+"""What converting a trace leaves behind: the trace, and every row that is not in it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace
+
+Text: TypeAlias = Any
+"""A pyarrow array of strings; pyarrow has no types."""
+
+
+_NAMED = 3
+"""Rows that are named for each reason."""
+
+
+@dataclass
+class LeftOut:
+    """Rows that became no task, by reason; 8 bytes each."""
+
+    _lines: dict[str, list[tuple[str, NDArray[np.int64]]]] = field(default_factory=dict)
+
+    def add(self, reason: str, file: str, lines: NDArray[np.int64]) -> None:
+        """Leave out lines of a file, counted from 1."""
+        if len(lines):
+            self._lines.setdefault(reason, []).append((file, lines))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many rows were left out for each reason, most first."""
+        counts = {
+            reason: sum(len(lines) for _, lines in places) for reason, places in self._lines.items()
+        }
+        return dict(sorted(counts.items(), key=lambda count: (-count[1], count[0])))
+
+    def first(self, reason: str) -> list[str]:
+        """Return the first rows that were left out for a reason, each as FILE:LINE."""
+        places = islice(self._of(reason), _NAMED)
+        return [f"{file}:{line}" for file, line in places]
+
+    def __iter__(self) -> Iterator[tuple[str, str, int]]:
+        """Go through all rows that were left out: reason, file, line."""
+        for reason in self.counts():
+            for file, line in self._of(reason):
+                yield reason, file, line
+
+    def _of(self, reason: str) -> Iterator[tuple[str, int]]:
+        for file, lines in self._lines[reason]:
+            for line in lines:
+                yield file, int(line)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A trace and how it came about.
+
+    Args:
+        trace: The tasks.
+        left_out: The rows that became no task.
+    """
+
+    trace: Trace
+    left_out: LeftOut
+
+
+class Sieve:
+    """The rows of one batch that have had nothing wrong with them so far."""
+
+    def __init__(self, left_out: LeftOut, file: str, lines: NDArray[np.int64]) -> None:
+        self._left_out = left_out
+        self._file = file
+        self._lines = lines
+        self.kept = np.ones(len(lines), np.bool_)
+
+    def drop(self, reason: str, wrong: NDArray[np.bool_]) -> None:
+        """Leave out rows; one that is out already keeps its first reason."""
+        self._left_out.add(reason, self._file, self._lines[self.kept & wrong])
+        self.kept &= ~wrong
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Tasks as a batch of rows has them, one entry per row; see Trace.
+
+    Args:
+        submitted: Microseconds.
+        runtime: Microseconds.
+        user: Names.
+        job: Numbers.
+        demand: Shape (rows, resources).
+        constraint: None: all may run on every machine.
+    """
+
+    submitted: NDArray[np.int64]
+    runtime: NDArray[np.int64]
+    user: Text
+    job: NDArray[np.int64]
+    demand: NDArray[np.float64]
+    constraint: NDArray[np.int32] | None = None
+
+
+class Gathering:
+    """Tasks as they are read, batch by batch in any order, until they are a trace."""
+
+    def __init__(self, resources: tuple[str, ...]) -> None:
+        self._resources = resources
+        self._users: dict[str, int] = {}
+        self._columns: dict[str, list[NDArray[Any]]] = {
+            "submitted": [np.empty(0, np.int64)],
+            "runtime": [np.empty(0, np.int64)],
+            "user": [np.empty(0, np.int32)],
+            "job": [np.empty(0, np.int64)],
+            "demand": [np.empty((0, len(resources)))],
+            "constraint": [np.empty(0, np.int32)],
+        }
+
+    def add(self, tasks: Tasks, kept: NDArray[np.bool_]) -> None:
+        """Take in those tasks of a batch that are kept."""
+        encoded = tasks.user.filter(pa.array(kept)).dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        numbers = [self._users.setdefault(name, len(self._users)) for name in names]
+        places = encoded.indices.to_numpy(zero_copy_only=False)
+        self._columns["user"].append(np.array(numbers, np.int32)[places])
+        for name in ("submitted", "runtime", "job", "demand"):
+            self._columns[name].append(getattr(tasks, name)[kept])
+        self._columns["constraint"].append(
+            np.full(len(places), UNCONSTRAINED, np.int32)
+            if tasks.constraint is None
+            else tasks.constraint[kept]
+        )
+
+    def trace(
+        self,
+        machines: tuple[MachineClass, ...] = (),
+        constraints: tuple[tuple[int, ...], ...] = (),
+    ) -> Trace:
+        """Return all tasks in order of submission, simultaneous ones as they were read.
+
+        Each column is put together and let go in turn, so that the peak is little over one trace.
+        """
+        submitted = self._column("submitted")
+        order = np.argsort(submitted, kind="stable")
+        user = self._column("user")[order]
+        numbers, first = np.unique(user, return_index=True)
+        appearance = numbers[np.argsort(first)]
+        renumbered = np.zeros(len(self._users), np.int32)
+        renumbered[appearance] = np.arange(len(appearance))
+        names = list(self._users)
+        return Trace(
+            resources=self._resources,
+            users=tuple(names[number] for number in appearance),
+            submitted=submitted[order],
+            runtime=self._column("runtime")[order],
+            user=renumbered[user],
+            job=self._column("job")[order],
+            demand=self._column("demand")[order],
+            constraint=self._column("constraint")[order],
+            machines=machines,
+            constraints=constraints,
+        )
+
+    def _column(self, name: str) -> NDArray[Any]:
+        return np.concatenate(self._columns.pop(name))

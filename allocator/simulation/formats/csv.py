@@ -1,0 +1,114 @@
+"""Comma-separated traces: one's own with a header, and the SDRF authors' without."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.simulation.formats.conversion import Conversion, Gathering, LeftOut, Sieve, Tasks
+from allocator.simulation.formats.text import (
+    LONGEST,
+    Rows,
+    header,
+    integers,
+    microseconds,
+    missing,
+    numbers,
+    separated,
+)
+from allocator.simulation.trace import TraceError
+
+_GIVEN = ("submitted_s", "runtime_s", "user", "job")
+_AUTHORS = ("submitted", "again", "finished", "user", "task", "cpus", "mem")
+_AUTHORS_RESOURCES = ("cpus", "mem")
+
+
+def convert(path: Path) -> Conversion:
+    """Read `submitted_s,runtime_s,user[,job],RESOURCE,...`, named by a header, in any order.
+
+    Without a column job every task is a job of its own.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: The header is not of this kind.
+    """
+    names = _header(path)
+    resources = tuple(name for name in names if name not in _GIVEN)
+    left_out = LeftOut()
+    gathering = Gathering(resources)
+    for batch in separated(path, names, left_out, headed=True):
+        sieve = Sieve(left_out, path.name, batch.lines)
+        seconds, unreadable = numbers(batch.columns["submitted_s"])
+        submitted, far = microseconds(seconds)
+        sieve.drop("submission time is no number", unreadable)
+        sieve.drop("submission time is negative", seconds < 0)
+        sieve.drop("submission time is beyond 285 years", far)
+        seconds, unreadable = numbers(batch.columns["runtime_s"])
+        runtime, far = microseconds(seconds)
+        sieve.drop("run time is no number", unreadable)
+        sieve.drop("run time is negative", seconds < 0)
+        sieve.drop("run time is beyond 285 years", far)
+        if "job" in names:
+            job, unreadable = integers(batch.columns["job"])
+            sieve.drop("job is no whole number", unreadable)
+        else:
+            job = batch.lines
+        demand = _demand(sieve, batch, resources)
+        gathering.add(
+            Tasks(submitted, runtime, batch.columns["user"], job, demand),
+            sieve.kept,
+        )
+    return Conversion(gathering.trace(), left_out)
+
+
+def convert_authors(path: Path) -> Conversion:
+    """Read what the SDRF authors' simulator reads, without a header.
+
+    Its fields: submission, the same again, finish (whole microseconds), user, task, CPU, memory.
+    Every task is a job of its own.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: It is not text in columns.
+    """
+    left_out = LeftOut()
+    gathering = Gathering(_AUTHORS_RESOURCES)
+    for batch in separated(path, _AUTHORS, left_out):
+        sieve = Sieve(left_out, path.name, batch.lines)
+        submitted, unreadable = integers(batch.columns["submitted"])
+        sieve.drop("submission time is no whole number", unreadable)
+        sieve.drop("submission time is negative", submitted < 0)
+        sieve.drop("submission time is beyond 285 years", submitted > LONGEST)
+        finished, unreadable = integers(batch.columns["finished"])
+        sieve.drop("finish time is no whole number", unreadable)
+        sieve.drop("finish time is before the submission", finished < submitted)
+        sieve.drop("finish time is beyond 285 years", finished > 2 * LONGEST)
+        demand = _demand(sieve, batch, _AUTHORS_RESOURCES)
+        gathering.add(
+            Tasks(submitted, finished - submitted, batch.columns["user"], batch.lines, demand),
+            sieve.kept,
+        )
+    return Conversion(gathering.trace(), left_out)
+
+
+def _header(path: Path) -> tuple[str, ...]:
+    names = header(path)
+    absent = [name for name in _GIVEN[:3] if name not in names]
+    if absent:
+        raise TraceError(f"{path} has no column {', '.join(absent)} in its first line")
+    if len(set(names)) < len(names) or "" in names:
+        raise TraceError(f"{path} has columns without a name or of the same name in its first line")
+    if set(names) <= set(_GIVEN):
+        raise TraceError(f"{path} has no column of a resource in its first line")
+    return names
+
+
+def _demand(sieve: Sieve, batch: Rows, resources: tuple[str, ...]) -> NDArray[np.float64]:
+    sieve.drop("no user", missing(batch.columns["user"]))
+    demand = np.empty((len(batch), len(resources)))
+    for place, resource in enumerate(resources):
+        demand[:, place], unreadable = numbers(batch.columns[resource])
+        sieve.drop(f"demand of {resource} is no number", unreadable)
+    sieve.drop("demand is negative", (demand < 0).any(axis=1))
+    sieve.drop("demand is nothing", ~(demand > 0).any(axis=1))
+    return demand

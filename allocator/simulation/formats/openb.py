@@ -1,0 +1,138 @@
+"""Alibaba's GPU cluster of 2023 (openb): nodes and pods."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from allocator.simulation.formats.conversion import Conversion, Gathering, LeftOut, Sieve, Tasks
+from allocator.simulation.formats.text import (
+    header,
+    microseconds,
+    missing,
+    numbers,
+    separated,
+)
+from allocator.simulation.trace import UNCONSTRAINED, MachineClass, TraceError
+
+_NODES = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+_PODS = (
+    "name",
+    "cpu_milli",
+    "memory_mib",
+    "num_gpu",
+    "gpu_milli",
+    "gpu_spec",
+    "qos",
+    "pod_phase",
+    "creation_time",
+    "deletion_time",
+    "scheduled_time",
+)
+RESOURCES = ("cpus", "mem", "gpus")
+"""Cores, MiB and whole GPUs."""
+
+
+def convert(pods: Path, nodes: Path) -> Conversion:
+    """Read pods as tasks and nodes as machines.
+
+    A pod is submitted when it is created and runs from when it was scheduled to when it was
+    deleted; one that was never scheduled never ran and is left out. Pods name no user: the user
+    is the pod's quality-of-service class, and each pod is a job of its own. Nodes of one capacity
+    and GPU model are a class; `gpu_spec` allows the classes of the models that it names.
+
+    Raises:
+        OSError: A file cannot be read.
+        TraceError: There are no machines, or a file has other columns.
+    """
+    for path, names in ((pods, _PODS), (nodes, _NODES)):
+        if header(path) != names:
+            raise TraceError(f"{path} does not begin with the columns {','.join(names)}")
+    left_out = LeftOut()
+    machines = _machines(nodes, left_out)
+    gathering = Gathering(RESOURCES)
+    constraints: dict[tuple[int, ...], int] = {}
+    for batch in separated(pods, _PODS, left_out, headed=True):
+        sieve = Sieve(left_out, pods.name, batch.lines)
+        values = {}
+        times = {}
+        sieve.drop("never scheduled", missing(batch.columns["scheduled_time"]))
+        for name in ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli"):
+            values[name], unreadable = numbers(batch.columns[name])
+            sieve.drop(f"{name} is no number", unreadable)
+            sieve.drop(f"{name} is negative", values[name] < 0)
+        for name in ("creation_time", "scheduled_time", "deletion_time"):
+            seconds, unreadable = numbers(batch.columns[name])
+            times[name], far = microseconds(seconds)
+            sieve.drop(f"{name} is no time", unreadable | far | (seconds < 0))
+        sieve.drop("scheduled before created", times["scheduled_time"] < times["creation_time"])
+        sieve.drop("deleted before scheduled", times["deletion_time"] < times["scheduled_time"])
+        sieve.drop("no qos", missing(batch.columns["qos"]))
+        demand = np.column_stack(
+            (
+                values["cpu_milli"] / 1000,
+                values["memory_mib"],
+                values["num_gpu"] * values["gpu_milli"] / 1000,
+            )
+        )
+        sieve.drop("demand is nothing", ~(demand > 0).any(axis=1))
+        encoded = batch.columns["gpu_spec"].dictionary_encode()
+        allowed = [_allowed(spec, machines) for spec in encoded.dictionary.to_pylist()]
+        numbered = np.array(
+            [
+                UNCONSTRAINED
+                if classes is None
+                else constraints.setdefault(classes, len(constraints))
+                for classes in allowed
+            ],
+            np.int32,
+        )
+        places = encoded.indices.to_numpy(zero_copy_only=False)
+        nowhere = np.array([classes == () for classes in allowed], np.bool_)
+        sieve.drop("no machine has a model of its gpu_spec", nowhere[places])
+        gathering.add(
+            Tasks(
+                submitted=times["creation_time"],
+                runtime=times["deletion_time"] - times["scheduled_time"],
+                user=batch.columns["qos"],
+                job=batch.lines,
+                demand=demand,
+                constraint=numbered[places],
+            ),
+            sieve.kept,
+        )
+    return Conversion(gathering.trace(machines, tuple(constraints)), left_out)
+
+
+def _allowed(spec: str, machines: tuple[MachineClass, ...]) -> tuple[int, ...] | None:
+    if not spec:
+        return None
+    models = spec.split("|")
+    return tuple(place for place, kind in enumerate(machines) if kind.attributes["model"] in models)
+
+
+def _machines(nodes: Path, left_out: LeftOut) -> tuple[MachineClass, ...]:
+    counts: dict[tuple[str, tuple[float, ...]], int] = {}
+    for batch in separated(nodes, _NODES, left_out, headed=True):
+        sieve = Sieve(left_out, nodes.name, batch.lines)
+        columns = []
+        for name, unit in (("cpu_milli", 1000), ("memory_mib", 1), ("gpu", 1)):
+            values, unreadable = numbers(batch.columns[name])
+            sieve.drop(f"{name} is no number", unreadable)
+            sieve.drop(f"{name} is negative", values < 0)
+            columns.append(values / unit)
+        models = batch.columns["model"].filter(pa.array(sieve.kept)).to_pylist()
+        for model, capacity in zip(models, np.column_stack(columns)[sieve.kept], strict=True):
+            key = (model, tuple(capacity.tolist()))
+            counts[key] = counts.get(key, 0) + 1
+    if not counts:
+        raise TraceError(f"{nodes} has no machines")
+    return tuple(
+        MachineClass(
+            f"{model or 'no GPU'}: {cpus:g} cores, {mem:g} MiB, {gpus:g} GPUs",
+            count,
+            (cpus, mem, gpus),
+            {"model": model},
+        )
+        for (model, (cpus, mem, gpus)), count in counts.items()
+    )

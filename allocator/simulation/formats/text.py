@@ -1,0 +1,216 @@
+"""Reading rows of text in batches: every row with its line, every field checked, none lost."""
+
+import csv
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from allocator.simulation.formats.conversion import LeftOut, Text
+from allocator.simulation.trace import MICROSECONDS, TraceError
+
+LONGEST = 2**53
+"""Microseconds, 285 years: up to here a float64 of seconds still tells them apart."""
+
+_BLOCK = 1 << 24
+"""Bytes of text that are looked at at a time."""
+
+_NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?$"
+_INTEGER = r"^-?\d{1,18}$"
+_LARGEST = str(2**63 - 1)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch of rows that have the right number of fields.
+
+    Args:
+        lines: Their lines in the file, from 1.
+        columns: By name; trimmed.
+    """
+
+    lines: NDArray[np.int64]
+    columns: dict[str, Text]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, unpacking it if its name ends in .gz, .bz2, .zst or (one file in it) .zip.
+
+    Raises:
+        OSError: It cannot be read.
+        TraceError: It is a .zip of several files.
+    """
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if len(names) != 1:
+                raise TraceError(f"{path} holds {len(names)} files, not one; unpack it first")
+            with archive.open(names[0]) as file:
+                yield file
+    else:
+        with pa.input_stream(str(path)) as stream:
+            yield stream
+
+
+def header(path: Path) -> tuple[str, ...]:
+    """Return the names in the first line of a comma-separated file.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: It is packed in a way that cannot be unpacked.
+    """
+    with opened(path) as file:
+        line = file.read(1 << 16).partition(b"\n")[0]
+    names = next(csv.reader([line.decode("utf-8-sig", "backslashreplace")]), [])
+    return tuple(name.strip() for name in names)
+
+
+def separated(
+    path: Path, names: Sequence[str], left_out: LeftOut, *, headed: bool = False
+) -> Iterator[Rows]:
+    """Read comma-separated rows; those with more or fewer fields than names are left out.
+
+    Args:
+        path: The file, may be packed.
+        names: Of the columns, in order.
+        left_out: Is told of rows that cannot be read.
+        headed: Whether to skip the first line.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: It is not text in columns.
+    """
+    odd: list[int] = []
+
+    def leave_out(row: Any) -> Literal["skip"]:  # noqa: ANN401 - pyarrow has no types
+        odd.append(row.number)
+        return "skip"
+
+    known = 0
+    read = 0
+    with opened(path) as file:
+        try:
+            reader = pyarrow.csv.open_csv(
+                file,
+                pyarrow.csv.ReadOptions(
+                    use_threads=False,  # else odd rows come without a number
+                    block_size=_BLOCK,
+                    column_names=list(names),
+                    skip_rows=int(headed),
+                ),
+                pyarrow.csv.ParseOptions(invalid_row_handler=leave_out, ignore_empty_lines=False),
+                pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=False
+                ),
+            )
+            for batch in reader:
+                before = np.array(odd) - 1 - np.arange(len(odd)) - headed
+                places = np.arange(read, read + len(batch))
+                lines = places + 1 + headed + np.searchsorted(before, places, side="right")
+                read += len(batch)
+                yield Rows(lines, {name: _text(batch.column(name)) for name in names})
+                left_out.add(f"not {len(names)} fields", path.name, np.array(odd[known:], np.int64))
+                known = len(odd)
+        except pa.ArrowInvalid as error:
+            raise TraceError(f"{path}, after {read} rows: {error}") from error
+    left_out.add(f"not {len(names)} fields", path.name, np.array(odd[known:], np.int64))
+
+
+def spaced(path: Path, names: Sequence[str], comment: bytes, left_out: LeftOut) -> Iterator[Rows]:
+    """Read rows with white space between fields; empty lines and comments are no rows.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: It is packed in a way that cannot be unpacked.
+    """
+    with opened(path) as file:
+        for first, raw in _whole_lines(file):
+            lines = np.array(
+                [
+                    line
+                    for line, row in enumerate(raw, first)
+                    if row.strip() and not row.lstrip().startswith(comment)
+                ],
+                np.int64,
+            )
+            rows = pa.array([raw[place] for place in (lines - first).tolist()], pa.binary())
+            fields = pc.utf8_split_whitespace(_text(rows))
+            right = _array(pc.equal(pc.list_value_length(fields), len(names)))
+            left_out.add(f"not {len(names)} fields", path.name, lines[~right])
+            whole = fields.filter(pa.array(right))
+            yield Rows(
+                lines[right],
+                {name: pc.list_element(whole, place) for place, name in enumerate(names)},
+            )
+
+
+def integers(column: Text) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return whole numbers, and where there is none, or none of 64 bits; those are 0."""
+    try:
+        return _array(column.cast(pa.int64())), np.zeros(len(column), np.bool_)
+    except pa.ArrowInvalid:
+        long = pc.and_(
+            pc.match_substring_regex(column, r"^\d{19}$"), pc.less_equal(column, _LARGEST)
+        )
+        good = pc.or_(pc.match_substring_regex(column, _INTEGER), long)
+        return _array(pc.if_else(good, column, "0").cast(pa.int64())), ~_array(good)
+
+
+def numbers(column: Text) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return numbers, and where there is none, or none that is finite; those are 0."""
+    try:
+        values = _array(column.cast(pa.float64()))
+        wrong = np.zeros(len(column), np.bool_)
+    except pa.ArrowInvalid:
+        good = pc.match_substring_regex(column, _NUMBER)
+        values = _array(pc.if_else(good, column, "0").cast(pa.float64()))
+        wrong = ~_array(good)
+    wrong |= ~np.isfinite(values)
+    return np.where(wrong, 0.0, values), wrong
+
+
+def microseconds(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return whole microseconds, and where they are beyond LONGEST either way; those are 0."""
+    wrong = np.abs(seconds) > LONGEST / MICROSECONDS
+    return np.rint(np.where(wrong, 0.0, seconds) * MICROSECONDS).astype(np.int64), wrong
+
+
+def missing(column: Text) -> NDArray[np.bool_]:
+    """Return where a field is empty."""
+    return _array(pc.equal(column, ""))
+
+
+def _whole_lines(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """Go through a file, some lines at a time: the number of the first, from 1, and the lines."""
+    first = 1
+    rest = b""
+    while block := file.read(_BLOCK):
+        *whole, rest = (rest + block).split(b"\n")
+        yield first, whole
+        first += len(whole)
+    yield first, [rest]
+
+
+def _text(column: Any) -> Text:  # noqa: ANN401
+    try:
+        text = column.cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8: kept readable, and different names different
+        text = pa.array([value.decode(errors="backslashreplace") for value in column.to_pylist()])
+    return pc.utf8_trim_whitespace(text)
+
+
+def _array(column: Any) -> NDArray[Any]:  # noqa: ANN401
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values

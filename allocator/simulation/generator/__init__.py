@@ -1,0 +1,1 @@
+"""Synthetic workloads with the published moments of traces that cannot be passed on."""

@@ -1,0 +1,190 @@
+"""Traces on disk: one Parquet file each, tasks in columns, everything else in its metadata."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from allocator.simulation.trace import MachineClass, Trace, TraceError
+
+FORMAT: Final = 1
+"""Version of the format; a reader refuses any other."""
+
+ROW_GROUP = 1 << 20
+"""Tasks that are encoded at a time: what a file costs in memory beyond the trace itself."""
+
+_KEY = b"longshare"
+_DEMAND = "demand_"
+
+
+class _About(BaseModel):
+    """What the metadata holds, see docs/traces.md."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal[1] = FORMAT
+    resources: tuple[str, ...]
+    users: tuple[str, ...]
+    machines: tuple[MachineClass, ...] = ()
+    constraints: tuple[tuple[int, ...], ...] = ()
+
+
+def write(trace: Trace, path: Path) -> None:
+    """Write a trace; a file that is there already is replaced once the new one is complete.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    about = _About(
+        resources=trace.resources,
+        users=trace.users,
+        machines=trace.machines,
+        constraints=trace.constraints,
+    )
+    schema = _schema(trace.resources).with_metadata({_KEY: about.model_dump_json().encode()})
+    part = path.with_name(path.name + ".part")
+    try:
+        with pq.ParquetWriter(part, schema, compression="zstd") as writer:
+            for table in _tables(trace, schema):
+                writer.write_table(table)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read(path: Path, count: int | None = None) -> Trace:
+    """Read a trace, or the first so many tasks of it.
+
+    Memory beyond the trace's own is that of one row group.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: It is no trace, or one that contradicts itself; the message says where.
+    """
+    try:
+        with pq.ParquetFile(path, read_dictionary=["user"]) as file:
+            return _filled(file, _about(file.schema_arrow), count)
+    except (pa.ArrowInvalid, TraceError) as error:
+        raise TraceError(f"{path} is no trace: {error}") from error
+
+
+def _schema(resources: tuple[str, ...]) -> Any:  # noqa: ANN401 - pyarrow has no types
+    columns = [
+        ("submitted_us", pa.int64()),
+        ("runtime_us", pa.int64()),
+        ("user", pa.dictionary(pa.int32(), pa.string())),
+        ("job", pa.int64()),
+        *((_DEMAND + resource, pa.float64()) for resource in resources),
+        ("constraint", pa.int32()),
+    ]
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
+
+
+def _tables(trace: Trace, schema: Any) -> Iterator[Any]:  # noqa: ANN401
+    users = pa.array(trace.users, pa.string())
+    for first in range(0, len(trace), ROW_GROUP):
+        rows = slice(first, first + ROW_GROUP)
+        yield pa.Table.from_arrays(
+            [
+                pa.array(trace.submitted[rows]),
+                pa.array(trace.runtime[rows]),
+                pa.DictionaryArray.from_arrays(pa.array(trace.user[rows]), users),
+                pa.array(trace.job[rows]),
+                *(
+                    pa.array(np.ascontiguousarray(trace.demand[rows, resource]))
+                    for resource in range(len(trace.resources))
+                ),
+                pa.array(trace.constraint[rows]),
+            ],
+            schema=schema,
+        )
+
+
+def _about(schema: Any) -> _About:  # noqa: ANN401
+    text = (schema.metadata or {}).get(_KEY)
+    if text is None:
+        raise TraceError(
+            "its metadata has no key 'longshare'; make one with 'longshare trace convert'"
+        )
+    try:
+        version = json.loads(text).get("format")
+        if version != FORMAT:
+            raise TraceError(f"it has format {version!r}, this version reads {FORMAT}")
+        about = _About.model_validate_json(text)
+    except (ValidationError, AttributeError, json.JSONDecodeError) as error:
+        raise TraceError(f"its metadata cannot be used: {error}") from error
+    for field in _schema(about.resources):
+        place = schema.get_field_index(field.name)
+        if place < 0:
+            raise TraceError(f"it has no column {field.name}")
+        if field.name != "user" and schema.field(place).type != field.type:
+            raise TraceError(
+                f"column {field.name} is of type {schema.field(place).type}, not {field.type}"
+            )
+    return about
+
+
+def _filled(file: Any, about: _About, count: int | None) -> Trace:  # noqa: ANN401
+    tasks = file.metadata.num_rows
+    if count is not None:
+        tasks = min(tasks, count)
+    names = [field.name for field in _schema(about.resources)]
+    submitted, runtime, job = (np.empty(tasks, np.int64) for _ in range(3))
+    user, constraint = (np.empty(tasks, np.int32) for _ in range(2))
+    demand = np.empty((tasks, len(about.resources)))
+    numbers = pa.array(about.users, pa.string())
+    filled = 0
+    for whole in file.iter_batches(batch_size=ROW_GROUP, columns=names):
+        if filled == tasks:
+            break
+        batch = whole.slice(0, tasks - filled)
+        rows = slice(filled, filled + len(batch))
+        filled += len(batch)
+        submitted[rows] = _column(batch, "submitted_us")
+        runtime[rows] = _column(batch, "runtime_us")
+        user[rows] = _users(batch, numbers)
+        job[rows] = _column(batch, "job")
+        constraint[rows] = _column(batch, "constraint")
+        for place, resource in enumerate(about.resources):
+            demand[rows, place] = _column(batch, _DEMAND + resource)
+    return Trace(
+        resources=about.resources,
+        users=about.users,
+        submitted=submitted,
+        runtime=runtime,
+        user=user,
+        job=job,
+        demand=demand,
+        constraint=constraint,
+        machines=about.machines,
+        constraints=about.constraints,
+    )
+
+
+def _column(batch: Any, name: str) -> NDArray[Any]:  # noqa: ANN401
+    column = batch.column(name)
+    if column.null_count:
+        raise TraceError(f"column {name} has empty entries")
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _users(batch: Any, names: Any) -> NDArray[np.int32]:  # noqa: ANN401
+    """Return user numbers: each row group has a dictionary of its own, in an order of its own."""
+    column = batch.column("user")
+    if column.null_count:
+        raise TraceError("column user has empty entries")
+    numbers = pc.index_in(column.dictionary, names)
+    if numbers.null_count:
+        unknown = column.dictionary.filter(numbers.is_null())[0].as_py()
+        raise TraceError(f"user {unknown!r} is not in its metadata")
+    places: NDArray[np.int32] = column.indices.to_numpy(zero_copy_only=False)
+    mapped: NDArray[np.int32] = numbers.to_numpy(zero_copy_only=False)[places].astype(np.int32)
+    return mapped

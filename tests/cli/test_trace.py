@@ -1,0 +1,108 @@
+"""`longshare trace` at the prompt."""
+
+import json
+from pathlib import Path
+
+from tests.cli.test_commands import longshare
+
+CSV = """\
+submitted_s,runtime_s,user,job,cpus,mem
+0,10,ann,1,1,2
+1,x,ann,1,1,2
+2,30,bob,2,3,0
+2,30,bob,2,3
+"""
+
+
+def converted(folder: Path) -> Path:
+    (folder / "t.csv").write_text(CSV)
+    told = longshare("trace", "convert", str(folder / "t.csv"), str(folder / "t"), "--from", "csv")
+    assert told.returncode == 0, told.stderr
+    return folder / "t"
+
+
+def test_converting_names_what_it_leaves_out(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    command = ["trace", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t"), "--from", "csv"]
+    told = longshare(*command, "--left-out", str(tmp_path / "left-out.csv"))
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines() == [
+        "2 tasks of 2 users",
+        "2 rows were left out:",
+        "  1: not 6 fields (t.csv:5)",
+        "  1: run time is no number (t.csv:3)",
+    ]
+    assert (tmp_path / "left-out.csv").read_text().splitlines() == [
+        "reason,file,line",
+        "not 6 fields,t.csv,5",
+        "run time is no number,t.csv,3",
+    ]
+    assert json.loads(longshare(*command, "--json").stdout) == {
+        "tasks": 2,
+        "users": 2,
+        "left_out": {
+            "not 6 fields": {"rows": 1, "first": ["t.csv:5"]},
+            "run time is no number": {"rows": 1, "first": ["t.csv:3"]},
+        },
+    }
+
+
+def test_a_trace_is_described(tmp_path: Path) -> None:
+    path = str(converted(tmp_path))
+    found = json.loads(longshare("trace", "stats", path, "--json").stdout)
+    assert (found["tasks"], found["users"], found["jobs"]) == (2, 2, 2)
+    assert found["finished_s"] == 32
+    assert found["mean_use"] == {"cpus": 100 / 32, "mem": 20 / 32}
+    assert found["runtime_s"]["mean"] == 20
+    assert "2 tasks in 2 jobs of 2 users" in longshare("trace", "stats", path).stdout
+
+
+def test_the_first_tasks_are_shown(tmp_path: Path) -> None:
+    path = str(converted(tmp_path))
+    told = longshare("trace", "head", path, "-n", "1", "--json")
+    assert json.loads(told.stdout) == [
+        {
+            "submitted_s": 0,
+            "runtime_s": 10,
+            "user": "ann",
+            "job": 1,
+            "demand": {"cpus": 1, "mem": 2},
+            "machines": None,
+        }
+    ]
+    assert "bob" in longshare("trace", "head", path).stdout
+
+
+def test_a_file_that_cannot_be_used_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    told = longshare("trace", "stats", str(tmp_path / "none"))
+    assert told.returncode == 2
+    assert str(tmp_path / "none") in told.stderr
+    (tmp_path / "t.csv").write_text(CSV.replace("runtime_s", "lasted"))
+    command = ["trace", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t"), "--from", "csv"]
+    told = longshare(*command)
+    assert told.returncode == 2
+    assert "has no column runtime_s in its first line" in told.stderr
+    (tmp_path / "t.csv").write_text(
+        "".join(CSV.splitlines(keepends=True)[0::2]).replace("2,", "x,")
+    )
+    told = longshare(*command)
+    assert told.returncode == 1
+    assert "became a task" in told.stderr
+    told = longshare(*command[:-1], "openb")
+    assert told.returncode == 2
+    assert "--nodes" in told.stderr
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_made_up_workload_says_how_close_it_comes(tmp_path: Path) -> None:
+    command = ["trace", "generate", "google-constrained-hour", str(tmp_path / "t")]
+    told = longshare(*command, "--tasks", "18000", "--seed", "3", "--json")
+    assert told.returncode == 0, told.stderr
+    moments = {moment["name"]: moment for moment in json.loads(told.stdout)["moments"]}
+    assert moments["machines"]["got"] == 100
+    assert moments["tasks of the biggest job"]["off"] < 0
+    found = json.loads(longshare("trace", "stats", str(tmp_path / "t"), "--json").stdout)
+    assert (found["tasks"], found["machines"]) == (18_000, 100)
+    told = longshare(*command, "--tasks", "10")
+    assert told.returncode == 2
+    assert "at least 9000" in told.stderr

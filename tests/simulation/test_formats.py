@@ -1,0 +1,320 @@
+"""Traces in other forms: what becomes of every row."""
+
+import gzip
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from allocator.simulation.formats import csv, openb, swf
+from allocator.simulation.formats.conversion import Conversion
+from allocator.simulation.trace import TraceError
+
+SLOW_PATH = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def written(path: Path, *lines: str) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def left_out(conversion: Conversion) -> dict[str, list[int]]:
+    lines: dict[str, list[int]] = {}
+    for reason, _, line in conversion.left_out:
+        lines.setdefault(reason, []).append(line)
+    return lines
+
+
+def test_a_csv_with_a_header_in_any_order(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "t.csv",
+        "user,mem,submitted_s,runtime_s,job,cpus",
+        "bob,0.5,2.5,0.000001,7,1",
+        '"ann, the first",1e3, 1 ,3,9,0',
+        "bob,0,1,0,7,.25",
+    )
+    conversion = csv.convert(path)
+    trace = conversion.trace
+    assert left_out(conversion) == {}
+    assert trace.resources == ("mem", "cpus")
+    assert trace.users == ("ann, the first", "bob")
+    assert trace.submitted.tolist() == [1_000_000, 1_000_000, 2_500_000]
+    assert trace.runtime.tolist() == [3_000_000, 0, 1]
+    assert trace.user.tolist() == [0, 1, 1]
+    assert trace.job.tolist() == [9, 7, 7]
+    assert trace.demand.tolist() == [[1000.0, 0.0], [0.0, 0.25], [0.5, 1.0]]
+    assert trace.constraint.tolist() == [-1, -1, -1]
+
+
+def test_without_jobs_every_row_is_one(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "t.csv", "submitted_s,runtime_s,user,cpus", "0,1,a,1", "x,1,a,1", "0,1,a,1"
+    )
+    assert csv.convert(path).trace.job.tolist() == [2, 4]
+
+
+def test_every_bad_row_is_named_with_its_line_and_reason(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "t.csv",
+        "submitted_s,runtime_s,user,job,cpus,mem",
+        "soon,1,a,1,1,1",
+        "0,1,a,1,1,1",
+        "-1,1,a,1,1,1",
+        "1e12,1,a,1,1,1",
+        "0,1,a,1,1",
+        "0,nan,a,1,1,1",
+        "0,-0.5,a,1,1,1",
+        "0,1e300,a,1,1,1",
+        "",
+        "0,1,,1,1,1",
+        "0,1,a,1.5,1,1",
+        "0,1,a,99999999999999999999,1,1",
+        "0,1,a,1,one,1",
+        "0,1,a,1,1,inf",
+        "0,1,a,1,1,-1",
+        "0,1,a,1,0,0",
+        "0,1,a,1,1,1,1",
+        "0,1,b,9223372036854775807,1,1",
+    )
+    conversion = csv.convert(path)
+    assert left_out(conversion) == {
+        "submission time is no number": [2, 10],
+        "submission time is negative": [4],
+        "submission time is beyond 285 years": [5],
+        "not 6 fields": [6, 18],
+        "run time is no number": [7],
+        "run time is negative": [8],
+        "run time is beyond 285 years": [9],
+        "no user": [11],
+        "job is no whole number": [12, 13],
+        "demand of cpus is no number": [14],
+        "demand of mem is no number": [15],
+        "demand is negative": [16],
+        "demand is nothing": [17],
+    }
+    assert conversion.trace.job.tolist() == [1, 2**63 - 1]
+
+
+@SLOW_PATH
+@given(
+    tasks=st.lists(
+        st.tuples(
+            st.integers(0, 10**15),
+            st.integers(0, 10**15),
+            st.sampled_from(["a", "Zoë", "x,y", "0"]),
+            st.integers(0, 2**63 - 1),
+            st.floats(1e-9, 1e9),
+        ),
+        min_size=1,
+    ),
+    bad=st.sets(st.integers(0, 40)),
+)
+def test_a_csv_comes_back_to_the_microsecond_whatever_lies_between(
+    tasks: list[tuple[int, int, str, int, float]], bad: set[int], tmp_path: Path
+) -> None:
+    lines = ["submitted_s,runtime_s,user,job,cpus"]
+    bad_lines = []
+    for place, (submitted, runtime, user, job, cpus) in enumerate(tasks):
+        if place in bad:
+            lines.append("1,2,3")
+            bad_lines.append(len(lines))
+        lines.append(
+            f"{submitted // 10**6}.{submitted % 10**6:06},{runtime // 10**6}.{runtime % 10**6:06},"
+            f'"{user}",{job},{cpus!r}'
+        )
+    conversion = csv.convert(written(tmp_path / "t.csv", *lines))
+    trace = conversion.trace
+    expected = sorted(tasks, key=lambda task: task[0])
+    assert trace.submitted.tolist() == [task[0] for task in expected]
+    assert trace.runtime.tolist() == [task[1] for task in expected]
+    assert [trace.users[user] for user in trace.user] == [task[2] for task in expected]
+    assert trace.users == tuple(dict.fromkeys(task[2] for task in expected))
+    assert trace.job.tolist() == [task[3] for task in expected]
+    assert trace.demand[:, 0].tolist() == [task[4] for task in expected]
+    assert left_out(conversion).get("not 5 fields", []) == bad_lines
+
+
+@pytest.mark.parametrize(
+    ("header", "complaint"),
+    [
+        ("submitted_s,user,cpus", "has no column runtime_s in its first line"),
+        ("submitted_s,runtime_s,user,job", "has no column of a resource"),
+        ("submitted_s,runtime_s,user,cpus,cpus", "without a name or of the same name"),
+        ("submitted_s,runtime_s,user,cpus,", "without a name or of the same name"),
+        ("", "has no column submitted_s, runtime_s, user"),
+    ],
+)
+def test_a_header_that_will_not_do_is_refused(header: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=complaint):
+        csv.convert(written(tmp_path / "t.csv", header, "0,1,a,1"))
+
+
+def test_names_that_are_not_utf8_stay_apart(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"submitted_s,runtime_s,user,cpus\n0,1,\xff,1\n0,1,\xfe,1\n")
+    assert csv.convert(path).trace.users == (r"\xff", r"\xfe")
+
+
+def test_the_authors_form_has_no_header_and_finishes_for_run_times(tmp_path: Path) -> None:
+    conversion = csv.convert_authors(
+        written(
+            tmp_path / "t.csv",
+            "6747250,6747250,15012946,0,0-1398,1,8",
+            "9,9,8,0,0-1,1,1",
+            "7000000,7000000,7000000,18,18-5,2,0.5",
+            "1.5,1.5,2,0,0-2,1,1",
+        )
+    )
+    trace = conversion.trace
+    assert trace.resources == ("cpus", "mem")
+    assert trace.users == ("0", "18")
+    assert trace.submitted.tolist() == [6747250, 7000000]
+    assert trace.runtime.tolist() == [8265696, 0]
+    assert trace.demand.tolist() == [[1.0, 8.0], [2.0, 0.5]]
+    assert left_out(conversion) == {
+        "finish time is before the submission": [2],
+        "submission time is no whole number": [4],
+    }
+
+
+SWF = (
+    "; Version: 2.2",
+    "",
+    " 1 0 -1 83 4 -1 -1 -1 1200 -1 -1 1 1 -1 -1 1 -1 -1",
+    " 2 5 -1 83 -1 -1 -1 2 1200 -1 -1 7 1 -1 -1 1 -1 -1",
+    " 3 6 -1 0 1 -1 -1 -1 300 -1 -1 1 1 -1 -1 1 -1 -1",
+    " 4 6 -1 -1 1 -1 -1 -1 300 -1 -1 1 1 -1 -1 1 -1 -1",
+    " 5 6 -1 9 -1 -1 -1 -1 300 -1 -1 1 1 -1 -1 1 -1 -1",
+    " 6 6 -1 9 1 -1 -1 -1 300 -1 -1 -1 1 -1 -1 1 -1 -1",
+    " 7 -1 -1 9 1 -1 -1 -1 300 -1 -1 1 1 -1 -1 1 -1 -1",
+    " 8 7 -1 9 1",
+    " 9 x -1 9 1 -1 -1 -1 300 -1 -1 1 1 -1 -1 1 -1 -1",
+)
+
+
+def check_swf(conversion: Conversion) -> None:
+    trace = conversion.trace
+    assert trace.resources == ("cpus",)
+    assert trace.users == ("1", "7")
+    assert trace.submitted.tolist() == [0, 5_000_000]
+    assert trace.runtime.tolist() == [83_000_000, 83_000_000]
+    assert trace.job.tolist() == [1, 2]
+    assert trace.demand.tolist() == [[4.0], [2.0]]
+    assert left_out(conversion) == {
+        "run time is unknown or none": [5, 6],
+        "processors are unknown or none": [7],
+        "user is unknown": [8],
+        "submission time is unknown": [9],
+        "not 18 fields": [10],
+        "submitted is no number": [11],
+    }
+
+
+def test_swf_jobs_are_tasks_of_many_processors(tmp_path: Path) -> None:
+    check_swf(swf.convert(written(tmp_path / "t.swf", *SWF)))
+
+
+def test_packed_files_are_unpacked(tmp_path: Path) -> None:
+    text = written(tmp_path / "t.swf", *SWF)
+    with gzip.open(tmp_path / "t.swf.gz", "wb") as file:
+        file.write(text.read_bytes())
+    check_swf(swf.convert(tmp_path / "t.swf.gz"))
+    with zipfile.ZipFile(tmp_path / "t.swf.zip", "w") as archive:
+        archive.write(text, "t.swf")
+    check_swf(swf.convert(tmp_path / "t.swf.zip"))
+    with zipfile.ZipFile(tmp_path / "t.swf.zip", "a") as archive:
+        archive.write(text, "again.swf")
+    with pytest.raises(TraceError, match="holds 2 files"):
+        swf.convert(tmp_path / "t.swf.zip")
+
+
+NODES = (
+    "sn,cpu_milli,memory_mib,gpu,model",
+    "n0,32000,1000,0,",
+    "n1,96000,2000,8,G2",
+    "n2,96000,2000,8,G2",
+    "n3,64000,2000,2,T4",
+    "n4,many,2000,2,T4",
+)
+PODS_HEADER = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,"
+    "deletion_time,scheduled_time"
+)
+
+
+def test_openb_pods_run_on_the_models_that_they_name(tmp_path: Path) -> None:
+    pods = written(
+        tmp_path / "pods.csv",
+        PODS_HEADER,
+        "p0,12000,100,1,500,,LS,Running,0,100,10",
+        "p1,1500,100,2,1000,G2|V100,BE,Running,5,25,5",
+        "p2,1500,100,1,1000,G2|T4,BE,Failed,5,25,5",
+        "p3,1500,100,1,1000,G2|V100,LS,Pending,5,25,",
+        "p4,1500,100,1,1000,A10,LS,Running,5,25,5",
+        "p5,1500,100,1,1000,,LS,Running,5,25,4",
+        "p6,1500,100,1,1000,,LS,Running,5,25,26",
+        "p7,0,0,1,0,,LS,Running,5,25,5",
+        "p8,1,1,1,0,,LS,Running,5,later,5",
+    )
+    conversion = openb.convert(pods, written(tmp_path / "nodes.csv", *NODES))
+    trace = conversion.trace
+    assert [(m.count, m.capacity, m.attributes) for m in trace.machines] == [
+        (1, (32.0, 1000.0, 0.0), {"model": ""}),
+        (2, (96.0, 2000.0, 8.0), {"model": "G2"}),
+        (1, (64.0, 2000.0, 2.0), {"model": "T4"}),
+    ]
+    assert trace.users == ("LS", "BE")
+    assert trace.submitted.tolist() == [0, 5_000_000, 5_000_000]
+    assert trace.runtime.tolist() == [90_000_000, 20_000_000, 20_000_000]
+    assert trace.demand.tolist() == [[12.0, 100.0, 0.5], [1.5, 100.0, 2.0], [1.5, 100.0, 1.0]]
+    allowed = [None if c < 0 else trace.constraints[c] for c in trace.constraint]
+    assert allowed == [None, (1,), (1, 2)]
+    assert left_out(conversion) == {
+        "cpu_milli is no number": [6],
+        "never scheduled": [5],
+        "no machine has a model of its gpu_spec": [6],
+        "scheduled before created": [7],
+        "deleted before scheduled": [8],
+        "demand is nothing": [9],
+        "deletion_time is no time": [10],
+    }
+
+
+def test_openb_files_are_told_apart(tmp_path: Path) -> None:
+    nodes = written(tmp_path / "nodes.csv", *NODES)
+    with pytest.raises(TraceError, match=r"nodes\.csv does not begin with the columns name,"):
+        openb.convert(nodes, nodes)
+    pods = written(tmp_path / "pods.csv", PODS_HEADER, "p0,1,1,1,1,,LS,Running,0,1,0")
+    with pytest.raises(TraceError, match=r"none\.csv has no machines"):
+        openb.convert(pods, written(tmp_path / "none.csv", *NODES[:1], *NODES[-1:]))
+
+
+@pytest.fixture
+def data() -> Path:
+    folder = os.environ.get("LONGSHARE_DATA")
+    if not folder:
+        pytest.skip("LONGSHARE_DATA names no folder with real workloads")
+    return Path(folder)
+
+
+def test_the_lcg_log_has_521_jobs_without_a_run_time(data: Path) -> None:
+    conversion = swf.convert(data / "lcg-2005.swf.gz")
+    assert len(conversion.trace) == 187_520
+    assert len(conversion.trace.users) == 216
+    assert conversion.left_out.counts() == {"run time is unknown or none": 521}
+
+
+def test_openb_has_2388_pods_with_a_gpu_spec(data: Path) -> None:
+    conversion = openb.convert(
+        data / "openb_pod_list_gpuspec33.csv", data / "openb_node_list_all_node.csv"
+    )
+    assert len(conversion.trace) + 897 == 8_152
+    assert conversion.left_out.counts() == {"never scheduled": 897}
+    assert sum(machine.count for machine in conversion.trace.machines) == 1_523
+    assert np.count_nonzero(conversion.trace.constraint >= 0) <= 2_388
