@@ -87,7 +87,7 @@ def simulate(
     from allocator.cli.progress import bar  # noqa: PLC0415 - keeps `--help` fast
     from allocator.simulation import results, store  # noqa: PLC0415
     from allocator.simulation.setting import Setting  # noqa: PLC0415
-    from allocator.simulation.summary import summary  # noqa: PLC0415
+    from allocator.simulation.summary import summary, users_of  # noqa: PLC0415
 
     try:
         read = store.read(trace)
@@ -105,15 +105,16 @@ def simulate(
         with bar("simulating", len(read), "tasks") as report:
             outcome = simulator(read, setting, report)
         seconds = time.perf_counter() - begun
+        fared = users_of(outcome)
         answer = {
             "trace": str(trace),
             "setting": asdict(setting) | {"load": load},
             "simulator": "fast" if fast else "reference",
             "seconds": seconds,
-            **summary(outcome, setting),
+            **summary(outcome, fared, setting),
         }
         if out is not None:
-            results.write(outcome, answer, out)
+            results.write(outcome, fared, answer, out)
     except (OSError, ValueError) as error:
         fail(USAGE, str(error))
     if as_json:
