@@ -94,7 +94,7 @@ def simulate(
         setting = Setting(
             policy=policy,
             parameters=parse(parameters),
-            capacity=_capacity(read, load, capacity),
+            capacity=capacity_of(read, load, capacity),
             blocking=blocking.value,
             users=users.value,
             per=per.value,
@@ -125,7 +125,9 @@ def simulate(
             typer.echo(f"written to {out}: tasks.parquet, users.csv, summary.json")
 
 
-def _capacity(trace: "Trace", load: float | None, capacity: str | None) -> tuple[float, ...] | None:
+def capacity_of(
+    trace: "Trace", load: float | None, capacity: str | None
+) -> tuple[float, ...] | None:
     """Return the pool's capacity, or none for the trace's machines.
 
     Raises:
