@@ -141,21 +141,22 @@ def capacity_of(
         return capacity_at(trace, load)
     if capacity is None:
         return None
-    amounts: dict[str, float] = {}
+    amounts: list[tuple[str, float]] = []
     for entry in capacity.split(","):
         name, equals, amount = entry.partition("=")
         try:
-            amounts[name.strip()] = float(amount)
+            amounts.append((name.strip(), float(amount)))
         except ValueError:
             equals = ""
         if not equals:
             raise ValueError(f"--capacity: {entry!r} is not NAME=AMOUNT, such as cpus=4")
-    if amounts.keys() != set(trace.resources):
+    names = [name for name, _amount in amounts]
+    if sorted(names) != sorted(trace.resources):
         raise ValueError(
-            f"--capacity names {', '.join(amounts)}; the trace's resources are "
+            f"--capacity names {', '.join(names)}; the trace's resources are "
             f"{', '.join(trace.resources)}"
         )
-    return tuple(amounts[name] for name in trace.resources)
+    return tuple(dict(amounts)[name] for name in trace.resources)
 
 
 def _simulator(
