@@ -87,14 +87,14 @@ def simulate(
     from allocator.cli.progress import bar  # noqa: PLC0415 - keeps `--help` fast
     from allocator.simulation import results, store  # noqa: PLC0415
     from allocator.simulation.setting import Setting  # noqa: PLC0415
-    from allocator.simulation.summary import summary  # noqa: PLC0415
+    from allocator.simulation.summary import summary, users_of  # noqa: PLC0415
 
     try:
         read = store.read(trace)
         setting = Setting(
             policy=policy,
             parameters=parse(parameters),
-            capacity=_capacity(read, load, capacity),
+            capacity=capacity_of(read, load, capacity),
             blocking=blocking.value,
             users=users.value,
             per=per.value,
@@ -105,15 +105,16 @@ def simulate(
         with bar("simulating", len(read), "tasks") as report:
             outcome = simulator(read, setting, report)
         seconds = time.perf_counter() - begun
+        fared = users_of(outcome)
         answer = {
             "trace": str(trace),
             "setting": asdict(setting) | {"load": load},
             "simulator": "fast" if fast else "reference",
             "seconds": seconds,
-            **summary(outcome, setting),
+            **summary(outcome, fared, setting),
         }
         if out is not None:
-            results.write(outcome, answer, out)
+            results.write(outcome, fared, answer, out)
     except (OSError, ValueError) as error:
         fail(USAGE, str(error))
     if as_json:
@@ -124,7 +125,9 @@ def simulate(
             typer.echo(f"written to {out}: tasks.parquet, users.csv, summary.json")
 
 
-def _capacity(trace: "Trace", load: float | None, capacity: str | None) -> tuple[float, ...] | None:
+def capacity_of(
+    trace: "Trace", load: float | None, capacity: str | None
+) -> tuple[float, ...] | None:
     """Return the pool's capacity, or none for the trace's machines.
 
     Raises:

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from allocator.cluster.constraints import Constraint, Hosts, parse_attributes
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
@@ -130,6 +131,34 @@ class OffersSection(_Section):
         return demands
 
 
+def _hosts(items: tuple[str, ...]) -> tuple[str, ...]:
+    """Accept names, globs, addresses, ranges and networks."""
+    return Hosts(items).items
+
+
+def _attributes(items: tuple[str, ...]) -> tuple[str, ...]:
+    """Accept NAME:VALUE."""
+    parse_attributes(items)
+    return items
+
+
+class ConstraintSection(_Section):
+    """`[constraints.FRAMEWORK]`: where the tasks of the framework of that name may run."""
+
+    whitelist: Annotated[tuple[str, ...], AfterValidator(_hosts)] = ()
+    """Hosts: names, globs, addresses, ranges FIRST-LAST, networks in CIDR notation."""
+    blacklist: Annotated[tuple[str, ...], AfterValidator(_hosts)] = ()
+    """Hosts, written likewise."""
+    attributes: Annotated[tuple[str, ...], AfterValidator(_attributes)] = ()
+    """NAME:VALUE; an agent must have all."""
+
+    def constraint(self) -> Constraint:
+        """Return what it says."""
+        return Constraint(
+            Hosts(self.whitelist), Hosts(self.blacklist), parse_attributes(self.attributes)
+        )
+
+
 class TlsSection(_Section):
     """`[listen.tls]`: files in PEM format."""
 
@@ -240,6 +269,7 @@ class Config(_Section):
     policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
     users: UsersSection = UsersSection()
     offers: OffersSection = OffersSection()
+    constraints: dict[str, ConstraintSection] = {}
     listen: ListenSection = ListenSection()
     metrics: MetricsSection = MetricsSection()
     store: StoreSection = Field(default_factory=StoreSection)
@@ -254,6 +284,7 @@ class Config(_Section):
             forget_after=self.users.forget_after,
             allocation=self.offers.allocation,
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},
+            constraints={name: each.constraint() for name, each in self.constraints.items()},
             learn_demands=self.offers.learn_demands,
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)
