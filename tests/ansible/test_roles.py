@@ -87,9 +87,12 @@ def test_the_service_and_the_settings_that_were_installed_work(
     debian.run("/opt/longshare/bin/python", "-m", "pip", "check")
 
 
-def test_prometheus_accepts_what_it_was_given(debian: Debian, applied: Played) -> None:
+def test_prometheus_accepts_what_it_was_given_and_only_its_machine_can_ask_it(
+    debian: Debian, applied: Played
+) -> None:
     debian.run("promtool", "check", "config", "/etc/prometheus/prometheus.yml")
-    assert '"127.0.0.1:9105"' in debian.read("/etc/prometheus/targets/longshare/longshare.yml")
+    assert '"127.0.0.1:9105"' in debian.read("/etc/prometheus/targets/longshare/main.yml")
+    assert "=127.0.0.1:9090" in debian.read("/etc/default/prometheus")
 
 
 @pytest.mark.parametrize("unit", ["longshare", "mesos-master", "mesos-agent"])
