@@ -70,7 +70,7 @@ dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
 	@ls dist
 
 roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
-	LONGSHARE_DEBIAN=.cache/debian $(BIN)/pytest tests/ansible/test_roles.py $(ARGS)
+	LONGSHARE_DEBIAN=.cache/debian $(BIN)/pytest --basetemp .cache/roles tests/ansible/test_roles.py $(ARGS)
 
 .cache/debian:
 	@mkdir -p .cache && rm -rf $@.part
