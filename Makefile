@@ -27,7 +27,7 @@ OPERATIONS := $(VENV)-operations/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev operations test quick bench dist roles fuzz crashes sanitize proto lock
+.PHONY: help demo install dev operations test quick docs bench dist roles fuzz crashes sanitize proto lock
 .PHONY: clean python
 
 help: ## show this list
@@ -59,6 +59,9 @@ test: $(DEV) ## check format, style, types and layers, then run every test (ARGS
 
 quick: $(DEV) ## run the tests that are not marked slow (ARGS=... for pytest)
 	$(BIN)/pytest -m "not slow" $(ARGS)
+
+docs: $(DEV) ## build the documentation as a site, build/site/index.html
+	$(BIN)/mkdocs build
 
 bench: $(RUNTIME) ## measure: each program in bench/ prints a table
 	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program; done
