@@ -17,6 +17,9 @@ PIP := $(BIN)/python -W ignore -m pip --disable-pip-version-check --no-input --q
 INSTALL := $(PIP) install --no-deps --only-binary=:all: --require-hashes
 BUILD_HERE := --no-build-isolation --use-pep517
 
+# Of a throw-away Debian: what every real one has.
+DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
+
 LOCAL_PACKAGES := pyproject.toml packages/http-parser/pyproject.toml
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
@@ -24,7 +27,8 @@ OPERATIONS := $(VENV)-operations/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev operations test quick docs bench fuzz crashes sanitize proto lock clean python
+.PHONY: help demo install dev operations test quick docs bench dist roles fuzz crashes sanitize proto lock
+.PHONY: clean python
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -61,6 +65,20 @@ docs: $(DEV) ## build the documentation as a site, build/site/index.html
 
 bench: $(RUNTIME) ## measure: each program in bench/ prints a table
 	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program; done
+
+dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
+	@mkdir -p dist
+	@$(PIP) wheel --no-deps $(BUILD_HERE) --wheel-dir dist packages/http-parser .
+	@$(BIN)/python -W ignore -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' >/dev/null
+	@ls dist
+
+roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
+	LONGSHARE_DEBIAN=.cache/debian $(BIN)/pytest tests/ansible/test_roles.py $(ARGS)
+
+.cache/debian:
+	@mkdir -p .cache && rm -rf $@.part
+	debootstrap --variant=minbase --include=$(DEBIAN_PARTS) bookworm $@.part >/dev/null
+	@mv $@.part $@
 
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer
 	LONGSHARE_SANITIZE=1 $(BIN)/pytest tests/module $(ARGS)

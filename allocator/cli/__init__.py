@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from allocator import __version__
+from allocator.cli.advise import advise
 from allocator.cli.commitments import commitments_app
 from allocator.cli.connection import EXIT_CODES
 from allocator.cli.explain import explain
@@ -41,6 +42,7 @@ app.command()(properties)
 app.command()(incentives)
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
+app.command()(advise)
 app.command()(local_mesos)
 app.command()(framework)
 app.add_typer(experiment_app, name="experiment")

@@ -87,14 +87,14 @@ def simulate(
     from allocator.cli.progress import bar  # noqa: PLC0415 - keeps `--help` fast
     from allocator.simulation import results, store  # noqa: PLC0415
     from allocator.simulation.setting import Setting  # noqa: PLC0415
-    from allocator.simulation.summary import summary  # noqa: PLC0415
+    from allocator.simulation.summary import summary, users_of  # noqa: PLC0415
 
     try:
         read = store.read(trace)
         setting = Setting(
             policy=policy,
             parameters=parse(parameters),
-            capacity=_capacity(read, load, capacity),
+            capacity=capacity_of(read, load, capacity),
             blocking=blocking.value,
             users=users.value,
             per=per.value,
@@ -105,15 +105,16 @@ def simulate(
         with bar("simulating", len(read), "tasks") as report:
             outcome = simulator(read, setting, report)
         seconds = time.perf_counter() - begun
+        fared = users_of(outcome)
         answer = {
             "trace": str(trace),
             "setting": asdict(setting) | {"load": load},
             "simulator": "fast" if fast else "reference",
             "seconds": seconds,
-            **summary(outcome, setting),
+            **summary(outcome, fared, setting),
         }
         if out is not None:
-            results.write(outcome, answer, out)
+            results.write(outcome, fared, answer, out)
     except (OSError, ValueError) as error:
         fail(USAGE, str(error))
     if as_json:
@@ -124,7 +125,9 @@ def simulate(
             typer.echo(f"written to {out}: tasks.parquet, users.csv, summary.json")
 
 
-def _capacity(trace: "Trace", load: float | None, capacity: str | None) -> tuple[float, ...] | None:
+def capacity_of(
+    trace: "Trace", load: float | None, capacity: str | None
+) -> tuple[float, ...] | None:
     """Return the pool's capacity, or none for the trace's machines.
 
     Raises:
@@ -138,21 +141,22 @@ def _capacity(trace: "Trace", load: float | None, capacity: str | None) -> tuple
         return capacity_at(trace, load)
     if capacity is None:
         return None
-    amounts: dict[str, float] = {}
+    amounts: list[tuple[str, float]] = []
     for entry in capacity.split(","):
         name, equals, amount = entry.partition("=")
         try:
-            amounts[name.strip()] = float(amount)
+            amounts.append((name.strip(), float(amount)))
         except ValueError:
             equals = ""
         if not equals:
             raise ValueError(f"--capacity: {entry!r} is not NAME=AMOUNT, such as cpus=4")
-    if amounts.keys() != set(trace.resources):
+    names = [name for name, _amount in amounts]
+    if sorted(names) != sorted(trace.resources):
         raise ValueError(
-            f"--capacity names {', '.join(amounts)}; the trace's resources are "
+            f"--capacity names {', '.join(names)}; the trace's resources are "
             f"{', '.join(trace.resources)}"
         )
-    return tuple(amounts[name] for name in trace.resources)
+    return tuple(dict(amounts)[name] for name in trace.resources)
 
 
 def _simulator(

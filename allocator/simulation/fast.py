@@ -39,8 +39,8 @@ _KINDS: dict[type[Policy], int] = {
     Sdrf: kernels.SDRF,
     Stsf: kernels.STSF,
 }
-_CHUNK = 1 << 17
-"""Tasks between two reports of progress."""
+_CHUNK = 1 << 18
+"""Submissions and finishes between two reports of progress."""
 
 
 def supports(setting: Setting) -> bool:
@@ -58,7 +58,7 @@ def simulate(
     Args:
         trace: At most 2³¹ − 1 tasks.
         setting: One that is supported.
-        progress: Is told now and then how many tasks have been submitted.
+        progress: Is told now and then how many tasks have started; at the end, of all tasks.
 
     Raises:
         SettingError: The setting does not fit the trace.
@@ -75,12 +75,11 @@ def simulate(
     if setting.users == "known":
         state.users.known[:] = True
         state.counters[kernels.KNOWN] = users
-    tasks = len(trace)
-    for done in range(0, tasks, _CHUNK):
-        until = min(done + _CHUNK, tasks)
-        kernels.run(state, rule, until)
+    while kernels.run(state, rule, _CHUNK):
         if progress is not None:
-            progress(until)
+            progress(int(state.counters[kernels.STARTS]))
+    if progress is not None:
+        progress(len(trace))
     started, machine = state.tasks.started, state.tasks.machine
     if not len(machine):
         machine = np.where(started == NEVER, np.int32(NEVER), np.int32(0))

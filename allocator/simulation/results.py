@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.store import ROW_GROUP
-from allocator.simulation.summary import Users, users_of
+from allocator.simulation.summary import Users
 
 _SCHEMA = pa.schema(
     [
@@ -25,7 +25,7 @@ _SCHEMA = pa.schema(
 )
 
 
-def write(outcome: Outcome, summary: Mapping[str, Any], folder: Path) -> None:
+def write(outcome: Outcome, users: Users, summary: Mapping[str, Any], folder: Path) -> None:
     """Write tasks.parquet, users.csv and summary.json; the folder is made if there is none.
 
     Files that are there already are replaced once the new one is complete, the summary last.
@@ -35,7 +35,7 @@ def write(outcome: Outcome, summary: Mapping[str, Any], folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / "tasks.parquet", lambda path: _write_tasks(outcome, path))
-    _replace(folder / "users.csv", lambda path: _write_users(users_of(outcome), path))
+    _replace(folder / "users.csv", lambda path: _write_users(users, path))
     _replace(
         folder / "summary.json",
         lambda path: path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8"),

@@ -86,6 +86,11 @@ class Trace:
             (self.constraint < UNCONSTRAINED) | (self.constraint >= len(self.constraints)),
             "an unknown constraint",
         )
+        for number, allowed in enumerate(self.constraints):
+            if not all(0 <= place < len(self.machines) for place in allowed):
+                raise TraceError(
+                    f"constraint {number} allows {allowed} of {len(self.machines)} classes"
+                )
 
     def _check(self, wrong: NDArray[np.bool_], what: str) -> None:
         if wrong.any():

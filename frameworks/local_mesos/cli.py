@@ -31,6 +31,13 @@ def local_mesos(
             show_default="cpus:4;mem:6144",
         ),
     ] = None,
+    attributes: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of each agent: 'rack:1;disk:ssd'; as often as --agents, or not at all.",
+            show_default="none",
+        ),
+    ] = None,
     hostname_prefix: Annotated[
         str, typer.Option(help="Of the agents' hostnames; a number follows.")
     ] = "agent-",
@@ -61,19 +68,27 @@ def local_mesos(
     Point a scheduler at the address that is printed, or look at /state, /slaves and
     /metrics/snapshot there. Stops on SIGTERM and Ctrl-C.
     """
-    from frameworks.local_mesos.notation import parse_flag  # noqa: PLC0415 - keeps `--help` fast
-    from frameworks.local_mesos.server import Settings, run  # noqa: PLC0415
+    from frameworks.local_mesos.notation import (  # noqa: PLC0415 - keeps `--help` fast
+        parse_attributes,
+        parse_flag,
+    )
+    from frameworks.local_mesos.server import AgentGroup, Settings, run  # noqa: PLC0415
 
     numbers, kinds = agents or [4], resources or ["cpus:4;mem:6144"]
-    if len(numbers) != len(kinds):
+    traits = attributes or [""] * len(numbers)
+    if not len(numbers) == len(kinds) == len(traits):
         raise typer.BadParameter(
-            f"{len(numbers)} numbers of agents for {len(kinds)} kinds of resources",
+            f"there are {len(numbers)} numbers of agents, {len(kinds)} kinds of resources and "
+            f"{len(traits)} of attributes",
             param_hint="--agents",
         )
     try:
-        groups = [(n, parse_flag(kind)) for n, kind in zip(numbers, kinds, strict=True)]
+        groups = [
+            AgentGroup(number, parse_flag(kind), parse_attributes(trait))
+            for number, kind, trait in zip(numbers, kinds, traits, strict=True)
+        ]
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--resources") from error
+        raise typer.BadParameter(str(error), param_hint="--resources, --attributes") from error
     settings = Settings(
         agents=groups,
         allocator=allocator,

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-from tests.cli.test_commands import longshare
+from typer.testing import CliRunner, Result
+
+from allocator.cli import app
 
 CSV = """\
 submitted_s,runtime_s,user,job,cpus,mem
@@ -14,10 +16,14 @@ submitted_s,runtime_s,user,job,cpus,mem
 """
 
 
+def longshare(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
 def converted(folder: Path) -> Path:
     (folder / "t.csv").write_text(CSV)
     told = longshare("trace", "convert", str(folder / "t.csv"), str(folder / "t"), "--from", "csv")
-    assert told.returncode == 0, told.stderr
+    assert told.exit_code == 0, told.stderr
     return folder / "t"
 
 
@@ -25,7 +31,7 @@ def test_converting_names_what_it_leaves_out(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(CSV)
     command = ["trace", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t"), "--from", "csv"]
     told = longshare(*command, "--left-out", str(tmp_path / "left-out.csv"))
-    assert told.returncode == 0, told.stderr
+    assert told.exit_code == 0, told.stderr
     assert told.stdout.splitlines() == [
         "2 tasks of 2 users",
         "2 rows were left out:",
@@ -75,21 +81,21 @@ def test_the_first_tasks_are_shown(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_used_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     told = longshare("trace", "stats", str(tmp_path / "none"))
-    assert told.returncode == 2
+    assert told.exit_code == 2
     assert str(tmp_path / "none") in told.stderr
     (tmp_path / "t.csv").write_text(CSV.replace("runtime_s", "lasted"))
     command = ["trace", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t"), "--from", "csv"]
     told = longshare(*command)
-    assert told.returncode == 2
+    assert told.exit_code == 2
     assert "has no column runtime_s in its first line" in told.stderr
     (tmp_path / "t.csv").write_text(
         "".join(CSV.splitlines(keepends=True)[0::2]).replace("2,", "x,")
     )
     told = longshare(*command)
-    assert told.returncode == 1
+    assert told.exit_code == 1
     assert "became a task" in told.stderr
     told = longshare(*command[:-1], "openb")
-    assert told.returncode == 2
+    assert told.exit_code == 2
     assert "--nodes" in told.stderr
     assert not (tmp_path / "t").exists()
 
@@ -97,12 +103,12 @@ def test_a_file_that_cannot_be_used_is_named_and_nothing_is_written(tmp_path: Pa
 def test_a_made_up_workload_says_how_close_it_comes(tmp_path: Path) -> None:
     command = ["trace", "generate", "google-constrained-hour", str(tmp_path / "t")]
     told = longshare(*command, "--tasks", "18000", "--seed", "3", "--json")
-    assert told.returncode == 0, told.stderr
+    assert told.exit_code == 0, told.stderr
     moments = {moment["name"]: moment for moment in json.loads(told.stdout)["moments"]}
     assert moments["machines"]["got"] == 100
     assert moments["tasks of the biggest job"]["off"] < 0
     found = json.loads(longshare("trace", "stats", str(tmp_path / "t"), "--json").stdout)
     assert (found["tasks"], found["machines"]) == (18_000, 100)
     told = longshare(*command, "--tasks", "10")
-    assert told.returncode == 2
+    assert told.exit_code == 2
     assert "at least 9000" in told.stderr

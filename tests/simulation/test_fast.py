@@ -1,6 +1,10 @@
 """The fast path decides as the reference does, start for start."""
 
+import math
+import os
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.simulation import fast, reference
+from allocator.simulation.formats import openb, swf
+from allocator.simulation.generator import google_constrained_hour
 from allocator.simulation.kernels import exact
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import UNCONSTRAINED, Trace
@@ -128,3 +134,50 @@ def test_progress_ends_with_all_tasks() -> None:
     told: list[int] = []
     fast.simulate(trace, Setting("drf", {}, (1.0, 1.0)), told.append)
     assert told[-1] == 10
+
+
+@pytest.fixture
+def data() -> Path:
+    folder = os.environ.get("LONGSHARE_DATA")
+    if not folder:
+        pytest.skip("LONGSHARE_DATA names no folder with real workloads")
+    return Path(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("policy", "parameters"), [("drf", {}), ("sdrf", {"delta": 0.99999}), ("fifo", {})]
+)
+def test_every_job_of_lcg_starts_when_the_reference_starts_it(
+    data: Path, policy: str, parameters: dict[str, float | str]
+) -> None:
+    trace = swf.convert(data / "lcg-2005.swf.gz").trace
+    assert_same(trace, Setting(policy, parameters, capacity_at(trace, 0.5)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["tsf", "cdrf", "drf", "fifo"])
+def test_every_pod_of_openb_starts_when_and_where_the_reference_starts_it(
+    data: Path, policy: str
+) -> None:
+    trace = openb.convert(
+        data / "openb_pod_list_gpuspec33.csv", data / "openb_node_list_all_node.csv"
+    ).trace
+    # A tenth of the machines, so that there is something to decide.
+    fewer = replace(
+        trace,
+        machines=tuple(replace(kind, count=math.ceil(kind.count / 10)) for kind in trace.machines),
+    )
+    assert_same(fewer, Setting(policy, blocking="skip"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["tsf", "cdrf", "drf", "cmmf"])
+def test_each_job_a_user_a_constrained_hour_is_decided_alike(policy: str) -> None:
+    hour = google_constrained_hour.generate(seed=1, tasks=9000)
+    fewer = replace(
+        hour,
+        machines=tuple(replace(kind, count=max(kind.count // 10, 1)) for kind in hour.machines),
+    )
+    assert_same(fewer, Setting(policy, blocking="skip", per="job"))

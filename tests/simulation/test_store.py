@@ -134,6 +134,16 @@ def test_metadata_are_checked(metadata: dict[str, str], complaint: str, tmp_path
         store.read(tmp_path / "t.parquet")
 
 
+def test_a_constraint_to_machines_that_are_not_there_is_refused(tmp_path: Path) -> None:
+    about = (
+        '{"format": 1, "resources": ["cpus", "mem"], "users": ["bob", "ann"], "constraints": [[0]]}'
+    )
+    metadata = {"longshare": about}
+    pq.write_table(table().replace_schema_metadata(metadata), tmp_path / "t.parquet")
+    with pytest.raises(TraceError, match=r"constraint 0 allows \(0,\) of 0 classes"):
+        store.read(tmp_path / "t.parquet")
+
+
 def test_what_is_there_is_replaced_only_by_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     store.write(three_tasks(), path)

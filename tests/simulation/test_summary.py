@@ -1,5 +1,7 @@
 """What an outcome comes to, of a case that can be worked out by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -44,8 +46,16 @@ def test_a_job_takes_from_its_first_submission_to_its_last_finish() -> None:
     assert np.isnan(completion_s(OUTCOME)[2])
 
 
+def test_a_jobs_tasks_need_not_lie_together() -> None:
+    mixed = dataclasses.replace(TRACE, job=np.array([7, 3, 7, 3]))
+    outcome = dataclasses.replace(OUTCOME, trace=mixed)
+    in_order = completion_s(outcome)
+    assert np.isnan(in_order[0])
+    assert in_order[1] == 50.0
+
+
 def test_the_summary_counts_users_alike_however_many_tasks_they_have() -> None:
-    told = summary(OUTCOME, SETTING)
+    told = summary(OUTCOME, users_of(OUTCOME), SETTING)
     assert told["mean_user_wait_s"] == (7.5 + 20.0) / 2
     assert told["mean_user_slowdown"] == pytest.approx((1.45 + 2.0) / 2)
     assert told["mean_user_completion_ratio"] == 1 / 3
@@ -58,6 +68,6 @@ def test_the_summary_counts_users_alike_however_many_tasks_they_have() -> None:
 
 def test_of_nothing_there_are_no_means() -> None:
     nothing = Outcome(trace_of([]), np.zeros(0, np.int64), np.zeros(0, np.int32), Operations())
-    told = summary(nothing, SETTING)
+    told = summary(nothing, users_of(nothing), SETTING)
     assert told["tasks"] == told["started"] == 0
     assert told["mean_user_wait_s"] is told["wait_s"] is told["live_tree_events"] is None

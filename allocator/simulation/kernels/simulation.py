@@ -124,26 +124,25 @@ class State(NamedTuple):
 
 
 @entry
-def run(state: State, rule: Rule, until: int) -> None:
-    """Go on until so many tasks have been submitted; after the last one, until all is done."""
+def run(state: State, rule: Rule, events: int) -> bool:
+    """Go through so many submissions and finishes; return whether there may be more."""
     counters, tasks, running = state.counters, state.tasks, state.running
-    everything = until == len(tasks.submitted)
-    while True:
+    for _ in range(events):
         task = counters[NEXT]
         freed = NOWHERE
         if counters[RUNNING] > 0 and (
-            running.when[0] <= tasks.submitted[task] if task < until else everything
+            task == len(tasks.submitted) or running.when[0] <= tasks.submitted[task]
         ):
             now = running.when[0]
             _set_time(state, rule, now)
             freed, user = _finish(state, rule)
-        elif task < until:
+        elif task < len(tasks.submitted):
             now = tasks.submitted[task]
             _set_time(state, rule, now)
             user = _submit(state, rule, task)
             counters[NEXT] += 1
         else:
-            return
+            return False
         while True:
             if counters[STALE]:
                 _refresh(state, rule)
@@ -155,6 +154,7 @@ def run(state: State, rule: Rule, until: int) -> None:
             if user == NOBODY:
                 break
             _start(state, rule, user, machine, now)
+    return True
 
 
 @part
