@@ -14,6 +14,7 @@ REASONS = {
     "needs AWS",
     "needs root",
     "needs Docker",
+    "needs the trace",
     "needs a real Mesos",
     "needs a cluster",
     "needs Mesos's sources",
@@ -34,6 +35,7 @@ SESSIONS = [page for page in pages() if any(map(chosen, blocks(page)))]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # compilers of the fast path may have nothing cached
 @pytest.mark.parametrize("page", SESSIONS, ids=name)
 def test_the_commands_of_a_page_work_one_after_the_other(page: Path, tmp_path: Path) -> None:
     found = blocks(page)
