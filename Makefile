@@ -17,18 +17,23 @@ PIP := $(BIN)/python -W ignore -m pip --disable-pip-version-check --no-input --q
 INSTALL := $(PIP) install --no-deps --only-binary=:all: --require-hashes
 BUILD_HERE := --no-build-isolation --use-pep517
 
+# Of a throw-away Debian: what every real one has.
+DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
+
 LOCAL_PACKAGES := pyproject.toml packages/http-parser/pyproject.toml
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
+OPERATIONS := $(VENV)-operations/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev test quick bench fuzz crashes sanitize proto lock clean python
+.PHONY: help demo install dev operations test quick docs bench reproduce dist roles fuzz crashes sanitize proto lock
+.PHONY: clean python
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "The first use of a target installs what it needs into $(VENV)."
 	@echo "Another Python beside it: make test PYTHON=python3.13 VENV=.venv-3.13"
@@ -42,6 +47,9 @@ install: $(RUNTIME) ## install what `longshare` needs
 dev: $(DEV) ## install the tools for development as well
 	@echo "Ready: make test"
 
+operations: $(OPERATIONS) ## install Ansible, for ansible/ and its tests, beside the rest
+	@echo "Ready: $(VENV)-operations/bin/ansible-playbook"
+
 test: $(DEV) ## check format, style, types and layers, then run every test (ARGS=... for pytest)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
@@ -52,8 +60,29 @@ test: $(DEV) ## check format, style, types and layers, then run every test (ARGS
 quick: $(DEV) ## run the tests that are not marked slow (ARGS=... for pytest)
 	$(BIN)/pytest -m "not slow" $(ARGS)
 
+docs: $(DEV) ## build the documentation as a site, build/site/index.html
+	$(BIN)/mkdocs build
+
 bench: $(RUNTIME) ## measure: each program in bench/ prints a table
 	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program; done
+
+dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
+	@mkdir -p dist
+	@$(PIP) wheel --no-deps $(BUILD_HERE) --wheel-dir dist packages/http-parser .
+	@$(BIN)/python -W ignore -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' >/dev/null
+	@ls dist
+
+roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
+	LONGSHARE_DEBIAN=.cache/debian $(BIN)/pytest tests/ansible/test_roles.py $(ARGS)
+
+.cache/debian:
+	@mkdir -p .cache && rm -rf $@.part
+	debootstrap --variant=minbase --include=$(DEBIAN_PARTS) bookworm $@.part >/dev/null
+	@mv $@.part $@
+
+reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
+	@set -e; for study in sdrf-small live-tree tsf-small; do \
+	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
 
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer
 	LONGSHARE_SANITIZE=1 $(BIN)/pytest tests/module $(ARGS)
@@ -68,7 +97,7 @@ proto: $(DEV) ## renew the Python code generated from proto/
 	$(BIN)/python proto/generate.py
 
 clean: ## remove the virtual environment and everything else that can be made again
-	rm -rf $(VENV) .cache build dist *.egg-info packages/*/build packages/*/*.egg-info
+	rm -rf $(VENV) $(VENV)-operations .cache build dist *.egg-info packages/*/build packages/*/*.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find allocator frameworks packages proto tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -88,6 +117,13 @@ $(DEV): requirements/dev.txt $(RUNTIME)
 	@$(PIP) check
 	@touch $@
 
+# Ansible and what it brings fit together, but not with all that the service uses.
+$(OPERATIONS): requirements/operations.txt | python
+	@echo "Installing Ansible and an emulator of EC2 into $(VENV)-operations, which takes a minute ..."
+	@$(BIN)/python -m venv $(VENV)-operations
+	@$(INSTALL:$(BIN)/%=$(VENV)-operations/bin/%) -r requirements/operations.txt
+	@touch $@
+
 python:
 	@if ! test -x $(BIN)/pip; then \
 	  $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || $(WRONG_PYTHON); \
@@ -104,7 +140,8 @@ NO_VENV = { exec >&2; echo "'$(PYTHON)' comes without the modules venv and ensur
 OTHER_PYTHON = { exec >&2; echo "$(VENV) was made with another Python than '$(PYTHON)'."; \
   echo "Remove it with 'make clean', or keep both: make $(MAKECMDGOALS) PYTHON=$(PYTHON) VENV=.venv-other"; exit 1; }
 
-# Pinned dependencies. dev.txt holds only what the tools need beyond the other two files.
+# Pinned dependencies. dev.txt holds only what the tools need beyond the first two
+# files; operations.txt and lock.txt are environments of their own.
 
 LOCK_TOOL := .cache/lock
 COMPILE := $(LOCK_TOOL)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -115,6 +152,7 @@ lock: $(LOCK_TOOL)/bin/uv ## pin the dependencies that pyproject.toml names (ARG
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt
 	$(COMPILE) --group dev $(call BEYOND,requirements/build.txt requirements/runtime.txt) -o requirements/dev.txt
+	$(COMPILE) --group operations -o requirements/operations.txt
 	$(COMPILE) --group lock -o requirements/lock.txt
 
 $(LOCK_TOOL)/bin/uv: requirements/lock.txt

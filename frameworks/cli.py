@@ -13,7 +13,11 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.console import Console
+    from rich.table import Table
+
     from frameworks.experiment import Experiment
+    from frameworks.harness.comparison import Comparison
     from frameworks.harness.runner import Progress
     from frameworks.harness.verdict import Verdict
 
@@ -54,7 +58,13 @@ def run_experiment(
         float,
         typer.Option(min=0.1, help="Seconds of the embedded Mesos's time in one of yours."),
     ] = DEFAULT_SPEED,
-    seed: Annotated[int, typer.Option(help="Of task run times.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Of task run times; an experiment with variants takes several.")
+    ] = 1,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="How often to run each variant.", show_default="as it says"),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results.", show_default="runs/NAME-TIME")
     ] = None,
@@ -83,6 +93,7 @@ def run_experiment(
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
 
     from frameworks import experiment  # noqa: PLC0415
+    from frameworks.harness.comparison import compare  # noqa: PLC0415
     from frameworks.harness.processes import ChildFailed  # noqa: PLC0415
     from frameworks.harness.runner import Settings, run  # noqa: PLC0415
 
@@ -108,21 +119,27 @@ def run_experiment(
         mesos_home=mesos_home,
         record=record,
     )
+    if seeds is not None:
+        chosen = chosen.model_copy(update={"seeds": seeds})
     console = Console(stderr=True)
     signal.signal(signal.SIGTERM, _interrupt)
+    outcome: Verdict | Comparison
     try:
-        with _Display(chosen, console) as watch:
-            verdict = run(chosen, settings, watch)
+        if chosen.variants:
+            outcome = compare(chosen, settings, lambda varied: _Display(varied, console))
+        else:
+            with _Display(chosen, console) as watch:
+                outcome = run(chosen, settings, watch)
     except KeyboardInterrupt as error:
         console.print("Stopped; nothing is left running.")
         raise typer.Exit(130) from error
     except (ChildFailed, TimeoutError, OSError) as error:
         console.print(f"longshare experiment: {error}", style="red", markup=False)
         raise typer.Exit(1) from error
-    _report(verdict, folder, console)
+    _report(outcome, folder, console)
     if as_json:
-        typer.echo(json.dumps(verdict.summary(), indent=2))
-    if not verdict.agrees:
+        typer.echo(json.dumps(outcome.summary(), indent=2))
+    if not outcome.agrees:
         raise typer.Exit(1)
 
 
@@ -139,6 +156,13 @@ def framework(
     tasks: Annotated[
         int | None, typer.Option(min=1, help="How many.", show_default="without end")
     ] = None,
+    whitelist: Annotated[
+        str | None,
+        typer.Option(help="Hosts on which alone its tasks may run: 'node-[1-9],10.0.4.0/22'."),
+    ] = None,
+    declare: Annotated[
+        bool, typer.Option("--declare", help="Tell the allocator what a task needs.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of run times.")] = 0,
     wait: Annotated[
         bool, typer.Option("--wait", help="Start when a line comes on standard input.")
@@ -152,6 +176,9 @@ def framework(
         each = Quantities.parse(demand).to_doubles()
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--demand") from error
+    labels = {"longshare.whitelist": whitelist} if whitelist is not None else {}
+    if declare:
+        labels["longshare.demand"] = demand
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     if wait:
@@ -159,7 +186,8 @@ def framework(
         if not sys.stdin.readline():
             return  # whoever was to say when is gone
     try:
-        launch(Workload(name, role, each, run_time, jitter, tasks, seed), master, stop)
+        workload = Workload(name, role, each, run_time, jitter, tasks, seed, labels)
+        launch(workload, master, stop)
     except RuntimeError as error:
         typer.echo(f"longshare framework: {error}", err=True)
         raise typer.Exit(1) from error
@@ -176,7 +204,7 @@ class _Display:
         from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
 
         self._experiment = experiment
-        self._total = experiment.cluster.capacity["cpus"] / 1000
+        self._total = experiment.cluster.cores
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=50),
@@ -205,12 +233,48 @@ class _Display:
             self._progress.update(self._users[name], completed=cpus, said=f"{cpus:5.1f} CPUs")
 
 
-def _report(verdict: "Verdict", folder: Path, console: object) -> None:
-    """Print measured beside expected."""
-    from rich.console import Console  # noqa: PLC0415
+def _report(outcome: "Verdict | Comparison", folder: Path, console: "Console") -> None:
+    """Print what was measured, and what became of the claims."""
+    from frameworks.harness.verdict import Verdict  # noqa: PLC0415
+
+    if not isinstance(outcome, Verdict):
+        console.print(_table_of_completions(outcome))
+    elif outcome.completions:
+        for name, took in outcome.completions.items():
+            console.print(f"{name} took {took:.1f} s.", highlight=False)
+    else:
+        console.print(_table_of_phases(outcome))
+    for finding in outcome.claims:
+        mark = "[green]✓[/green]" if finding.holds else "[red]✗[/red]"
+        console.print(mark, finding.claim, highlight=False)
+    console.print(f"Results are in [bold]{folder}[/bold]; start with figure.png.", highlight=False)
+
+
+def _table_of_completions(comparison: "Comparison") -> "Table":
+    """Return when users have finished in each variant."""
+    from statistics import fmean, stdev  # noqa: PLC0415
+
     from rich.table import Table  # noqa: PLC0415
 
-    assert isinstance(console, Console)
+    runs = len(comparison.seeds)
+    table = Table("user", title=f"Completion time in seconds, mean ± deviation of {runs} runs")
+    for variant in comparison.completions:
+        table.add_column(variant, justify="right")
+    users = dict.fromkeys(user for took in comparison.completions.values() for user in took)
+    for user in users:
+        cells = []
+        for took in comparison.completions.values():
+            times = took.get(user, [])
+            spread = stdev(times) if len(times) > 1 else 0.0
+            cells.append(f"{fmean(times):.1f} ± {spread:.1f}" if times else "")
+        table.add_row(user, *cells)
+    return table
+
+
+def _table_of_phases(verdict: "Verdict") -> "Table":
+    """Return measured beside expected."""
+    from rich.table import Table  # noqa: PLC0415
+
     table = Table("phase", "user", title="CPUs held, mean over the last 60 s of each phase")
     for column in ("measured", "expected", "peak", "commitment"):
         table.add_column(column, justify="right")
@@ -226,8 +290,4 @@ def _report(verdict: "Verdict", folder: Path, console: object) -> None:
                     f"{user.commitment:.3f}",
                 )
         table.add_section()
-    console.print(table)
-    for finding in verdict.claims:
-        mark = "[green]✓[/green]" if finding.holds else "[red]✗[/red]"
-        console.print(mark, finding.claim, highlight=False)
-    console.print(f"Results are in [bold]{folder}[/bold]; start with figure.png.", highlight=False)
+    return table

@@ -1,5 +1,6 @@
 """Experiments as data: who wants what, when, on which cluster, and what should come of it."""
 
+import re
 import tomllib
 from collections.abc import Iterator
 from importlib.resources import files
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from allocator.fairness import policies
+from allocator.fairness.machines import Machines
 from allocator.fairness.quantities import Quantities
 
 SETTLED = 60.0
@@ -19,33 +21,57 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Cluster(_Part):
-    """`[cluster]`: equal agents."""
+class Agents(_Part):
+    """`[[cluster.agents]]`: some equal agents."""
 
-    agents: PositiveInt
+    count: PositiveInt
     resources: str
-    """Of each agent, in Mesos's flag syntax."""
+    """Of each, in Mesos's flag syntax."""
+
+    @property
+    def quantities(self) -> Quantities:
+        """What each has."""
+        return Quantities.parse(self.resources)
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        _ = self.quantities
+        return self
+
+
+class Cluster(_Part):
+    """`[cluster]`: agents, numbered from 1 through all groups."""
+
+    agents: Annotated[tuple[Agents, ...], Field(min_length=1)]
+
+    @property
+    def size(self) -> int:
+        """The number of agents."""
+        return sum(group.count for group in self.agents)
+
+    @property
+    def hosts(self) -> list[tuple[str, Agents]]:
+        """Return each agent's host name, as an embedded Mesos gives it, and what it is like."""
+        every = [group for group in self.agents for _ in range(group.count)]
+        width = len(str(len(every)))
+        return [(f"agent-{number:0{width}}", group) for number, group in enumerate(every, 1)]
 
     @property
     def capacity(self) -> Quantities:
         """The total of all agents."""
-        each = Quantities.parse(self.resources)
-        return Quantities({name: self.agents * amount for name, amount in each.items()})
+        return sum((group.quantities for _, group in self.hosts), start=Quantities())
 
-    @model_validator(mode="after")
-    def _readable(self) -> Self:
-        _ = self.capacity
-        return self
+    @property
+    def cores(self) -> float:
+        """The CPUs of all agents."""
+        return self.capacity["cpus"] / 1000
 
-
-class User(_Part):
-    """`[[users]]`: a user, and the tasks that its one framework launches."""
-
-    name: Annotated[str, Field(min_length=1)]
-    start: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds."""
-    weight: PositiveFloat = 1.0
-    commitment: Annotated[float, Field(ge=0, le=1)] = 0.0
+    def monopoly(self, demand: Quantities) -> int:
+        """Return how many whole tasks fit: h of the TSF paper."""
+        machines: Machines[str] = Machines()
+        for name, group in self.hosts:
+            machines.put(name, group.quantities)
+        return machines.monopoly(demand)
 
 
 class Tasks(_Part):
@@ -57,6 +83,8 @@ class Tasks(_Part):
     """Mean, in seconds."""
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Run times vary evenly by this fraction to either side."""
+    count: PositiveInt | None = None
+    """How many a user has; None: without end."""
 
     @property
     def quantities(self) -> Quantities:
@@ -67,6 +95,35 @@ class Tasks(_Part):
     def _readable(self) -> Self:
         _ = self.quantities
         return self
+
+
+_NODES = re.compile(r"\d+(-\d+)?(,\s*\d+(-\d+)?)*")
+Nodes = Annotated[str, Field(pattern=_NODES)]
+"""Numbers of agents, as in `1-10, 26-35`."""
+
+
+class User(_Part):
+    """`[[users]]`: a user, and the tasks that its one framework launches."""
+
+    name: Annotated[str, Field(min_length=1)]
+    start: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds."""
+    weight: PositiveFloat = 1.0
+    commitment: Annotated[float, Field(ge=0, le=1)] = 0.0
+    nodes: Nodes | None = None
+    """Where alone its tasks may run: its whitelist."""
+    tasks: Tasks | None = None
+    """What its tasks are like, if not as all others'."""
+
+
+class Variant(_Part):
+    """`[[variants]]`: the same experiment with a difference."""
+
+    name: Annotated[str, Field(min_length=1)]
+    without: tuple[str, ...] = ()
+    """Users who do not take part."""
+    nodes: dict[str, Nodes] = {}
+    """Other whitelists, by user."""
 
 
 class PhasesAgree(_Part):
@@ -106,8 +163,31 @@ class LargestLead(_Part):
     at_most: float | None = None
 
 
+class TaskShares(_Part):
+    """What parts of the tasks they could run alone users run on average."""
+
+    kind: Literal["task-shares"]
+    shares: dict[str, PositiveFloat]
+    """By user."""
+    start: float
+    end: float
+    within_tasks: PositiveFloat
+
+
+class NoLater(_Part):
+    """Users finish no later in one variant than in another, in the mean over seeds."""
+
+    kind: Literal["no-later"]
+    users: tuple[str, ...]
+    variant: str
+    than: str
+    within_noise: bool = False
+    """Whether two standard errors of the difference are allowed for."""
+
+
 Claim = Annotated[
-    PhasesAgree | Utilization | CommitmentAt | LargestLead, Field(discriminator="kind")
+    PhasesAgree | Utilization | CommitmentAt | LargestLead | TaskShares | NoLater,
+    Field(discriminator="kind"),
 ]
 
 
@@ -132,9 +212,59 @@ class Experiment(_Part):
     cluster: Cluster
     policy: dict[str, Any]
     """A policy's name and parameters, as in the service's configuration."""
-    tasks: Tasks
+    tasks: Tasks | None = None
+    """What everybody's tasks are like who says nothing else."""
     users: Annotated[tuple[User, ...], Field(min_length=1)]
+    variants: tuple[Variant, ...] = ()
+    """Compared with each other by when users have finished."""
+    seeds: PositiveInt = 3
+    """How often each variant is run, each time with other run times."""
     claims: tuple[Claim, ...] = ()
+
+    def tasks_of(self, user: User) -> Tasks:
+        """Return what a user's tasks are like."""
+        tasks = user.tasks or self.tasks
+        assert tasks is not None
+        return tasks
+
+    @property
+    def finite(self) -> bool:
+        """Whether everybody has a number of tasks, so that it may end before its time."""
+        return all(self.tasks_of(user).count is not None for user in self.users)
+
+    @property
+    def counts_tasks(self) -> bool:
+        """Whether its policy goes by tasks, so that demands must be known."""
+        return self.create_policy().counts_tasks
+
+    @property
+    def divisible(self) -> bool:
+        """Whether users differ in nothing that the divisible optimum over time knows not of."""
+        return not self.counts_tasks and all(
+            user.nodes is None and user.tasks is None for user in self.users
+        )
+
+    def whitelist(self, user: User) -> list[str]:
+        """Return the hosts on which alone a user's tasks may run; empty: on all."""
+        if user.nodes is None:
+            return []
+        hosts = [name for name, _ in self.cluster.hosts]
+        return [hosts[number - 1] for number in _numbers(user.nodes)]
+
+    def variant(self, variant: Variant) -> "Experiment":
+        """Return a variant as an experiment of its own, without claims."""
+        return self.model_copy(
+            update={
+                "name": f"{self.name}: {variant.name}",
+                "users": tuple(
+                    user.model_copy(update={"nodes": variant.nodes.get(user.name, user.nodes)})
+                    for user in self.users
+                    if user.name not in variant.without
+                ),
+                "variants": (),
+                "claims": (),
+            }
+        )
 
     @property
     def phases(self) -> list[Phase]:
@@ -159,19 +289,61 @@ class Experiment(_Part):
         names = [user.name for user in self.users]
         if len(set(names)) < len(names):
             raise ValueError("two users have the same name")
-        if not self.cluster.capacity.contains(self.tasks.quantities):
-            raise ValueError(f"a task ({self.tasks.demand}) is larger than the cluster")
-        if any(user.start >= self.duration for user in self.users):
-            raise ValueError("a user starts after the end")
-        for claim in self.claims:
-            said = [getattr(claim, "user", names[0]), *getattr(claim, "over", ())]
-            unknown = [name for name in said if name not in names]
-            if unknown:
-                raise ValueError(f"claim {claim.kind}: no user is named {unknown[0]!r}")
-            if isinstance(claim, LargestLead) and claim.phase > len(self.phases):
-                raise ValueError(f"claim {claim.kind}: there is no phase {claim.phase}")
         self.create_policy()
+        for user in self.users:
+            self._check_user(user)
+        for variant in self.variants:
+            _require(f"variant {variant.name}", [*variant.without, *variant.nodes], names)
+            for nodes in variant.nodes.values():
+                self._check_nodes(variant.name, nodes)
+        if self.variants and not self.finite:
+            raise ValueError("variants are compared by when users finish, so tasks need a count")
+        for claim in self.claims:
+            self._check_claim(claim, names)
         return self
+
+    def _check_user(self, user: User) -> None:
+        if user.tasks is None and self.tasks is None:
+            raise ValueError(f"user {user.name}: nothing says what its tasks are like")
+        demand = self.tasks_of(user).quantities
+        if not any(group.quantities.contains(demand) for group in self.cluster.agents):
+            raise ValueError(f"user {user.name}: a task ({demand}) is larger than any agent")
+        if user.start >= self.duration:
+            raise ValueError(f"user {user.name} starts after the end")
+        if user.nodes is not None:
+            self._check_nodes(user.name, user.nodes)
+
+    def _check_nodes(self, whose: str, nodes: str) -> None:
+        wrong = [number for number in _numbers(nodes) if not 1 <= number <= self.cluster.size]
+        if wrong:
+            raise ValueError(f"{whose}: there is no agent {wrong[0]}")
+
+    def _check_claim(self, claim: "Claim", names: list[str]) -> None:
+        said = [getattr(claim, "user", names[0]), *getattr(claim, "over", ())]
+        said += [*getattr(claim, "shares", ()), *getattr(claim, "users", ())]
+        _require(f"claim {claim.kind}", said, names)
+        if isinstance(claim, LargestLead) and claim.phase > len(self.phases):
+            raise ValueError(f"claim {claim.kind}: there is no phase {claim.phase}")
+        if isinstance(claim, PhasesAgree) and not self.divisible:
+            raise ValueError(f"claim {claim.kind}: users' tasks differ, or the policy counts them")
+        if isinstance(claim, NoLater):
+            known = [variant.name for variant in self.variants]
+            _require(f"claim {claim.kind}", [claim.variant, claim.than], known, "variant")
+
+
+def _require(where: str, said: list[str], known: list[str], what: str = "user") -> None:
+    unknown = [name for name in said if name not in known]
+    if unknown:
+        raise ValueError(f"{where}: no {what} is named {unknown[0]!r}")
+
+
+def _numbers(nodes: str) -> list[int]:
+    """Read `1-3, 7` as 1, 2, 3, 7."""
+    numbers: list[int] = []
+    for part in nodes.split(","):
+        first, _, last = part.strip().partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
 
 
 def names() -> list[str]:

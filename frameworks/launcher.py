@@ -39,6 +39,8 @@ class Workload:
     tasks: int | None = None
     """How many; None: without end."""
     seed: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of the framework: how it tells the allocator of demands and constraints."""
 
 
 @dataclass(slots=True)
@@ -118,13 +120,17 @@ def _scalars(resources: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
-    """Carries a plan out: the thin shell that pymesos calls, in its own thread."""
+    """Carries a plan out: the thin shell that pymesos calls, in its own thread.
 
-    def __init__(self, plan: Plan) -> None:
+    Args:
+        plan: What to launch.
+        stop: Set when there is nothing more to do.
+    """
+
+    def __init__(self, plan: Plan, stop: threading.Event) -> None:
         self._plan = plan
         self._lock = threading.Lock()
-        self.done = threading.Event()
-        """Set when all tasks have finished."""
+        self._stop = stop
         self.failure: str | None = None
         """What the master said when it refused the framework."""
 
@@ -153,7 +159,7 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
             idle = self._plan.wanted <= 0
             self._plan.ended(update["state"])
             if self._plan.done:
-                self.done.set()
+                self._stop.set()
         if update["state"] in ENDED:
             _log.warning("%s: %s", update["state"], update.get("message", ""))
             if idle and self._plan.wanted > 0:
@@ -162,7 +168,7 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
     def error(self, driver: MesosSchedulerDriver, message: str) -> None:  # noqa: ARG002
         """End: the master will not have this framework."""
         self.failure = message
-        self.done.set()
+        self._stop.set()
 
 
 def launch(workload: Workload, master: str, stop: threading.Event) -> None:
@@ -172,18 +178,18 @@ def launch(workload: Workload, master: str, stop: threading.Event) -> None:
         RuntimeError: the master refused the framework.
     """
     plan = Plan(workload)
-    scheduler = TaskLauncher(plan)
+    scheduler = TaskLauncher(plan, stop)
     info = {
         "user": getpass.getuser(),
         "name": workload.name,
         "roles": [workload.role],
         "capabilities": [{"type": "MULTI_ROLE"}],
+        "labels": {"labels": [{"key": k, "value": v} for k, v in workload.labels.items()]},
     }
     driver = MesosSchedulerDriver(scheduler, info, master)
     driver.start()
     try:
-        while not (stop.wait(0.1) or scheduler.done.is_set()):
-            pass
+        stop.wait()
     finally:
         driver.stop()
         driver.join()

@@ -5,14 +5,19 @@ from typing import Annotated
 import typer
 
 from allocator import __version__
+from allocator.cli.advise import advise
 from allocator.cli.commitments import commitments_app
 from allocator.cli.connection import EXIT_CODES
 from allocator.cli.explain import explain
 from allocator.cli.incentives import incentives
 from allocator.cli.optimum import optimum
+from allocator.cli.properties import properties
 from allocator.cli.replay import replay
+from allocator.cli.report import report
 from allocator.cli.serve import serve
 from allocator.cli.shares import shares
+from allocator.cli.simulate import simulate
+from allocator.cli.sweep import sweep
 from allocator.cli.top import top
 from allocator.cli.trace import trace_app
 from allocator.cli.weight import weight_app
@@ -35,8 +40,13 @@ app.add_typer(weight_app, name="weight")
 app.add_typer(commitments_app, name="commitments")
 app.command()(replay)
 app.command()(optimum)
+app.command()(properties)
 app.command()(incentives)
 app.add_typer(trace_app, name="trace")
+app.command()(simulate)
+app.command()(sweep)
+app.command()(report)
+app.command()(advise)
 app.command()(local_mesos)
 app.command()(framework)
 app.add_typer(experiment_app, name="experiment")

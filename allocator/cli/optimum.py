@@ -11,6 +11,8 @@ from allocator.cli.connection import USAGE, fail
 from allocator.cli.parameters import Parameters, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from allocator.fairness.divisible.optimum import DivisiblePolicy, Shared
     from allocator.fairness.divisible.problem import Problem
 
@@ -54,7 +56,7 @@ def optimum(
         _show(problem, policy, shared)
 
 
-def divisible_policy(name: str, parameters: dict[str, object]) -> "DivisiblePolicy":
+def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "DivisiblePolicy":
     """Return a policy that has a divisible optimum.
 
     Raises:

@@ -6,17 +6,19 @@ import typer
 
 Parameters = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A parameter of that policy; repeatable."),
+    typer.Option(
+        "--set", "--parameter", metavar="KEY=VALUE", help="A parameter of that policy; repeatable."
+    ),
 ]
 
 
-def parse(parameters: list[str] | None) -> dict[str, object]:
+def parse(parameters: list[str] | None) -> dict[str, float | str]:
     """Return parameters by name; numbers as such.
 
     Raises:
         typer.BadParameter: one is not KEY=VALUE.
     """
-    given: dict[str, object] = {}
+    given: dict[str, float | str] = {}
     for parameter in parameters or []:
         key, equals, value = parameter.partition("=")
         if not equals:

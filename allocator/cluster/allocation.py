@@ -1,6 +1,6 @@
 """The allocation run: which free resources are offered to whom (§3)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from allocator.cluster.agents import Agent
@@ -39,7 +39,9 @@ class Allocation:
         self._quotas = cluster.ledger.quotas
         self._headroom = Headroom({}, {}, Quantities())
         self._wanting = 0
-        self._wanting_version = (-1, -1)
+        self._wanting_version = (-1, -1, -1)
+        self._elsewhere: list[tuple[Collection[str], int]] = []
+        """For each constraint the agents that meet it, and a bit for each client that has it."""
         self._shared: dict[str, Resources] = {}
         """Shared volumes offered in this run, by agent."""
         self._made: dict[str, dict[tuple[str, str], Resources]] = {}
@@ -71,12 +73,28 @@ class Allocation:
         )
 
     def _renew_wanting(self) -> None:
-        clients = self._ledger.clients
-        if self._wanting_version != (clients.version, self._filters.version):
+        clients, placements = self._ledger.clients, self._ledger.placements
+        version = clients.version, self._filters.version, placements.version
+        if self._wanting_version != version:
             self._wanting = 0
+            of_framework: dict[str, int] = {}
             for client in clients.wanting:
-                self._wanting |= 1 << self._filters.slot(client)
-            self._wanting_version = (clients.version, self._filters.version)
+                bit = 1 << self._filters.slot(client)
+                self._wanting |= bit
+                of_framework[client.framework] = of_framework.get(client.framework, 0) | bit
+            self._elsewhere = [
+                (agents, sum(of_framework.get(framework, 0) for framework in frameworks))
+                for agents, frameworks in placements.groups()
+            ]
+            self._wanting_version = clients.version, self._filters.version, placements.version
+
+    def _may_not_use(self, agent: Agent) -> int:
+        """Return a bit for each client whose constraint an agent does not meet."""
+        mask = 0
+        for agents, clients in self._elsewhere:
+            if agent.id not in agents:
+                mask |= clients
+        return mask
 
     # The first stage: quota guarantees (§3.3).
 
@@ -91,9 +109,9 @@ class Allocation:
                 continue
             done.add(client)
             framework = self._ledger.frameworks[client.framework]
-            if not framework.can_use(agent, client.role, self._cluster.rules):
+            usable = self._usable(agent, client, framework)
+            if usable is None:
                 continue
-            usable = framework.share_of(self._available(agent), client.role)
             reserved = usable.where(
                 lambda kind, role=client.role: kind.reservation == role and not kind.revocable  # type: ignore[misc]
             )
@@ -118,7 +136,7 @@ class Allocation:
 
     def _share(self, agent: Agent) -> None:
         """Serve the clients in order until the agent has nothing left for anybody."""
-        blocked = self._filters.blocked(agent.id, agent.available)
+        blocked = self._filters.blocked(agent.id, agent.available) | self._may_not_use(agent)
         if not self._wanting & ~blocked:
             return
         turn = _Turn(blocked)
@@ -161,7 +179,10 @@ class Allocation:
         return False
 
     def _usable(self, agent: Agent, client: Client, framework: Framework) -> Resources | None:
-        if not framework.can_use(agent, client.role, self._cluster.rules):
+        if not (
+            self._ledger.placements.admits(framework.id, agent.id)
+            and framework.can_use(agent, client.role, self._cluster.rules)
+        ):
             return None
         return framework.share_of(self._available(agent), client.role) or None
 

@@ -16,10 +16,11 @@ from allocator.cluster.calls import PREPARE
 from allocator.cluster.clients import Clients
 from allocator.cluster.demands import Demands
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
-from allocator.cluster.frameworks import Client, Rules
+from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.maintenance import parse_status
 from allocator.cluster.memory import Memory
+from allocator.cluster.placements import Placements
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, HoldOff, Statistics
 from allocator.cluster.users import Users
@@ -60,6 +61,19 @@ class Place:
     free: Quantities
     held: dict[str, Quantities]
     """By user; by role where the framework is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Where one framework may run its tasks."""
+
+    framework: str
+    constraint: str
+    """In words; empty: it has none."""
+    agents: int
+    """How many it may use."""
+    misfit: str
+    """What it has said that cannot be met or understood; empty: nothing."""
 
 
 class Engine:
@@ -152,6 +166,23 @@ class Engine:
                     user = self._cluster.ledger.clients.user(client)
                     demands.setdefault(user, []).append(demand)
         return demands
+
+    def misfits(self) -> dict[str, str]:
+        """Return which frameworks have said what cannot be met or understood, and what.
+
+        Until enough agents are back after a failover, a constraint may still be met. O(frameworks).
+        """
+        fits = (self._fit(framework) for framework in self._cluster.ledger.frameworks.values())
+        return {fit.framework: fit.misfit for fit in fits if fit.misfit}
+
+    def fits(self, user: str) -> list[Fit]:
+        """Return where the frameworks that act for a user may run their tasks."""
+        clients = self._cluster.ledger.clients
+        return [
+            self._fit(framework)
+            for framework in self._cluster.ledger.frameworks.values()
+            if any(clients.user(client) == user for client in clients.of(framework.id))
+        ]
 
     def filters_by_role(self) -> dict[str, int]:
         """Return how many offer filters are in force for each role that frameworks have."""
@@ -303,6 +334,15 @@ class Engine:
     def _users(self) -> Users:
         return self._cluster.ledger.clients.users
 
+    def _fit(self, framework: Framework) -> Fit:
+        ledger = self._cluster.ledger
+        constraint = ledger.placements.describe(framework.id)
+        agents = ledger.placements.number(framework.id)
+        wrong = [framework.unreadable] if framework.unreadable else []
+        if constraint and not agents and ledger.agents and not self._cluster.holds_off:
+            wrong.append(f"no agent meets its constraint: {constraint}")
+        return Fit(framework.id, constraint, agents, "; ".join(wrong))
+
     def _require_known(self, users: Iterable[str]) -> None:
         unknown = sorted(user for user in users if user not in self._users)
         if unknown:
@@ -314,7 +354,7 @@ class Engine:
         demands = Demands(self._settings)
         return Cluster(
             rules=_rules(options),
-            ledger=Ledger(clients, demands),
+            ledger=Ledger(clients, demands, Placements(self._settings.constraints)),
             demands=demands,
             interval_ns=options.allocation_interval_ns,
             now_ns=now_ns,

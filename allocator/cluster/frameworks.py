@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError
 
 from allocator.cluster.agents import Agent
+from allocator.cluster.constraints import Constraint, parse_labels
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.resources import Kind, Resources
 from allocator.contract import mesos_pb2 as mesos
@@ -42,8 +43,12 @@ class Framework:
     """Values of `FrameworkInfo.Capability.Type`."""
     min_allocatable: dict[str, Alternatives] = field(init=False)
     """By role; replaces the master's own."""
-    demand: Quantities | None = None
+    demand: Quantities | None = field(init=False)
     """What one task needs, as the framework says by a label or, later, by a request."""
+    unreadable: str = field(init=False)
+    """What is wrong with the label for its demand, which is as good as none then."""
+    constraint: Constraint = field(init=False)
+    """Where its tasks may run, as it says by labels."""
 
     def __post_init__(self) -> None:
         self.update(self.info, self.suppressed)
@@ -52,12 +57,11 @@ class Framework:
         """Take over a new subscription.
 
         Raises:
-            InvalidEvent: its minimum allocatable resources or its demand are no amounts;
-                nothing has changed.
+            InvalidEvent: its minimum allocatable resources are no amounts; nothing has changed.
         """
-        demand = _demand(info)
         self.min_allocatable = _min_allocatable(info)
-        self.demand = demand
+        self.demand, self.unreadable = _demand(info)
+        self.constraint = parse_labels(info.labels)
         self.info = info
         self.capabilities = frozenset(capability.type for capability in info.capabilities)
         multi_role = _Capability.MULTI_ROLE in self.capabilities
@@ -110,14 +114,18 @@ class Rules:
     """The master's own; agents of others are for frameworks that know about regions."""
 
 
-def _demand(info: mesos.FrameworkInfo) -> Quantities | None:
+def _demand(info: mesos.FrameworkInfo) -> tuple[Quantities | None, str]:
+    """Return the demand, and what is wrong with the label.
+
+    No master checks labels. One framework's slip must not end everybody's offers.
+    """
     for label in info.labels.labels:
         if label.key == DEMAND:
             try:
-                return Quantities.parse(label.value) or None
+                return Quantities.parse(label.value) or None, ""
             except ValueError as error:
-                raise InvalidEvent(f"label {DEMAND}: {error}") from error
-    return None
+                return None, f"label {DEMAND}: {error}"
+    return None, ""
 
 
 def _min_allocatable(info: mesos.FrameworkInfo) -> dict[str, Alternatives]:

@@ -1,12 +1,17 @@
 """Who holds what where: the one place that keeps agents, fair shares and quota in step."""
 
+from collections.abc import Iterable
+
 from allocator.cluster.agents import Agent
 from allocator.cluster.clients import Clients
+from allocator.cluster.constraints import Host
 from allocator.cluster.demands import Demands
 from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.placements import Placements
 from allocator.cluster.quota import Quotas
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.users import Task
+from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 
 
@@ -18,9 +23,10 @@ class Ledger:
     that are not known (yet) are booked on the agent and counted when the framework comes.
     """
 
-    def __init__(self, clients: Clients, demands: Demands) -> None:
+    def __init__(self, clients: Clients, demands: Demands, placements: Placements) -> None:
         self.clients = clients
         self._demands = demands
+        self.placements = placements
         self.quotas = Quotas()
         self.agents: dict[str, Agent] = {}
         self.frameworks: dict[str, Framework] = {}
@@ -31,6 +37,7 @@ class Ledger:
     def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
         """Take in an agent with all that is allocated on it: framework → role → resources."""
         self.agents[agent.id] = agent
+        self.placements.put_agent(agent.id, Host.of(agent.info))
         self.clients.users.put_agent(agent.id, agent.total.scalars)
         self.quotas.note_total(NOTHING, agent.total)
         self._set_capacity(self._capacity + agent.total.scalars)
@@ -41,6 +48,19 @@ class Ledger:
         for framework, roles in used.items():
             for role, resources in roles.items():
                 self._hold(agent, framework, role, agent.held(framework, role) + resources)
+
+    def update_agent(
+        self,
+        agent: Agent,
+        info: mesos.SlaveInfo,
+        capabilities: Iterable[int],
+        total: Resources,
+    ) -> None:
+        """Take over what an agent says of itself now."""
+        if self.placements.put_agent(agent.id, Host.of(info)):
+            self.clients.users.put_agent(agent.id, total.scalars)
+        self.set_total(agent, total)
+        agent.update(info, capabilities, total)
 
     def set_total(self, agent: Agent, total: Resources) -> None:
         """Change an agent's total, which may become less than what is allocated."""
@@ -58,12 +78,14 @@ class Ledger:
             self._hold(agent, framework, role, NOTHING)
         del self.agents[agent.id]
         self.clients.users.discard_agent(agent.id)
+        self.placements.discard_agent(agent.id)
         self.quotas.note_total(agent.total, NOTHING)
         self._set_capacity(self._capacity - agent.total.scalars)
 
     def add_framework(self, framework: Framework) -> None:
         """Take in a framework: its roles, and what it already holds."""
         self.frameworks[framework.id] = framework
+        self.placements.put_framework(framework)
         for role in sorted(framework.roles):
             self._track(Client(role, framework.id))
         for place in self._places.get(framework.id, ()):
@@ -83,10 +105,12 @@ class Ledger:
         for client in self.clients.of(framework.id):
             self.clients.remove(client)
         del self.frameworks[framework.id]
+        self.placements.discard_framework(framework.id)
         return places
 
     def refresh(self, framework: Framework) -> None:
-        """Follow a change of the framework's roles, name, demand, activity or suppression."""
+        """Follow a change of whatever the framework says of itself, or of its activity."""
+        self.placements.put_framework(framework)
         self.clients.reassign(framework)
         for role in sorted(framework.roles):
             self._track(Client(role, framework.id))
@@ -98,7 +122,7 @@ class Ledger:
     def note_task(self, client: Client) -> None:
         """Tell the fair shares what is known now of the tasks of a client that is known."""
         demand = self._demands.of(client, self.frameworks[client.framework])
-        self.clients.set_task(client, Task(demand))
+        self.clients.set_task(client, Task(demand, self.placements.may_use(client.framework)))
 
     def allocate(self, agent: Agent, client: Client, resources: Resources) -> None:
         """Book resources that are available as allocated to a client."""

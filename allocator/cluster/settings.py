@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from allocator.cluster.constraints import Constraint
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 
@@ -32,6 +33,8 @@ class EngineSettings:
     """Whether freed resources are offered at once, or at the next tick as stock Mesos does."""
     demands: Mapping[str, Quantities] = field(default_factory=dict)
     """What one task needs, by framework name; wins over what frameworks say themselves."""
+    constraints: Mapping[str, Constraint] = field(default_factory=dict)
+    """Where tasks may run, by framework name; on top of what frameworks say themselves."""
     learn_demands: bool = False
     """Whether to take what a framework keeps of its offers for its task, if it does not say."""
     seed: int = 0

@@ -131,9 +131,16 @@ class Cluster:
     @property
     def allocates(self) -> bool:
         """Whether nothing keeps the next run from happening."""
-        if self.hold_off is not None and self.hold_off.over(len(self.ledger.agents), self.now_ns):
+        if not self.holds_off:
             self.hold_off = None
         return not self.paused and self.hold_off is None
+
+    @property
+    def holds_off(self) -> bool:
+        """Whether after a failover not enough agents are back yet."""
+        return self.hold_off is not None and not self.hold_off.over(
+            len(self.ledger.agents), self.now_ns
+        )
 
     def agent(self, agent_id: str) -> Agent:
         """Return an agent.

@@ -1,17 +1,19 @@
 """The users who share one pool of resources: what each holds, what it owes, who is next."""
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies.policy import Policy, local_share
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.ranking import Ranking
 
 User = TypeVar("User", bound=Hashable)
+Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,11 @@ class Pool(Generic[User]):
         capacity: What is shared.
         excluded: Resources that do not count in shares.
         machines: Of which the capacity is the sum; for policies that count tasks.
+        watch: Given each new ranking, returns the one to be used in its place, for those who
+            want to know what keeping order takes.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first are optional, and go by name
         self,
         policy: Policy,
         *,
@@ -68,6 +72,7 @@ class Pool(Generic[User]):
         capacity: Quantities | None = None,
         excluded: Collection[str] = (),
         machines: Machines[User] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.policy = policy
         self._now = now
@@ -77,7 +82,8 @@ class Pool(Generic[User]):
         self._machines: Machines[User] = Machines() if machines is None else machines
         self._turns = 0
         self._accounts: dict[User, Account] = {}
-        self._ranking = policy.new_ranking(self._phase(now))
+        self._watch = watch
+        self._ranking = self._new_ranking(self._phase(now))
         self._events = 0
         """Of rankings that have been replaced."""
         self._active = 0
@@ -393,7 +399,7 @@ class Pool(Generic[User]):
             return
         phase = self._phase(self._now)
         self._events += self._ranking.events
-        self._ranking = self.policy.new_ranking(phase)
+        self._ranking = self._new_ranking(phase)
         for user, account in self._accounts.items():
             if self.policy.counts_tasks:
                 self._count_tasks(user, account)
@@ -401,6 +407,10 @@ class Pool(Generic[User]):
             if account.active:
                 self._ranking.insert(user, self._attribute(account))
         self._stale = False
+
+    def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
+        ranking = self.policy.new_ranking(phase)
+        return ranking if self._watch is None else self._watch(ranking)
 
     def _count_tasks(self, user: User, account: Account) -> None:
         demand = account.demand

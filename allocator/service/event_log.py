@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from typing_extensions import override
 
 from allocator import __version__
+from allocator.cluster.constraints import Constraint, Hosts
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.memory import Memory
@@ -225,6 +226,15 @@ def encode_settings(settings: EngineSettings) -> bytes:
             value = [asdict(user) for user in value]
         elif each.name == "demands":
             value = {name: demand.to_doubles() for name, demand in value.items()}
+        elif each.name == "constraints":
+            value = {
+                name: {
+                    "whitelist": constraint.whitelist.items,
+                    "blacklist": constraint.blacklist.items,
+                    "attributes": constraint.attributes,
+                }
+                for name, constraint in value.items()
+            }
         plain[each.name] = value
     return json.dumps(plain, sort_keys=True).encode()
 
@@ -246,6 +256,14 @@ def decode_settings(data: bytes, policy: policies.Policy | None = None) -> Engin
                 "demands": {
                     name: Quantities.from_doubles(demand)
                     for name, demand in plain["demands"].items()
+                },
+                "constraints": {
+                    name: Constraint(
+                        Hosts(tuple(constraint["whitelist"])),
+                        Hosts(tuple(constraint["blacklist"])),
+                        tuple((attribute, value) for attribute, value in constraint["attributes"]),
+                    )
+                    for name, constraint in plain.get("constraints", {}).items()
                 },
             }
         )

@@ -38,6 +38,7 @@ def explain(engine: Engine, row: UserShare, rows: list[UserShare]) -> admin.Expl
     if halved is not None:
         explanation.halved_after = halved
     explanation.words.extend(_words(row, explanation, len(siblings), len(wanting)))
+    explanation.words.extend(_words_of_fits(engine, own.user))
     return explanation
 
 
@@ -197,6 +198,19 @@ def _words_of_fading(explanation: admin.Explanation) -> str:
         return "While it holds what it holds now, its debt will not halve."
     when = duration(explanation.halved_after)
     return f"If nothing changes, its debt will have halved in {when}."
+
+
+def _words_of_fits(engine: Engine, user: str) -> list[str]:
+    words = []
+    for fit in engine.fits(user.removesuffix("/.")):
+        name = f"Its framework {engine.framework_name(fit.framework)} ({fit.framework})"
+        if fit.misfit:
+            words.append(f"{name} does not fit: {fit.misfit}.")
+        elif fit.constraint:
+            words.append(
+                f"{name} may run on {fit.agents} of {engine.agents} agents: {fit.constraint}."
+            )
+    return words
 
 
 def duration(seconds: float) -> str:

@@ -147,6 +147,10 @@ class _EngineCollector(Collector):
         gauges = {
             "agents": ("Agents known.", engine.agents),
             "frameworks": ("Frameworks known.", engine.frameworks),
+            "misfit_frameworks": (
+                "Frameworks whose constraint no agent meets, or whose labels cannot be read.",
+                len(engine.misfits()),
+            ),
             "offer_filters": ("Offer filters in force.", engine.filters),
             "live_tree_elements": ("Users that are ranked.", engine.pool.active),
         }

@@ -84,6 +84,8 @@ class Session:
         self.hello = contract.Hello()
         """How the master has introduced itself."""
         self._engine = engine
+        self._misfits: dict[str, str] = {}
+        """Frameworks that have been reported as kept from offers, and how."""
         self._statistics = statistics
         self._claim = claim
         self._resign = resign
@@ -152,6 +154,7 @@ class Session:
             if answer is not None:
                 if self._leads and answer.HasField("decisions") and self._measures(message):
                     self._measured(answer.decisions.statistics, decided - begun)
+                    self._report_misfits()
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
             self._statistics.lag = time.perf_counter() - begun
@@ -222,6 +225,19 @@ class Session:
         statistics.allocation_runs = self._engine.statistics.runs - self._runs_before
         statistics.run_ns = round(seconds * 1e9)
         statistics.active_filters.update(self._engine.filters_by_role())
+
+    def _report_misfits(self) -> None:
+        """Say once of each framework what it should know when it waits for offers in vain."""
+        found = self._engine.misfits()
+        for framework, reason in found.items():
+            if self._misfits.get(framework) != reason:
+                _log.warning(
+                    "framework does not fit",
+                    framework=framework,
+                    name=self._engine.framework_name(framework),
+                    reason=reason,
+                )
+        self._misfits = found
 
     def _ask(self, reason: str) -> contract.ToMaster:
         """Ask for a snapshot, which replaces also what has just been decided."""

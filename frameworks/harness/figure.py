@@ -1,6 +1,8 @@
-"""A figure like the paper's: CPUs by user over time, below them commitments."""
+"""Figures like the papers': CPUs and commitments, shares, and completion times."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -41,10 +43,91 @@ def draw(
         panel.set_ylim(bottom=0.0)
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(axis="y", color="0.92")
-    axes[0].legend(title="User", ncols=len(experiment.users), frameon=False, loc="upper right")
+    axes[0].legend(
+        title="User", ncols=min(4, len(experiment.users)), frameon=False, loc="upper right"
+    )
     axes[0].plot([], [], color="0.4", linewidth=0.9, linestyle=(0, (3, 2)))
     axes[-1].set_xlabel("Time (s); dashed: the optimum for divisible tasks")
     axes[-1].set_xlim(0.0, experiment.duration)
+    return _save(figure, folder)
+
+
+def draw_shares(experiment: Experiment, measured: Measurement, folder: Path) -> Path:
+    """Draw CPU, memory and task shares of running tasks over time; return the PNG's path."""
+    figure = Figure(figsize=(8.0, 6.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(3, 1, sharex=True)
+    figure.suptitle(experiment.title, fontsize=11)
+    capacity = experiment.cluster.capacity
+    for i, user in enumerate(experiment.users):
+        demand = experiment.tasks_of(user).quantities
+        times, cpus = _points(measured.running.get(user.name, {}))
+        tasks = [held * 1000 / demand["cpus"] for held in cpus]
+        of_one = {
+            "CPU share": demand["cpus"] / capacity["cpus"],
+            "Memory share": demand["mem"] / capacity["mem"],
+            "Task share": 1.0 / experiment.cluster.monopoly(demand),
+        }
+        for panel, (label, share) in zip(panels, of_one.items(), strict=True):
+            drawn = [share * number for number in tasks]
+            panel.plot(
+                times, drawn, color=_COLOURS[i % len(_COLOURS)], linewidth=1.6, label=user.name
+            )
+            panel.set_ylabel(label)
+    for panel in panels:
+        panel.set_ylim(0.0, 1.05)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(axis="y", color="0.92")
+    panels[0].legend(ncols=min(4, len(experiment.users)), frameon=False, loc="upper right")
+    panels[-1].set_xlabel("Time (s)")
+    panels[-1].set_xlim(0.0, max(measured.in_use, default=experiment.duration))
+    return _save(figure, folder)
+
+
+def draw_completions(
+    title: str, completions: Mapping[str, Mapping[str, Sequence[float]]], folder: Path
+) -> Path:
+    """Draw how long users took in each variant, with standard deviations over seeds as bars.
+
+    Args:
+        title: Of the figure.
+        completions: variant → user → seconds, one for each seed.
+        folder: Where to put it.
+
+    Returns:
+        The PNG's path.
+    """
+    figure = Figure(figsize=(8.0, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    panel = figure.subplots()
+    figure.suptitle(title, fontsize=11)
+    users = list(dict.fromkeys(user for took in completions.values() for user in took))
+    width = 0.8 / len(completions)
+    for i, (variant, took) in enumerate(completions.items()):
+        there = [place for place, user in enumerate(users) if user in took]
+        panel.bar(
+            [place - 0.4 + (i + 0.5) * width for place in there],
+            [fmean(took[users[place]]) for place in there],
+            width * 0.92,
+            yerr=[_deviation(took[users[place]]) for place in there],
+            capsize=3,
+            color=_COLOURS[i % len(_COLOURS)],
+            label=variant,
+        )
+    panel.set_xticks(range(len(users)), users)
+    panel.set_ylabel("Completion time (s)")
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.grid(axis="y", color="0.92")
+    panel.set_axisbelow(True)
+    panel.legend(frameon=False)
+    return _save(figure, folder)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+def _save(figure: Figure, folder: Path) -> Path:
     figure.savefig(folder / "figure.svg")
     figure.savefig(folder / "figure.png", dpi=150)
     return folder / "figure.png"

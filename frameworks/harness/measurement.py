@@ -17,8 +17,19 @@ class Measurement:
     """By user: cores held."""
     commitments: dict[str, Series] = field(default_factory=dict)
     """By user: the dominant one."""
-    in_use: Series = field(default_factory=dict)
-    """Cores that running tasks hold, all users together; what is merely offered is left out."""
+    running: dict[str, Series] = field(default_factory=dict)
+    """By user: cores that running tasks hold; what is merely offered is left out."""
+    completions: dict[str, float] = field(default_factory=dict)
+    """By user that has finished: seconds from its own start to the end of its last task."""
+
+    @property
+    def in_use(self) -> Series:
+        """Cores that running tasks hold, all users together."""
+        total: Series = {}
+        for series in self.running.values():
+            for when, cpus in series.items():
+                total[when] = total.get(when, 0.0) + cpus
+        return total
 
 
 def read_recorder(path: Path, start: float, end: float) -> Measurement:

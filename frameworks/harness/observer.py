@@ -76,6 +76,15 @@ class Observer:
         """
         return float(self._get("/state")["start_time"])
 
+    def completions(self) -> dict[str, float]:
+        """Return when frameworks have ended, by name, in seconds since the Unix epoch.
+
+        Raises:
+            OSError: the master does not answer.
+        """
+        ended = self._get("/state")["completed_frameworks"]
+        return {framework["name"]: float(framework["unregistered_time"]) for framework in ended}
+
     def _get(self, path: str) -> dict[str, Any]:
         with urllib.request.urlopen(self._url + path, timeout=TIMEOUT) as answer:  # noqa: S310 - http
             parsed: dict[str, Any] = json.load(answer)

@@ -27,19 +27,22 @@ class Child:
         command: What to run.
         log: Where its output goes.
         waits: Whether it waits for `release`.
+        ends: Whether it may end by itself, if it ends well.
         farewell: The signal that asks it to stop.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - they are what starting a process takes
         self,
         name: str,
         command: Sequence[str],
         log: Path,
         *,
         waits: bool = False,
+        ends: bool = False,
         farewell: signal.Signals = signal.SIGTERM,
     ) -> None:
         self.name = name
+        self._ends = ends
         self._log = log
         self._farewell = farewell
         self._expected = False
@@ -52,6 +55,11 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for the harness, which stops them in order
             )
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
 
     @property
     def pid(self) -> int:
@@ -71,6 +79,8 @@ class Child:
             ChildFailed: it has; the message shows its last words.
         """
         code = self._process.poll()
+        if self._ends and code == 0:
+            return
         if code is not None and not self._expected:
             lines = self._log.read_text(errors="replace").splitlines()[-_TAIL:]
             said = "".join(f"\n  | {line}" for line in lines) or " (it said nothing)"
@@ -105,10 +115,10 @@ class Children:
         self._logs = logs
         self._children: list[Child] = []
 
-    def start(self, name: str, *arguments: str, waits: bool = False) -> Child:
+    def start(self, name: str, *arguments: str, waits: bool = False, ends: bool = False) -> Child:
         """Start `longshare ARGUMENTS`."""
         command = [sys.executable, "-m", "allocator.cli", *arguments]
-        return self._keep(Child(name, command, self.log(name), waits=waits))
+        return self._keep(Child(name, command, self.log(name), waits=waits, ends=ends))
 
     def start_program(
         self, name: str, *command: str, farewell: signal.Signals = signal.SIGTERM

@@ -167,12 +167,12 @@ def cluster(home: MesosHome, children: Children, size: Cluster, allocator: str) 
         try:
             address = mesos.master({"address": allocator})
             mesos.wait_for(address, "to lead", lambda metrics: metrics.get("master/elected") == 1)
-            for index in range(size.agents):
-                mesos.agent(address, f"agent-{index}", size.resources)
+            for name, agents in size.hosts:
+                mesos.agent(address, name, agents.resources)
             mesos.wait_for(
                 address,
-                f"{size.agents} agents",
-                lambda metrics: metrics.get("master/slaves_active") == size.agents,
+                f"{size.size} agents",
+                lambda metrics: metrics.get("master/slaves_active") == size.size,
             )
             yield address
         finally:

@@ -13,7 +13,7 @@ import tomli_w
 
 from frameworks.experiment import Experiment, Phase
 from frameworks.harness import real_mesos
-from frameworks.harness.figure import draw
+from frameworks.harness.figure import draw, draw_shares
 from frameworks.harness.measurement import Measurement, read_recorder, write_table
 from frameworks.harness.observer import Glance, Observer
 from frameworks.harness.processes import Child, Children
@@ -73,14 +73,24 @@ def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], 
         frameworks = _prepare(experiment, settings, children, address)
         start, measured = _conduct(experiment, observer, frameworks, children, watch)
         began = observer.started() + start
+        if experiment.finite:
+            measured.completions = _completions(experiment, observer, began)
+    measured.cpus = measured.running
     if settings.master is None:
         recorded = read_recorder(recording, began, began + experiment.duration)
         measured.cpus, measured.commitments = recorded.cpus, recorded.commitments
-    expected = expected_cpus(experiment, expectation(experiment))
+    expected = (
+        expected_cpus(experiment, expectation(experiment))
+        if experiment.divisible
+        else Measurement()
+    )
     verdict = judge(experiment, measured, expected, seed=settings.seed, speed=settings.speed)
     write_table(settings.out / "allocations.csv", measured.cpus)
     write_table(settings.out / "commitments.csv", measured.commitments)
-    draw(experiment, measured, expected, settings.out)
+    if experiment.counts_tasks:
+        draw_shares(experiment, measured, settings.out)
+    else:
+        draw(experiment, measured, expected, settings.out)
     summary = json.dumps(verdict.summary(), indent=2)
     (settings.out / "summary.json").write_text(summary + "\n", encoding="utf-8")
     return verdict
@@ -110,8 +120,8 @@ def _master(
         master = children.start(
             "mesos",
             "local-mesos",
-            f"--agents={experiment.cluster.agents}",
-            f"--resources={experiment.cluster.resources}",
+            *(f"--agents={agents.count}" for agents in experiment.cluster.agents),
+            *(f"--resources={agents.resources}" for agents in experiment.cluster.agents),
             f"--speed={settings.speed}",
             f"--seed={settings.seed}",
             f"--allocator={allocator}",
@@ -147,18 +157,23 @@ def _prepare(
     """Start all frameworks up to the point where they wait for their time."""
     prepared = []
     for number, user in enumerate(sorted(experiment.users, key=lambda user: user.start)):
+        tasks = experiment.tasks_of(user)
         child = children.start(
             f"framework-{user.name}",
             "framework",
             f"--name={user.name}",
             f"--role={user.name}",
             f"--master={address}",
-            f"--demand={experiment.tasks.demand}",
-            f"--run-time={experiment.tasks.run_time}",
-            f"--jitter={experiment.tasks.jitter}",
+            f"--demand={tasks.demand}",
+            *(["--declare"] if experiment.counts_tasks else []),
+            f"--run-time={tasks.run_time}",
+            f"--jitter={tasks.jitter}",
+            *([f"--tasks={tasks.count}"] if tasks.count is not None else []),
+            *([f"--whitelist={','.join(hosts)}"] if (hosts := experiment.whitelist(user)) else []),
             f"--seed={settings.seed * 1000 + number}",
             "--wait",
             waits=True,
+            ends=tasks.count is not None,
         )
         prepared.append((user.start, child))
     for _, child in prepared:
@@ -173,9 +188,13 @@ def _conduct(
     children: Children,
     watch: Callable[[Progress], None],
 ) -> tuple[float, Measurement]:
-    """Release each framework at its time, and look on until the end."""
+    """Release each framework at its time, and look on until the end.
+
+    Raises:
+        TimeoutError: users that were to finish have not.
+    """
     names = [user.name for user in experiment.users]
-    measured = Measurement(cpus={name: {} for name in names})
+    measured = Measurement(running={name: {} for name in names})
     waiting = list(frameworks)
     start = observer.glance().uptime
     while True:
@@ -185,15 +204,25 @@ def _conduct(
         children.check()
         elapsed = glance.uptime - start
         held = {name: glance.cpus.get(name, 0.0) for name in names}
-        measured.in_use[elapsed] = sum(held.values())
         for name, cpus in held.items():
-            measured.cpus[name][elapsed] = cpus
+            measured.running[name][elapsed] = cpus
+        if experiment.finite and all(child.ended for _, child in frameworks):
+            return start, measured
         if elapsed >= experiment.duration:
+            late = [child.name for _, child in frameworks if not child.ended]
+            if experiment.finite:
+                raise TimeoutError(f"not finished after {elapsed:.0f} s: {', '.join(late)}")
             return start, measured
         phase = next(p for p in reversed(experiment.phases) if p.start <= max(elapsed, 0.0))
         watch(Progress(elapsed, phase, held))
         upcoming = waiting[0][0] if waiting else experiment.duration
         time.sleep(min(max(observer.until(start + upcoming), 0.0), GLANCES))
+
+
+def _completions(experiment: Experiment, observer: Observer, began: float) -> dict[str, float]:
+    """Return how many seconds each user took from its start to its end."""
+    ended = observer.completions()
+    return {user.name: ended[user.name] - began - user.start for user in experiment.users}
 
 
 def _await_line(child: Child, log: Path, pattern: str) -> str:

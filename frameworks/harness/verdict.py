@@ -10,8 +10,10 @@ from frameworks.experiment import (
     CommitmentAt,
     Experiment,
     LargestLead,
+    NoLater,
     Phase,
     PhasesAgree,
+    TaskShares,
 )
 from frameworks.harness.measurement import Measurement, last, mean
 
@@ -61,6 +63,8 @@ class Verdict:
     """Of the CPUs by running tasks, from when the first user had ramped up to the end."""
     agrees: bool
     phases: list[PhaseResult]
+    completions: dict[str, float]
+    """By user that has finished: seconds it took."""
     claims: list[Finding]
 
     def summary(self) -> dict[str, Any]:
@@ -71,6 +75,7 @@ class Verdict:
 def expectation(experiment: Experiment) -> Trajectory:
     """Follow the divisible optimum (paper Eq. 10, 12) through the experiment."""
     capacity = experiment.cluster.capacity
+    assert experiment.tasks is not None
     shares = experiment.tasks.quantities.shares(capacity)
     largest = max(shares.values())
     users = [
@@ -119,6 +124,7 @@ def judge(
         utilization=round(utilization, 4),
         agrees=all(finding.holds for finding in findings),
         phases=phases,
+        completions={name: round(took, 3) for name, took in measured.completions.items()},
         claims=findings,
     )
 
@@ -133,7 +139,7 @@ def _phase(
         within = [value for when, value in held.items() if phase.start <= when < phase.end]
         users[user.name] = UserResult(
             cpus=round(mean(held, settled, phase.end), 3),
-            expected_cpus=round(mean(expected.cpus[user.name], settled, phase.end), 3),
+            expected_cpus=round(mean(expected.cpus.get(user.name, {}), settled, phase.end), 3),
             commitment=round(last(measured.commitments.get(user.name, {}), phase.end), 4),
             peak_cpus=max(within, default=0.0),
         )
@@ -142,7 +148,7 @@ def _phase(
 
 def _utilization(experiment: Experiment, measured: Measurement) -> float:
     """Return the mean use after ramp-up: from when the cluster was first 97 % full."""
-    total = experiment.cluster.capacity["cpus"] / 1000
+    total = experiment.cluster.cores
     full = [when for when, used in measured.in_use.items() if used >= 0.97 * total]
     if not full:
         return mean(measured.in_use, 0.0, experiment.duration) / total
@@ -178,12 +184,35 @@ def _findings(
             )
         elif isinstance(claim, LargestLead):
             yield _lead(claim, experiment.phases[claim.phase - 1], measured)
+        elif isinstance(claim, TaskShares):
+            yield _task_shares(claim, experiment, measured)
+        elif isinstance(claim, NoLater):
+            continue  # of several runs, see `comparison`
         else:
             yield Finding(
                 f"more than {claim.above:.0%} of the CPUs are in use after ramp-up "
                 f"(measured: {utilization:.1%})",
                 utilization > claim.above,
             )
+
+
+def _task_shares(claim: TaskShares, experiment: Experiment, measured: Measurement) -> Finding:
+    parts, holds = [], True
+    for user in experiment.users:
+        if user.name not in claim.shares:
+            continue
+        demand = experiment.tasks_of(user).quantities
+        alone = experiment.cluster.monopoly(demand)
+        cpus = mean(measured.running.get(user.name, {}), claim.start, claim.end)
+        tasks = cpus * 1000 / demand["cpus"]
+        parts.append(f"{user.name}: {tasks / alone:.3f}, {tasks:.1f} of {alone} tasks")
+        holds &= abs(tasks - claim.shares[user.name] * alone) <= claim.within_tasks
+    wanted = ", ".join(f"{name} {share:.3f}" for name, share in claim.shares.items())
+    return Finding(
+        f"task shares are {wanted} from {claim.start:g} to {claim.end:g} s, within "
+        f"{claim.within_tasks:g} tasks (measured: {'; '.join(parts)})",
+        holds,
+    )
 
 
 def _lead(claim: LargestLead, phase: Phase, measured: Measurement) -> Finding:

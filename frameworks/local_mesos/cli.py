@@ -15,14 +15,29 @@ def local_mesos(
             "LONGSHARE_CA, LONGSHARE_CERTIFICATE and LONGSHARE_KEY name files."
         ),
     ] = "127.0.0.1:5060",
-    agents: Annotated[int, typer.Option(min=0, help="Number of virtual agents.")] = 4,
+    agents: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0,
+            help="Number of virtual agents. Repeat it together with --resources for unlike ones.",
+            show_default="4",
+        ),
+    ] = None,
     resources: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             help="Of each agent, as mesos-agent takes them: 'cpus:4;mem(ROLE):64;ports:[1-9]', "
-            "or a JSON array of resources."
+            "or a JSON array of resources.",
+            show_default="cpus:4;mem:6144",
         ),
-    ] = "cpus:4;mem:6144",
+    ] = None,
+    attributes: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of each agent: 'rack:1;disk:ssd'; as often as --agents, or not at all.",
+            show_default="none",
+        ),
+    ] = None,
     hostname_prefix: Annotated[
         str, typer.Option(help="Of the agents' hostnames; a number follows.")
     ] = "agent-",
@@ -53,16 +68,29 @@ def local_mesos(
     Point a scheduler at the address that is printed, or look at /state, /slaves and
     /metrics/snapshot there. Stops on SIGTERM and Ctrl-C.
     """
-    from frameworks.local_mesos.notation import parse_flag  # noqa: PLC0415 - keeps `--help` fast
-    from frameworks.local_mesos.server import Settings, run  # noqa: PLC0415
+    from frameworks.local_mesos.notation import (  # noqa: PLC0415 - keeps `--help` fast
+        parse_attributes,
+        parse_flag,
+    )
+    from frameworks.local_mesos.server import AgentGroup, Settings, run  # noqa: PLC0415
 
+    numbers, kinds = agents or [4], resources or ["cpus:4;mem:6144"]
+    traits = attributes or [""] * len(numbers)
+    if not len(numbers) == len(kinds) == len(traits):
+        raise typer.BadParameter(
+            f"there are {len(numbers)} numbers of agents, {len(kinds)} kinds of resources and "
+            f"{len(traits)} of attributes",
+            param_hint="--agents",
+        )
     try:
-        each = parse_flag(resources)
+        groups = [
+            AgentGroup(number, parse_flag(kind), parse_attributes(trait))
+            for number, kind, trait in zip(numbers, kinds, traits, strict=True)
+        ]
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--resources") from error
+        raise typer.BadParameter(str(error), param_hint="--resources, --attributes") from error
     settings = Settings(
-        agents=agents,
-        resources=each,
+        agents=groups,
         allocator=allocator,
         speed=speed,
         host=host,

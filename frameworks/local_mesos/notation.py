@@ -50,6 +50,32 @@ def _parse_entry(entry: str) -> Resource:
     return resource
 
 
+def parse_attributes(text: str) -> list[mesos.Attribute]:
+    """Read an agent's `--attributes`: `rack:1;disk:ssd;slots:[1-9]`; what is no number is text.
+
+    Raises:
+        ValueError: the text does not have that form; the message shows where.
+    """
+    attributes = []
+    for entry in filter(None, map(str.strip, text.split(";"))):
+        name, colon, value = (part.strip() for part in entry.partition(":"))
+        if not name or not colon or not value:
+            raise ValueError(f"{entry!r}: not of the form NAME:VALUE, such as rack:1")
+        attribute = mesos.Attribute(name=name)
+        try:
+            read = _parse_entry(f"value:{value}")
+        except ValueError:
+            attribute.type = mesos.Value.TEXT
+            attribute.text.value = value
+        else:
+            attribute.type = read.type
+            for kind in ("scalar", "ranges", "set"):
+                if read.HasField(kind):
+                    getattr(attribute, kind).CopyFrom(getattr(read, kind))
+        attributes.append(attribute)
+    return attributes
+
+
 def _parse_json(text: str) -> list[Resource]:
     try:
         return [

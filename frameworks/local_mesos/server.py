@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -13,6 +13,7 @@ import structlog
 from aiohttp import web
 
 from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import MESOS_VERSION
 from frameworks.local_mesos.bag import Resource
 from frameworks.local_mesos.clock import SECOND, Clock
@@ -28,12 +29,20 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class AgentGroup:
+    """Agents that are alike."""
+
+    count: int
+    resources: list[Resource]
+    """Of each."""
+    attributes: list[mesos.Attribute] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What an embedded Mesos consists of."""
 
-    agents: int
-    resources: list[Resource]
-    """Of each agent."""
+    agents: list["AgentGroup"]
     allocator: str
     """gRPC target of the allocator service."""
     speed: float = 1.0
@@ -106,9 +115,11 @@ async def serving(settings: Settings) -> AsyncIterator[Embedded]:
         task_seconds=settings.task_seconds,
         interval=settings.interval,
     )
-    width = len(str(settings.agents))
-    for number in range(1, settings.agents + 1):
-        master.add_agent(f"{settings.hostname_prefix}{number:0{width}}", settings.resources)
+    every = [group for group in settings.agents for _ in range(group.count)]
+    width = len(str(len(every)))
+    for number, group in enumerate(every, 1):
+        hostname = f"{settings.hostname_prefix}{number:0{width}}"
+        master.add_agent(hostname, group.resources, attributes=group.attributes)
     runner = web.AppRunner(
         application(master, link),
         access_log=None,

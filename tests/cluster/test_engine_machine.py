@@ -47,6 +47,8 @@ SIZES = {
 """What an agent may report that it has."""
 GUARANTEES = ["cpus:2;mem:1024", "cpus:5", "mem:3000;disk:10"]
 DEMAND = "cpus:1;mem:512"
+AVOIDED = "s2"
+"""Where some frameworks do not want to go."""
 BAD_CALLS: list[object] = [
     contract.RemoveAgent(agent_id="nobody"),
     contract.AddAgent(agent_id="s9", total=[b"rubbish"]),
@@ -184,19 +186,21 @@ class EngineMachine(RuleBasedStateMachine):
         choice=st.sampled_from(POLICIES),
         allocation=st.sampled_from(["event", "batch"]),
         demanding=st.sets(st.sampled_from(sorted(FRAMEWORKS)), max_size=2),
+        picky=st.sets(st.sampled_from(sorted(FRAMEWORKS)), max_size=2),
     )
     def start(
         self,
         choice: tuple[str, dict[str, object]],
         allocation: Literal["event", "batch"],
         demanding: set[str],
+        picky: set[str],
     ) -> object:
         """Begin with a cluster at work: all agents and frameworks are there."""
         self.master = MasterSide(*choice)
         self.master.settings = replace(self.master.settings, allocation=allocation)
         self.master.engine = Engine(self.master.settings)
         self.master.restore(contract.Snapshot(time_ns=self.master.now_ns))
-        self.demanding = demanding
+        self.demanding, self.picky = demanding, picky
         self.model = Model()
         made: list[Offered] = []
         for name in FRAMEWORKS:
@@ -213,6 +217,8 @@ class EngineMachine(RuleBasedStateMachine):
         info = mesos.FrameworkInfo.FromString(framework_info(name, *FRAMEWORKS[name]))
         if name in self.demanding:
             info.labels.labels.add(key="longshare.demand", value=DEMAND)
+        if name in self.picky:
+            info.labels.labels.add(key="longshare.blacklist", value=f"{AVOIDED}.*")
         return info.SerializeToString()
 
     def add_framework(self, name: str, *, active: bool) -> list[Offered]:
@@ -230,6 +236,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert offer.agent in model.agents - model.inactive_agents
             assert model.whitelist is None or offer.agent in model.whitelist
             assert offer.framework in model.active
+            assert not (offer.framework in self.picky and offer.agent == AVOIDED)
             assert offer.role in FRAMEWORKS[offer.framework]
             assert offer.role not in model.suppressed[offer.framework]
             size = amounts(offer.messages)

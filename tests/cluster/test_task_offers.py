@@ -2,12 +2,10 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -123,10 +121,14 @@ def test_the_operators_word_wins_over_the_frameworks() -> None:
     assert offer.resources == "cpus:4;mem:128"
 
 
-def test_a_label_that_is_no_amount_is_refused() -> None:
+def test_a_label_that_is_no_amount_is_reported_and_costs_nobody_an_offer() -> None:
     master = MasterSide()
-    with pytest.raises(InvalidEvent, match=r"longshare\.demand.*'cpus=1'"):
-        add(master, "f1", "a", "cpus=1")
+    add(master, "f1", "a", "cpus=1")
+    [whole] = master.add_agent("s1", "cpus:4;mem:4096")
+    assert whole.resources == "cpus:4;mem:4096"
+    assert master.engine.misfits() == {
+        "f1": "label longshare.demand: 'cpus=1' is not of the form NAME:NUMBER, such as cpus:4"
+    }
 
 
 def test_a_demand_is_learned_from_what_is_kept_of_offers_and_forgotten_when_nothing_is() -> None:

@@ -1,8 +1,6 @@
 """Task shares, and the policies that go by them, on the TSF paper's examples and beyond."""
 
 from collections import Counter
-from fractions import Fraction
-from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -212,52 +210,3 @@ def test_a_resource_that_does_not_count_takes_no_part_in_task_shares() -> None:
     pool.set_demand("u", Quantities.parse("cpus:1;gpus:1"))
     pool.allocate("u", Quantities.parse("cpus:1;gpus:1"))
     assert pool.standing("u").task_share == 0.25
-
-
-GRAPHS = st.lists(st.sets(st.integers(0, 3), min_size=1), min_size=2, max_size=5)
-SLOTS = 40
-
-
-@given(GRAPHS, st.lists(st.integers(1, 3), min_size=5, max_size=5))
-def test_with_small_tasks_that_end_tsf_comes_to_the_max_min_of_any_constraint_graph(
-    graph: list[set[int]], weights: list[int]
-) -> None:
-    machines = {f"{m}": f"cpus:{SLOTS}" for m in sorted(set.union(*graph))}
-    users = {f"{u}": ("cpus:1", {f"{m}" for m in on}) for u, on in enumerate(graph)}
-    by_name = {name: float(weights[int(name)]) for name in users}
-    filling = Filling("tsf", machines, users, by_name).fill(*machines)
-    for _ in range(4 * SLOTS):
-        for machine in machines:
-            here = [user for user in users if filling.running[user, machine]]
-            richest = max(here, key=lambda u: filling.tasks()[u] / by_name[u])
-            filling.end(richest, machine)
-            filling.fill(machine)
-    expected = max_min(graph, weights)
-    for user, tasks in filling.tasks().items():
-        assert abs(tasks - expected[int(user)]) <= 3 * len(graph)
-
-
-def max_min(graph: list[set[int]], weights: list[int]) -> dict[int, Fraction]:
-    """Return the max-min of tasks over weights: the most crowded users first, exactly.
-
-    Of all sets of users, the one whose machines have least for its weight cannot get more;
-    what remains is shared by the others.
-    """
-    result: dict[int, Fraction] = {}
-    taken: set[int] = set()
-    while len(result) < len(graph):
-        left = [user for user in range(len(graph)) if user not in result]
-        level, crowd = min(
-            (
-                Fraction(SLOTS * len(set.union(*(graph[u] for u in some)) - taken))
-                / sum(weights[u] for u in some),
-                -len(some),
-                some,
-            )
-            for size in range(1, len(left) + 1)
-            for some in combinations(left, size)
-        )[::2]
-        for user in crowd:
-            result[user] = level * weights[user]
-            taken |= graph[user]
-    return result

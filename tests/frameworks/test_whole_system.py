@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from allocator.service.event_log import EventLogError
 from allocator.service.replay import replay
 from frameworks import experiment
+from frameworks.harness.comparison import compare
 from frameworks.harness.observer import Observer
 from frameworks.harness.processes import Children
 from frameworks.harness.runner import Progress, Settings, run
@@ -26,8 +27,8 @@ figure = "none"
 shows = "a newcomer gets more than who has used more than its share"
 duration = 120
 policy = { name = "sdrf", delta = 0.98 }
-[cluster]
-agents = 3
+[[cluster.agents]]
+count = 3
 resources = "cpus:4;mem:6144"
 [tasks]
 demand = "cpus:1;mem:1024"
@@ -214,9 +215,81 @@ def _read(path: Path) -> str:
         return ""
 
 
+SHARED = """
+title = "Two jobs with whitelists, in pools of their own and together"
+figure = "none"
+shows = "who shares finishes no later"
+duration = 120
+seeds = 1
+policy = { name = "tsf" }
+[[cluster.agents]]
+count = 2
+resources = "cpus:1;mem:1024"
+[[cluster.agents]]
+count = 2
+resources = "cpus:2;mem:1024"
+[tasks]
+demand = "cpus:1;mem:512"
+run_time = 4
+[[users]]
+name = "picky"
+nodes = "1-2"
+weight = 0.333
+tasks = { demand = "cpus:0.5;mem:512", run_time = 4, count = 8 }
+[[users]]
+name = "other"
+weight = 0.667
+tasks = { demand = "cpus:1;mem:512", run_time = 4, count = 24 }
+[[variants]]
+name = "pools"
+nodes = { other = "3-4" }
+[[variants]]
+name = "TSF"
+[[claims]]
+kind = "no-later"
+users = ["other"]
+variant = "TSF"
+than = "pools"
+"""
+
+
+def test_variants_run_one_after_the_other_and_are_compared(tmp_path: Path) -> None:
+    chosen = experiment.parse("shared", SHARED)
+    seen: list[str] = []
+
+    @contextmanager
+    def watch(varied: experiment.Experiment) -> Iterator[Callable[[Progress], None]]:
+        seen.append(varied.name)
+        yield lambda _: None
+
+    comparison = compare(chosen, Settings(speed=10.0, seed=7, out=tmp_path), watch)
+    assert seen == ["shared: pools", "shared: TSF"]
+    assert comparison.agrees, comparison.claims
+    [in_pool], [together] = (comparison.completions[v]["other"] for v in ("pools", "TSF"))
+    assert in_pool > 24 / 4 * 4 * 0.8, "four at a time, at least so long each"
+    assert together < in_pool
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert written == json.loads(json.dumps(comparison.summary()))
+    assert (tmp_path / "figure.png").stat().st_size > 100
+    assert (tmp_path / "pools-7" / "figure.png").stat().st_size > 100
+    config = (tmp_path / "TSF-7" / "longshare.toml").read_text()
+    assert 'name = "tsf"' in config
+
+
+def test_users_that_do_not_finish_in_time_are_named(tmp_path: Path) -> None:
+    endless = SHARED.replace("duration = 120", "duration = 5")
+    chosen = experiment.parse("shared", endless)
+    varied = chosen.variant(chosen.variants[0])
+    with pytest.raises(TimeoutError, match="framework-other"):
+        run(varied, Settings(speed=10.0, seed=1, out=tmp_path), lambda _: None)
+
+
+SINGLE = [name for name in experiment.names() if not experiment.load(name).variants]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("name", experiment.names())
+@pytest.mark.parametrize("name", SINGLE)
 def test_the_papers_experiment_comes_out_as_published(name: str, tmp_path: Path) -> None:
     verdict = run(experiment.load(name), Settings(speed=15.0, seed=1, out=tmp_path), lambda _: None)
     assert verdict.agrees, verdict.claims

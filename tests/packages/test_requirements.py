@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("requirements/*.txt"))
+OF_ITS_OWN = "operations"  # an environment beside the others
 PYTHONS = ["3.11", "3.12", "3.13"]
 
 
@@ -25,9 +26,11 @@ def _entries(file: Path) -> list[str]:
     return text.replace("\\\n", " ").splitlines()
 
 
-def _pins(python: str) -> Iterator[Requirement]:
+def _pins(python: str, *, beside: bool = False) -> Iterator[Requirement]:
     environment = {"python_version": python, "python_full_version": f"{python}.0"}
     for file in FILES:
+        if (file.stem == OF_ITS_OWN) != beside:
+            continue
         for entry in _entries(file):
             pin = Requirement(entry.split(" --hash=")[0])
             if pin.marker is None or pin.marker.evaluate(environment):
@@ -37,8 +40,8 @@ def _pins(python: str) -> Iterator[Requirement]:
 def _declared() -> list[Requirement]:
     ours, parser = _project("."), _project("packages/http-parser")
     declared = ours["project"]["dependencies"] + parser["project"]["dependencies"]
-    for group in ours["dependency-groups"].values():
-        declared += group
+    for name, group in ours["dependency-groups"].items():
+        declared += group if name != OF_ITS_OWN else []
     return [Requirement(requirement) for requirement in declared]
 
 
@@ -51,8 +54,9 @@ def test_every_requirement_is_one_version_with_its_hashes_and_nothing_else(file:
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_each_distribution_is_pinned_once_for_each_python(python: str) -> None:
-    names = [pin.name for pin in _pins(python)]
+@pytest.mark.parametrize("beside", [False, True])
+def test_each_distribution_is_pinned_once_for_each_python(python: str, *, beside: bool) -> None:
+    names = [pin.name for pin in _pins(python, beside=beside)]
     assert sorted(set(names)) == sorted(names)
 
 
@@ -69,3 +73,12 @@ def test_the_pins_satisfy_what_the_packages_declare(python: str) -> None:
     ]
 
     assert not unmet, "run `make lock`"
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_pins_of_operations_satisfy_what_its_group_declares(python: str) -> None:
+    versions = {
+        pin.name: str(pin.specifier).removeprefix("==") for pin in _pins(python, beside=True)
+    }
+    declared = map(Requirement, _project(".")["dependency-groups"][OF_ITS_OWN])
+    assert [each for each in declared if not each.specifier.contains(versions[each.name])] == []

@@ -1,8 +1,12 @@
-"""What is built holds all that is in the checkout."""
+"""What is built holds all that is in the checkout, and can be installed with pip alone."""
 
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
@@ -10,6 +14,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = {".": ["allocator", "frameworks"], "packages/http-parser": ["http_parser"]}
 
 
 def _files(folder: Path, *packages: str) -> Iterator[str]:
@@ -19,28 +24,99 @@ def _files(folder: Path, *packages: str) -> Iterator[str]:
                 yield str(path.relative_to(folder))
 
 
-@pytest.mark.slow
-def test_the_wheels_hold_every_file_of_their_packages_and_no_other(tmp_path: Path) -> None:
-    packages = {".": ["allocator", "frameworks"], "packages/http-parser": ["http_parser"]}
-    for folder, names in packages.items():
-        source = tmp_path / "source" / folder
-        for name in names:
-            shutil.copytree(ROOT / folder / name, source / name)
-        for name in ("pyproject.toml", "README.md", *(["LICENSE"] if folder == "." else [])):
-            shutil.copy(ROOT / folder / name, source)
+def _contents(wheel: Path) -> set[str]:
+    return {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
+
+def _wheels(where: Path, folder: Path, *sources: str) -> Path:
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run(
-        [*build, "--wheel-dir", tmp_path / "wheels", *packages],
-        cwd=tmp_path / "source",
-        check=True,
-    )
+    subprocess.run([*build, "--wheel-dir", folder, *sources], cwd=where, check=True)
+    return folder
 
-    built = {
-        name
-        for wheel in (tmp_path / "wheels").glob("*.whl")
-        for name in ZipFile(wheel).namelist()
-        if ".dist-info/" not in name
-    }
-    wanted = {name for folder, names in packages.items() for name in _files(ROOT / folder, *names)}
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy what distributions are built from, so that building leaves nothing in the checkout."""
+    copied = tmp_path_factory.mktemp("source")
+    for folder, names in PACKAGES.items():
+        for name in names:
+            unwanted = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / folder / name, copied / folder / name, ignore=unwanted)
+        for name in ("pyproject.toml", "README.md", *(["LICENSE"] if folder == "." else [])):
+            shutil.copy(ROOT / folder / name, copied / folder)
+    return copied
+
+
+@pytest.fixture(scope="module")
+def wheels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _wheels(source, tmp_path_factory.mktemp("wheels"), *PACKAGES)
+
+
+@pytest.fixture(scope="module")
+def sdist(source: Path) -> Path:
+    build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", build, "built"],
+        cwd=source,
+        check=True,
+        capture_output=True,
+    )
+    (archive,) = (source / "built").glob("longshare-*.tar.gz")
+    return archive
+
+
+@pytest.mark.slow
+def test_the_wheels_hold_every_file_of_their_packages_and_no_other(wheels: Path) -> None:
+    built = {name for wheel in wheels.glob("*.whl") for name in _contents(wheel)}
+    wanted = {name for folder, names in PACKAGES.items() for name in _files(ROOT / folder, *names)}
     assert built == wanted
+    assert {
+        "allocator/service/page/index.html",
+        "frameworks/experiments/sdrf-adaptive.toml",
+    } < built
+
+
+@pytest.mark.slow
+def test_the_source_distribution_makes_the_same_wheel_and_carries_its_licence(
+    sdist: Path, wheels: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+    assert {"LICENSE", "README.md", "pyproject.toml"} < names
+    (made,) = _wheels(tmp_path, tmp_path / "made", str(sdist)).glob("longshare-*.whl")
+    (direct,) = wheels.glob("longshare-*.whl")
+    assert _contents(made) == _contents(direct)
+
+
+@pytest.mark.slow
+def test_the_wheels_are_installed_by_pip_alone_and_work_elsewhere(
+    wheels: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "fresh"
+    venv.create(home, with_pip=True)
+    # What Longshare needs is taken from here, without a network; Longshare itself is not.
+    (there,) = home.glob("lib/python*/site-packages")
+    (there / "needed.pth").write_text(sysconfig.get_path("purelib"))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+    def run(*command: str | Path) -> str:
+        done = subprocess.run(
+            [home / "bin" / command[0], *command[1:]],
+            cwd=tmp_path,
+            env=clean,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run("pip", "install", "--quiet", "--no-index", "--no-deps", *wheels.glob("*.whl"))
+    version = next(wheels.glob("longshare-*.whl")).name.split("-")[1]
+    assert run("longshare", "--version").strip() == f"longshare {version}"
+    assert "sdrf-adaptive" in run("longshare", "experiment", "list")
+    settings = tmp_path / "longshare.toml"
+    settings.write_text('[policy]\nname = "stsf"\nhalf_life = "1h"\n')
+    run("longshare", "serve", "--check", "--config", settings)
+    where = "import allocator, frameworks, http_parser as p; print(allocator.__file__, p.__file__)"
+    assert all(path.startswith(str(home)) for path in run("python", "-c", where).split())

@@ -10,6 +10,7 @@ import pytest
 
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
@@ -195,6 +196,24 @@ def test_a_user_that_gets_no_offers_is_told_why(ops: Operator) -> None:
     assert (told.turn, ops.shares()["small"].shortfall) == (0, 0.0)
     ops.stream.tell(remove_framework=contract.RemoveFramework(framework_id="fb"))
     assert "no framework has registered" in ops.explain("small").no_offers
+
+
+def test_a_framework_is_told_where_it_may_run_and_what_keeps_it_from_offers(tmp_path: Path) -> None:
+    constraint = '[constraints."fa of the tests"]\nwhitelist = ["s1.*"]\n'
+    with operated(tmp_path, SETTINGS + constraint) as ops:
+        words = " ".join(ops.explain("owing").words)
+        assert "fa of the tests (fa) may run on 1 of 1 agents: whitelist s1.*." in words
+        info = mesos.FrameworkInfo.FromString(framework_info("fa", "owing"))
+        info.labels.labels.add(key="longshare.attributes", value="rack:7")
+        changed = contract.UpdateFramework(framework_id="fa", info=info.SerializeToString())
+        ops.stream.tell(update_framework=changed)
+        reason = "no agent meets its constraint: whitelist s1.* and attributes rack:7"
+        assert f"does not fit: {reason}." in " ".join(ops.explain("owing").words)
+        assert "does not fit" not in " ".join(ops.explain("small").words)
+        ops.wait(1)
+        ops.wait(1)
+    output = (tmp_path / "log").read_text()
+    assert output.count(reason) == 1, "said once, not with every tick"
 
 
 def test_a_new_weight_is_answered_with_what_it_changed_and_outlives_a_snapshot(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from allocator.cli import app
+from allocator.cluster.constraints import Constraint, Hosts
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.memory import Memory, Remembered
 from allocator.cluster.settings import DeclaredUser, EngineSettings
@@ -47,6 +48,9 @@ SETTINGS = EngineSettings(
     user_key="framework_name",
     users=(DeclaredUser("a", 2.0, {"cpus": 0.25}), DeclaredUser("b", commitment=0.1)),
     allocation="batch",
+    constraints={
+        "f": Constraint(Hosts(("a", "10.0.0.0/8")), Hosts(("b*",)), (("rack", "1"), ("x", "y")))
+    },
     demands={"spark": Quantities.parse("cpus:0.001;mem:123456.789")},
     learn_demands=True,
     seed=7,

@@ -65,8 +65,7 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
             cluster.maintenance.drop_filters(agent=agent.id)
         if (info, capabilities, total) == (agent.info, agent.capabilities, agent.total):
             return
-        cluster.ledger.set_total(agent, total)
-        agent.update(info, capabilities, total)
+        cluster.ledger.update_agent(agent, info, capabilities, total)
         cluster.marks.change(agent.id)
         cluster.marks.call(agent.id)
 

@@ -110,7 +110,7 @@ class _Filling:
         unit = max(self._tanks[t].base + self._tanks[t].share * self._alone[t] for t in self.active)
         variables = [(t, place) for t, places in self._open.items() for place in places]
         program, rising = self._program(variables, unit)
-        found, found_prices, slopes = _solve(program)
+        found, found_prices, slopes = solve(program)
         proved = certify(program, found, found_prices) if self._small(program) else None
         self.exact = proved is not None
         if proved is not None:
@@ -188,8 +188,12 @@ class _Filling:
         self._open = {t: places for t, places in self._open.items() if t in reached}
 
 
-def _solve(program: Program) -> tuple[list[float], list[float], list[float]]:
-    """Return an optimal point, the rows' prices, and by how much variables but the last cost."""
+def solve(program: Program) -> tuple[list[float], list[float], list[float]]:
+    """Return an optimal point, the rows' prices, and by how much variables but the last cost.
+
+    Raises:
+        ArithmeticError: the solver gave up.
+    """
     columns = [column for row in program.rows for column in row]
     values = [float(factor) for row in program.rows for factor in row.values()]
     starts = np.cumsum([0, *map(len, program.rows)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from frameworks import experiment
-from frameworks.harness.figure import draw
+from frameworks.harness.figure import draw, draw_shares
 from frameworks.harness.measurement import (
     Measurement,
     last,
@@ -23,7 +23,7 @@ ADAPTIVE = experiment.load("sdrf-adaptive")
 def ideal(e: experiment.Experiment) -> Measurement:
     """A run that follows the optimum exactly, and uses everything."""
     measured = expected_cpus(e, expectation(e))
-    measured.in_use = {float(when): 160.0 for when in range(1, 601)}
+    measured.running["all"] = {float(when): 160.0 for when in range(1, 601)}
     return measured
 
 
@@ -31,7 +31,9 @@ def judged(measured: Measurement, e: experiment.Experiment = ADAPTIVE) -> Verdic
     return judge(e, measured, expected_cpus(e, expectation(e)), seed=3, speed=10.0)
 
 
-@pytest.mark.parametrize("name", experiment.names())
+@pytest.mark.parametrize(
+    "name", [name for name in experiment.names() if experiment.load(name).divisible]
+)
 def test_a_run_like_the_optimum_agrees(name: str) -> None:
     e = experiment.load(name)
     verdict = judged(ideal(e), e)
@@ -69,7 +71,7 @@ def test_a_run_where_one_user_is_short_of_its_part_does_not_agree() -> None:
 
 def test_a_run_that_leaves_cores_idle_does_not_agree() -> None:
     measured = ideal(ADAPTIVE)
-    measured.in_use |= {float(when): 150.0 for when in range(200, 601)}
+    measured.running["all"] |= {float(when): 150.0 for when in range(200, 601)}
     verdict = judged(measured)
     assert verdict.utilization == pytest.approx((199 * 160 + 401 * 150) / 600 / 160, abs=1e-3)
     assert not verdict.agrees
@@ -77,13 +79,13 @@ def test_a_run_that_leaves_cores_idle_does_not_agree() -> None:
 
 def test_ramp_up_does_not_count_but_what_comes_after_does() -> None:
     measured = ideal(ADAPTIVE)
-    measured.in_use |= {float(when): 10.0 for when in range(1, 11)}
+    measured.running["all"] |= {float(when): 10.0 for when in range(1, 11)}
     assert judged(measured).utilization == 1.0
 
 
 def test_a_run_that_never_fills_the_cluster_counts_from_the_beginning() -> None:
     measured = ideal(ADAPTIVE)
-    measured.in_use = {float(when): 80.0 for when in range(1, 601)}
+    measured.running["all"] = {float(when): 80.0 for when in range(1, 601)}
     assert judged(measured).utilization == 0.5
 
 
@@ -158,8 +160,26 @@ def test_tables_have_a_column_for_each_user(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", experiment.names())
 def test_a_figure_is_drawn(name: str, tmp_path: Path) -> None:
     e = experiment.load(name)
-    measured = ideal(e)
-    path = draw(e, measured, dataclasses.replace(measured), tmp_path)
+    if e.divisible:
+        measured = ideal(e)
+        path = draw(e, measured, dataclasses.replace(measured), tmp_path)
+    else:
+        measured = Measurement(running={u.name: {0.0: 1.0, 9.0: 2.0} for u in e.users})
+        path = draw_shares(e, measured, tmp_path)
     assert path.read_bytes().startswith(b"\x89PNG")
     drawn = (tmp_path / "figure.svg").read_text()
     assert drawn.count("<path") > 20
+
+
+@pytest.mark.parametrize(("tasks", "agrees"), [(48.5, True), (47.5, False), (52.5, False)])
+def test_task_shares_are_of_tasks_and_of_the_whole_cluster(tasks: float, *, agrees: bool) -> None:
+    e = experiment.load("tsf-micro")
+    running = {"job-1": 50.0, "job-2": 0.5 * tasks, "job-3": 10.0, "job-4": 15.0}
+    measured = Measurement(
+        running={name: {float(t): cpus for t in range(70)} for name, cpus in running.items()}
+        | {name: {float(t): running[name] for t in range(100, 240)} for name in ("job-3", "job-4")}
+    )
+    measured.running["job-1"] |= {float(t): 45.0 for t in range(100, 240)}
+    verdict = judge(e, measured, Measurement(), seed=1, speed=1.0)
+    assert [claim.holds for claim in verdict.claims] == [agrees, True]
+    assert f"job-2: {tasks / 100:.3f}" in verdict.claims[0].claim

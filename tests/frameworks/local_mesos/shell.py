@@ -15,7 +15,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract.allocator_pb2_grpc import AllocatorServicer, add_AllocatorServicer_to_server
 from frameworks.local_mesos import wire
 from frameworks.local_mesos.notation import parse_flag
-from frameworks.local_mesos.server import Embedded, Settings, serving
+from frameworks.local_mesos.server import AgentGroup, Embedded, Settings, serving
 from tests.frameworks.local_mesos.peers import Book
 
 Context = grpc.aio.ServicerContext[contract.FromMaster, contract.ToMaster]
@@ -92,9 +92,12 @@ async def listening(allocator: AllocatorServicer, folder: Path) -> AsyncIterator
 
 def settings(allocator: str, **changes: Any) -> Settings:  # noqa: ANN401
     """Return settings for tests: two agents, any port."""
+    agents, resources = (
+        changes.pop("agents", 2),
+        changes.pop("resources", parse_flag("cpus:4;mem:1024")),
+    )
     values: dict[str, Any] = {
-        "agents": 2,
-        "resources": parse_flag("cpus:4;mem:1024"),
+        "agents": [AgentGroup(agents, resources)],
         "port": 0,
         "speed": 20.0,
     }

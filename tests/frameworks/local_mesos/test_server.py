@@ -1,12 +1,14 @@
 """The embedded master as a process: where it listens, how time goes by, how it ends."""
 
 import asyncio
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -100,3 +102,27 @@ def test_a_process_that_was_held_up_does_not_make_time_leap() -> None:
 
     taken = asyncio.run(steps())
     assert 0 < max(taken) <= server.LONGEST_STEP * 1000 * SECOND
+
+
+def test_agents_may_be_of_several_kinds() -> None:
+    kinds = ["--agents=2", "--resources=cpus:1", "--attributes=rack:1"]
+    kinds += ["--agents=1", "--resources=cpus:2", "--attributes=rack:2;disk:ssd"]
+    with command("--port=0", *kinds) as process:
+        assert process.stdout is not None
+        said = (re.search(r"Mesos master on (\S+)", line) for line in process.stdout)
+        address = next(filter(None, said))[1]
+        with urllib.request.urlopen(f"http://{address}/slaves") as answer:
+            agents = json.load(answer)["slaves"]
+    shown = [(a["hostname"], a["resources"]["cpus"], a["attributes"]) for a in agents]
+    assert shown == [
+        ("agent-1", 1.0, {"rack": 1.0}),
+        ("agent-2", 1.0, {"rack": 1.0}),
+        ("agent-3", 2.0, {"rack": 2.0, "disk": "ssd"}),
+    ]
+
+
+def test_kinds_of_agents_must_be_complete() -> None:
+    with command("--agents=2", "--agents=1") as process:
+        _, errors = process.communicate()
+    assert process.returncode == 2
+    assert "2 numbers of agents, 1 kinds of" in errors

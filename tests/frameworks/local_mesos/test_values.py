@@ -16,7 +16,7 @@ from frameworks.local_mesos import wire
 from frameworks.local_mesos.bag import Bag
 from frameworks.local_mesos.clock import Clock
 from frameworks.local_mesos.intervals import Intervals
-from frameworks.local_mesos.notation import downgraded, parse_flag, upgraded
+from frameworks.local_mesos.notation import downgraded, parse_attributes, parse_flag, upgraded
 
 numbers = st.frozensets(st.integers(0, 30))
 
@@ -235,3 +235,19 @@ def test_the_writer_agrees_with_protobuf_s_own_but_for_whole_numbers() -> None:
     event.subscribed.master_info.id = "m"
     event.subscribed.master_info.ip = 1
     assert wire.to_dict(event) == json_format.MessageToDict(event, preserving_proto_field_name=True)
+
+
+def test_attributes_are_read_as_an_agent_of_mesos_reads_them() -> None:
+    read = parse_attributes("rack:7; zone:us-west:1;slots:[1-3,9-9];gpus:{b,a}")
+    assert [(a.name, mesos.Value.Type.Name(a.type)) for a in read] == [
+        ("rack", "SCALAR"),
+        ("zone", "TEXT"),
+        ("slots", "RANGES"),
+        ("gpus", "SET"),
+    ]
+    rack, zone, slots, gpus = read
+    assert (rack.scalar.value, zone.text.value) == (7.0, "us-west:1")
+    assert [(r.begin, r.end) for r in slots.ranges.range] == [(1, 3), (9, 9)]
+    assert list(gpus.set.item) == ["b", "a"]
+    with pytest.raises(ValueError, match="'rack': not of the form"):
+        parse_attributes("zone:a;rack")

@@ -1,0 +1,127 @@
+"""`longshare advise`: which memory serves a workload best."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from allocator.cli.connection import USAGE, AsJson, fail
+from allocator.cli.simulate import Blocking, Known, capacity_of
+
+if TYPE_CHECKING:
+    from allocator.simulation.advice import Advice
+
+_TRIALS = (12, 6)
+
+
+def advise(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")],
+    *,
+    load: Annotated[
+        float | None,
+        typer.Option(help="One pool of this fraction of the trace's mean use, such as 0.8."),
+    ] = None,
+    capacity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=AMOUNT,...",
+            help="One pool of this capacity.",
+            show_default="the trace's machines",
+        ),
+    ] = None,
+    blocking: Annotated[
+        Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
+    ] = Blocking.HEAD_OF_LINE,
+    users: Annotated[
+        Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
+    ] = Known.KNOWN,
+    as_json: AsJson = False,
+) -> None:
+    """Say which half-life of SDRF makes users of a trace wait least, and how sure that is.
+
+    Simulates DRF, and SDRF with half-lives from a minute to four times the trace's length, closer
+    around the best one. What counts is the mean of users' mean waits; see docs/advice.md.
+
+    Exit codes: 0, done; 1, memory can change nothing; 2, the trace or the setting cannot be used.
+    """
+    from allocator.cli.progress import bar  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.simulation import advice, fast, store  # noqa: PLC0415
+    from allocator.simulation.setting import Setting  # noqa: PLC0415
+
+    try:
+        read = store.read(trace)
+        setting = Setting(
+            policy="drf",
+            capacity=capacity_of(read, load, capacity),
+            blocking=blocking.value,
+            users=users.value,
+        )
+        setting.check(read)
+        coarse, fine = _TRIALS
+        done = 0
+        with bar("simulating", 1 + coarse + fine, "runs") as report:
+
+            def on_trial() -> None:
+                nonlocal done
+                done += 1
+                report(done)
+
+            found = advice.advise(
+                read, setting, fast.simulate, coarse=coarse, fine=fine, on_trial=on_trial
+            )
+    except advice.AdviceError as error:
+        fail(1, str(error))
+    except (OSError, ValueError) as error:
+        fail(USAGE, str(error))
+    if as_json:
+        typer.echo(json.dumps(asdict(found) | {"helps": found.helps}, indent=2))
+    else:
+        _show(found)
+
+
+def _show(found: "Advice") -> None:
+    from rich.table import Table  # noqa: PLC0415
+
+    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.service.explain import duration  # noqa: PLC0415
+
+    out = console()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in ("half-life", "1 − δ", "mean wait", "against DRF", "lower half", "upper half"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("users wait less, longer", justify="right")
+    for trial in found.trials:
+        mark = "bold" if trial == found.best else ""
+        table.add_row(
+            duration(trial.half_life_s),
+            f"{1 - trial.delta:.2g}",
+            duration(trial.mean_user_wait_s),
+            f"{-trial.reduction:+.1%}",
+            f"{-trial.light:+.1%}",
+            f"{-trial.heavy:+.1%}",
+            f"{trial.waits_less}, {trial.waits_longer}",
+            style=mark,
+        )
+    out.print(table)
+    out.print(f"Under DRF users wait {duration(found.drf_wait_s)} in the mean of their means.")
+    best = found.best
+    if not found.helps:
+        out.print("No half-life is better than DRF here: take policy drf.", highlight=False)
+        return
+    out.print(
+        f"Best: half_life = {best.half_life_s:.0f} (δ = 1 − {1 - best.delta:.2g}): "
+        f"{best.reduction:.1%} less than under DRF.",
+        highlight=False,
+    )
+    out.print(
+        f"From {duration(found.flat_from_s)} to {duration(found.flat_to_s)} every half-life that "
+        "was tried has at least nine tenths of that, so choose what suits you in between.",
+        highlight=False,
+    )
+    if not found.interior:
+        out.print(
+            "The best is the first or the last that was tried: this workload is too short to tell.",
+            highlight=False,
+        )

@@ -1,0 +1,171 @@
+"""`longshare properties`: does a policy have the properties it should, and if not, a case."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from allocator.cli.connection import USAGE, fail
+from allocator.cli.optimum import divisible_policy
+from allocator.cli.parameters import Parameters, parse
+
+if TYPE_CHECKING:
+    from allocator.fairness.divisible.problem import Problem
+    from allocator.fairness.properties.case import Placement, Property, Violation
+    from allocator.fairness.properties.search import Outcome
+
+_NAMES = (
+    "sharing-incentive, strategy-proofness, envy-freeness, pareto-optimality, single-machine, "
+    "single-resource or pooled-strategy-proofness"
+)
+
+
+def properties(
+    *,
+    policy: Annotated[
+        str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
+    ],
+    parameters: Parameters = None,
+    wanted: Annotated[
+        str | None, typer.Option("--property", help=f"{_NAMES}.", show_default="all")
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Random cases for each property.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Other seeds try other cases.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the violation's problem file here, and that of a lie beside it; needs "
+            "--property."
+        ),
+    ] = None,
+) -> None:
+    """Search for cases in which a policy lacks a property, and print the smallest found.
+
+    Exit codes: 0, the search is done, whatever it found; 2, wrong usage, or a file cannot be
+    written.
+    """
+    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
+    from rich.progress import Progress  # noqa: PLC0415
+
+    from allocator.fairness.properties.search import search  # noqa: PLC0415
+
+    chosen = divisible_policy(policy, parse(parameters))
+    asked = _asked(wanted)
+    if out is not None and wanted is None:
+        raise typer.BadParameter("needs --property: one file holds one problem", param_hint="--out")
+    outcomes: dict[str, Outcome] = {}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        for each in asked:
+            task = progress.add_task(each.name, total=trials)
+            outcomes[each.name] = search(
+                chosen,
+                each,
+                trials=trials,
+                seed=seed,
+                watch=lambda tried, _of, task=task: progress.update(task, completed=tried),  # type: ignore[misc]
+            )
+    if as_json:
+        found = {name: _as_json(outcome) for name, outcome in outcomes.items()}
+        typer.echo(json.dumps({"policy": policy, "seed": seed, "properties": found}, indent=2))
+    else:
+        _show(policy, asked, outcomes)
+    for name, outcome in outcomes.items():
+        if outcome.violation is not None and out is not None:
+            _write(out, policy, name, outcome.violation)
+
+
+def _asked(wanted: str | None) -> "list[Property]":
+    from allocator.fairness.properties.search import PROPERTIES  # noqa: PLC0415
+
+    asked = [each for each in PROPERTIES if wanted in {None, each.name}]
+    if not asked:
+        raise typer.BadParameter(
+            f"there is no property {wanted!r}; there are: {_NAMES}", param_hint="--property"
+        )
+    return asked
+
+
+def _as_json(outcome: "Outcome") -> dict[str, Any]:
+    from allocator.fairness.divisible.problem_file import file_of  # noqa: PLC0415
+
+    found = outcome.violation
+    return {
+        "tried": outcome.tried,
+        "undecided": outcome.undecided,
+        "violation": found
+        and {
+            "text": found.text,
+            "user": found.user,
+            "has": float(found.has),
+            "instead": float(found.instead),
+            "certain": found.certain,
+            "problem": _floats(file_of(found.problem)),
+            "lie": found.lie and _floats(file_of(found.lie)),
+            "placement": found.placement and _floats({**found.placement}),
+        },
+    }
+
+
+def _floats(content: dict[str, Any]) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(json.dumps(content, default=float))
+    return read
+
+
+def _show(policy: str, asked: "list[Property]", outcomes: "dict[str, Outcome]") -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title=f"Properties of {policy}")
+    table.add_column("property")
+    table.add_column("violation")
+    table.add_column("cases", justify="right")
+    table.add_column("undecided", justify="right")
+    for name, outcome in outcomes.items():
+        table.add_row(
+            name,
+            "none found" if outcome.violation is None else "found",
+            str(outcome.tried),
+            str(outcome.undecided),
+        )
+    Console().print(table)
+    for each in asked:
+        violation = outcomes[each.name].violation
+        if violation is not None:
+            for problem in filter(None, (violation.problem, violation.lie)):
+                typer.echo()
+                typer.echo(_file(policy, each.name, violation, problem), nl=False)
+
+
+def _file(policy: str, name: str, violation: "Violation", problem: "Problem") -> str:
+    """Return a problem file that tells what to look for in its optimum."""
+    import tomli_w  # noqa: PLC0415
+
+    from allocator.fairness.divisible.problem_file import file_of  # noqa: PLC0415
+
+    lied = " (this is the lie)" if problem is violation.lie else ""
+    lines = [f"{policy} lacks {name}{lied}: {violation.text}."]
+    if violation.placement is not None and (violation.lie is None or lied):
+        where = "Where tasks are" if violation.certain else "Of several placements, with this one"
+        lines.append(f"{where}: {_places(violation.placement)}.")
+    lines.append(f"longshare optimum THIS.toml --policy {policy}")
+    return "".join(f"# {line}\n" for line in lines) + tomli_w.dumps(file_of(problem))
+
+
+def _places(placement: "Placement") -> str:
+    return "; ".join(
+        f"{user}: {', '.join(f'{tasks} on {machine}' for machine, tasks in where.items())}"
+        for user, where in placement.items()
+        if where
+    )
+
+
+def _write(out: Path, policy: str, name: str, violation: "Violation") -> None:
+    try:
+        out.write_text(_file(policy, name, violation, violation.problem), encoding="utf-8")
+        if violation.lie is not None:
+            lie = out.with_name(f"{out.stem}-lie{out.suffix}")
+            lie.write_text(_file(policy, name, violation, violation.lie), encoding="utf-8")
+    except OSError as error:
+        fail(USAGE, f"{out}: {error}")

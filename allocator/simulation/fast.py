@@ -1,0 +1,175 @@
+"""The fast path: the decisions of the reference simulator from compiled kernels."""
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.fairness.policies import Policy
+from allocator.fairness.policies.cdrf import Cdrf
+from allocator.fairness.policies.cmmf import Cmmf
+from allocator.fairness.policies.drf import Drf
+from allocator.fairness.policies.drfh import Drfh
+from allocator.fairness.policies.fifo import Fifo
+from allocator.fairness.policies.sdrf import Sdrf
+from allocator.fairness.policies.stsf import Stsf
+from allocator.fairness.policies.tsf import Tsf
+from allocator.simulation.kernels import simulation as kernels
+from allocator.simulation.kernels.finishes import new_finishes
+from allocator.simulation.kernels.room import Room, new_room
+from allocator.simulation.kernels.stuck import new_stuck
+from allocator.simulation.kernels.tournament import new_tournament
+from allocator.simulation.outcome import NEVER, Operations, Outcome
+from allocator.simulation.parts import Parts
+from allocator.simulation.reference import who
+from allocator.simulation.setting import Setting
+from allocator.simulation.trace import Trace
+
+T = TypeVar("T", bound=np.generic)
+
+_KINDS: dict[type[Policy], int] = {
+    Fifo: kernels.FIFO,
+    Cmmf: kernels.ONE_RESOURCE,
+    Drf: kernels.DRF,
+    Drfh: kernels.DRFH,
+    Tsf: kernels.TSF,
+    Cdrf: kernels.CDRF,
+    Sdrf: kernels.SDRF,
+    Stsf: kernels.STSF,
+}
+_CHUNK = 1 << 18
+"""Submissions and finishes between two reports of progress."""
+
+
+def supports(setting: Setting) -> bool:
+    """Whether there are kernels for a setting."""
+    return type(setting.new_policy()) in _KINDS
+
+
+def simulate(
+    trace: Trace, setting: Setting, progress: Callable[[int], None] | None = None
+) -> Outcome:
+    """Start the tasks of a trace as allocator.simulation.reference does, only faster.
+
+    A task costs O(log n) in n users and O(log m) in m machines.
+
+    Args:
+        trace: At most 2³¹ − 1 tasks.
+        setting: One that is supported.
+        progress: Is told now and then how many tasks have started; at the end, of all tasks.
+
+    Raises:
+        SettingError: The setting does not fit the trace.
+        ValueError: There are no kernels for the setting.
+    """
+    if not supports(setting):
+        raise ValueError(f"there is no fast path for {setting}; use the reference simulator")
+    machines = setting.machines(trace)
+    parts = Parts.of(trace, machines)
+    room = _room(trace, setting, parts)
+    rule = _rule(trace, setting, parts, parts.whole(machines).sum(axis=0))
+    user, users = who(trace, setting)
+    state = _new_state(trace, rule, room, user, users)
+    if setting.users == "known":
+        state.users.known[:] = True
+        state.counters[kernels.KNOWN] = users
+    while kernels.run(state, rule, _CHUNK):
+        if progress is not None:
+            progress(int(state.counters[kernels.STARTS]))
+    if progress is not None:
+        progress(len(trace))
+    started, machine = state.tasks.started, state.tasks.machine
+    if not len(machine):
+        machine = np.where(started == NEVER, np.int32(NEVER), np.int32(0))
+    return Outcome(trace=trace, started=started, machine=machine, operations=Operations())
+
+
+def _room(trace: Trace, setting: Setting, parts: Parts) -> Room:
+    if setting.capacity is not None:
+        return new_room(parts.whole(np.array([setting.capacity])), [1], [])
+    return new_room(
+        parts.whole(np.array([kind.capacity for kind in trace.machines])),
+        [kind.count for kind in trace.machines],
+        [sorted(allowed) for allowed in trace.constraints],
+    )
+
+
+def _rule(
+    trace: Trace, setting: Setting, parts: Parts, capacity: NDArray[np.int64]
+) -> kernels.Rule:
+    policy = setting.new_policy()
+    kind = _KINDS[type(policy)]
+    if isinstance(policy, Sdrf) and kind == kernels.SDRF and policy.form == "thesis":
+        kind = kernels.SDRF_THESIS
+    resource = -1
+    if isinstance(policy, Cmmf) and policy.resource in trace.resources:
+        place = trace.resources.index(policy.resource)
+        resource = place if capacity[place] else -1
+    return kernels.Rule(
+        kind=kind,
+        tau=math.inf if policy.tau is None else policy.tau,
+        rebased_after=policy.rebased_after,
+        resource=resource,
+        shared=np.flatnonzero(capacity),
+        capacity=capacity,
+        scale=np.array(parts.per_unit),
+        rounded=np.array(parts.rounded),
+        skip=setting.blocking == "skip",
+        constrained=setting.capacity is None,
+    )
+
+
+def _new_state(
+    trace: Trace, rule: kernels.Rule, room: Room, user: NDArray[np.int32], users: int
+) -> kernels.State:
+    tasks, resources = trace.demand.shape
+    by_resource = rule.kind in (kernels.SDRF, kernels.SDRF_THESIS)
+    lines = max(len(rule.shared), 1) if by_resource else 1
+    tree = new_tournament(users)
+    clock = np.zeros(kernels.CLOCK)
+    clock[kernels.S] = 1.0
+    return kernels.State(
+        tasks=kernels.Tasks(
+            submitted=_read_only(trace.submitted),
+            runtime=_read_only(trace.runtime),
+            user=_read_only(user),
+            demand=_read_only(trace.demand),
+            constraint=_read_only(trace.constraint),
+            started=np.full(tasks, NEVER, np.int64),
+            machine=np.full(tasks if len(room.kind) > 1 else 0, NEVER, np.int32),
+            following=np.empty(tasks, np.int32),
+        ),
+        users=kernels.Users(
+            allocation=np.zeros((users, resources), np.int64),
+            shares=np.zeros((users, resources)),
+            overuse=np.zeros((users, lines)),
+            commitment=np.zeros((users, lines)),
+            lines=np.zeros((users, lines, 2)),
+            settled_at=np.zeros(users),
+            known=np.zeros(users, np.bool_),
+            active=np.zeros(users, np.bool_),
+            turn=np.zeros(users, np.int64),
+            head=np.full(users, kernels.NOTHING, np.int32),
+            tail=np.full(users, kernels.NOTHING, np.int32),
+            need=np.zeros((users, resources), np.int64),
+            constraint=np.zeros(users, np.int32),
+            monopoly=np.zeros(users, np.int64),
+            fresh=np.empty(users, np.int32),
+        ),
+        running=new_finishes(tasks, resources),
+        tree=tree,
+        room=room,
+        stuck=new_stuck(tree, resources),
+        counters=np.zeros(kernels.COUNTERS, np.int64),
+        clock=clock,
+        scratch=np.zeros(resources, np.int64),
+    )
+
+
+def _read_only(column: NDArray[T]) -> NDArray[T]:
+    """Return a view such that kernels are compiled for one kind of array only."""
+    view = np.ascontiguousarray(column).view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,79 @@
+"""Two straight lines compared at a point, without any rounding error in the answer."""
+
+from typing import TypeAlias
+
+from allocator.simulation.kernels.compiled import kernel
+
+ULP = 2.0**-53
+_SPLITTER = 2.0**27 + 1.0
+
+_Six: TypeAlias = tuple[float, float, float, float, float, float]
+
+
+@kernel
+def order(a: float, m: float, b: float, n: float, s: float) -> int:
+    """Return the sign of (a + m·s) − (b + n·s) for s > 0.
+
+    Floats are exact rationals here, as in allocator.fairness.priorities: where the rounded
+    difference is within its error, the sum is worked out exactly (J. R. Shewchuk, Adaptive
+    Precision Floating-Point Arithmetic, 1997). Products must not be below 10⁻²⁹⁰ unless nothing
+    but their sign matters.
+    """
+    if m == n:
+        return (a > b) - (a < b)
+    if a == b:
+        return (m > n) - (m < n)
+    moved, shifted = m * s, n * s
+    ahead = (a + moved) - (b + shifted)
+    if abs(ahead) > 8 * ULP * (abs(a) + abs(moved) + abs(b) + abs(shifted)):
+        return 1 if ahead > 0 else -1
+    return _sign_of_sum(
+        (a, -b, moved, _error_of_product(m, s, moved), -shifted, -_error_of_product(n, s, shifted))
+    )
+
+
+@kernel
+def _error_of_product(x: float, y: float, product: float) -> float:
+    """Return x·y − product, which is a float (Dekker, Veltkamp)."""
+    t = _SPLITTER * x
+    x_high = t - (t - x)
+    x_low = x - x_high
+    t = _SPLITTER * y
+    y_high = t - (t - y)
+    y_low = y - y_high
+    rest = product - x_high * y_high
+    rest -= x_low * y_high
+    rest -= x_high * y_low
+    return x_low * y_low - rest
+
+
+@kernel
+def _sign_of_sum(terms: _Six) -> int:
+    """Return the sign of the exact sum (Grow-Expansion, unrolled)."""
+    e1, e0 = _two_sum(terms[0], terms[1])
+    q, e0 = _two_sum(terms[2], e0)
+    e2, e1 = _two_sum(q, e1)
+    q, e0 = _two_sum(terms[3], e0)
+    q, e1 = _two_sum(q, e1)
+    e3, e2 = _two_sum(q, e2)
+    q, e0 = _two_sum(terms[4], e0)
+    q, e1 = _two_sum(q, e1)
+    q, e2 = _two_sum(q, e2)
+    e4, e3 = _two_sum(q, e3)
+    q, e0 = _two_sum(terms[5], e0)
+    q, e1 = _two_sum(q, e1)
+    q, e2 = _two_sum(q, e2)
+    q, e3 = _two_sum(q, e3)
+    e5, e4 = _two_sum(q, e4)
+    for e in (e5, e4, e3, e2, e1, e0):  # each is larger than all after it together
+        if e != 0.0:
+            return 1 if e > 0.0 else -1
+    return 0
+
+
+@kernel
+def _two_sum(a: float, b: float) -> tuple[float, float]:
+    """Return the rounded sum and its error."""
+    total = a + b
+    virtual = total - a
+    return total, (a - (total - virtual)) + (b - virtual)

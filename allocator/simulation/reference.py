@@ -1,0 +1,243 @@
+"""The reference simulator: Algorithm 1 over the very policies that run the live cluster."""
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.fairness.machines import Machines
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+from allocator.simulation.outcome import NEVER, Outcome
+from allocator.simulation.room import Room
+from allocator.simulation.setting import Setting
+from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
+from allocator.simulation.watch import Watch
+
+Progress: TypeAlias = Callable[[int], None]
+"""Called now and then with how many tasks have been dealt with: started, or known never to."""
+
+_REPORTED = 1000
+"""Tasks from one report of progress to the next."""
+
+
+def simulate(trace: Trace, setting: Setting, progress: Progress | None = None) -> Outcome:
+    """Start every task of a trace as a policy would have; docs/simulation.md has the rules.
+
+    The same trace and setting give the same starts. A task costs O(log n) in n users and a look
+    at each machine; where users are skipped, each end of a task costs a look at all that wait.
+
+    Raises:
+        SettingError: The setting does not fit the trace.
+    """
+    return Simulation(trace, setting).run(progress)
+
+
+class Simulation:
+    """A cluster, tasks that wait and run, and Algorithm 1 in front of it.
+
+    Args:
+        trace: What is submitted.
+        setting: How it is dealt with.
+
+    Raises:
+        SettingError: The setting does not fit the trace.
+    """
+
+    def __init__(self, trace: Trace, setting: Setting) -> None:
+        self.trace = trace
+        self.now = 0
+        """Microseconds"""
+        self._skips = setting.blocking == "skip"
+        self._room = Room(trace, setting)
+        self._places: Machines[int] = Machines()
+        for machine, capacity in enumerate(self._room.capacities):
+            self._places.put(str(machine), capacity)
+        policy = setting.new_policy()
+        self._counts_tasks = policy.counts_tasks
+        self._per_machine = policy.per_machine and setting.capacity is None
+        self._watch = Watch()
+        self.pool: Pool[int] = Pool(
+            policy, capacity=self._room.capacity, machines=self._places, watch=self._watch
+        )
+        numbers, count = who(trace, setting)
+        self._user: list[int] = numbers.tolist()
+        if setting.users == "known":
+            for user in range(count):
+                self.pool.add(user)
+        self.waiting: defaultdict[int, deque[int]] = defaultdict(deque)
+        """By user, its tasks that wait, the next one first"""
+        self._stuck: set[int] = set()
+        """Users whose next task fits nowhere, except perhaps where something has just finished;
+        kept only while all who wait are looked at each time."""
+        self._declared: dict[int, tuple[Quantities, int]] = {}
+        """By user, the demand and the constraint that the pool knows"""
+        self._held: defaultdict[int, dict[int, Quantities]] = defaultdict(dict)
+        """By machine, what users hold there"""
+        self._running: list[tuple[int, int, int]] = []
+        """(finish, serial number of the start, task), a heap"""
+        self._dealt_with = self._starts = 0
+        self._started = np.full(len(trace), NEVER, np.int64)
+        self._machine = np.full(len(trace), NEVER, np.int32)
+
+    def run(self, progress: Progress | None = None) -> Outcome:
+        """Go through everything that happens, in order of time."""
+        reported = 0
+        for _ in self._events():
+            if progress is not None and self._dealt_with >= reported + _REPORTED:
+                reported = self._dealt_with
+                progress(reported)
+        if progress is not None:
+            progress(self._dealt_with)
+        return Outcome(
+            self.trace, self._started, self._machine, self._watch.operations(self.pool.events)
+        )
+
+    def _events(self) -> Iterator[None]:
+        for task, when in enumerate(self.trace.submitted.tolist()):
+            while self._running and self._running[0][0] <= when:
+                self._finish()
+                yield
+            self._submit(task, when)
+            yield
+        while self._running:
+            self._finish()
+            yield
+
+    def next_user(self) -> int:
+        """Return the user that is next; somebody must be waiting."""
+        return self.pool.minimum()
+
+    def _advance(self, when: int) -> None:
+        self.now = when
+        self.pool.advance(when / MICROSECONDS)
+
+    def _submit(self, task: int, when: int) -> None:
+        self._advance(when)
+        user = self._user[task]
+        if user not in self.pool:
+            self.pool.add(user)
+        if self._room.could_ever_hold(task):
+            self.waiting[user].append(task)
+            if len(self.waiting[user]) == 1:
+                self._declare(user, task)
+                self.pool.set_active(user, True)
+        else:
+            self._dealt_with += 1
+        self._start(None)
+
+    def _finish(self) -> None:
+        finish, _serial, task = heapq.heappop(self._running)
+        self._advance(finish)
+        user, machine = self._user[task], int(self._machine[task])
+        self.pool.release(user, self._room.demand(task))
+        self._room.give_back(task, machine)
+        if self._per_machine:
+            rest = self._held[machine].pop(user) - self._room.demand(task)
+            if rest:
+                self._held[machine][user] = rest
+        self._start(machine)
+
+    def _start(self, freed: int | None) -> None:
+        """Start tasks as long as there is one to be started.
+
+        Args:
+            freed: Where something has just finished; None: nowhere.
+        """
+        while self.pool.active:
+            chosen = self._next(freed)
+            if chosen is None:
+                return
+            user, machine = chosen
+            task = self.waiting[user].popleft()
+            demand = self._room.demand(task)
+            self._room.take(task, machine)
+            self.pool.allocate(user, demand, counted=False)  # of equals, by number
+            if self._per_machine:
+                held = self._held[machine]
+                held[user] = held.get(user, Quantities()) + demand
+            self._stuck.discard(user)
+            if self.waiting[user]:
+                self._declare(user, self.waiting[user][0])
+            else:
+                self.pool.set_active(user, False)
+            self._started[task] = self.now
+            self._machine[task] = machine
+            self._starts += 1
+            self._dealt_with += 1
+            finish = self.now + int(self.trace.runtime[task])
+            heapq.heappush(self._running, (finish, self._starts, task))
+
+    def _next(self, freed: int | None) -> tuple[int, int] | None:
+        """Return whose next task is to be started, and on which machine; None: nobody's."""
+        if not self._skips:
+            user = self.next_user()
+            machine = self._room.first_fit(self.waiting[user][0])
+            return None if machine is None else (user, machine)
+        if freed is None and len(self._stuck) == self.pool.active:
+            return None
+        if self._per_machine:
+            return self._next_on_a_machine(freed)
+        for user in self.pool:
+            machine = self._place(user, freed)
+            if machine is not None:
+                return user, machine
+        return None
+
+    def _next_on_a_machine(self, freed: int | None) -> tuple[int, int] | None:
+        """Take the first machine on which something fits, and there the first user."""
+        places = [self._place(user, freed) for user in self.pool]
+        machine = min((place for place in places if place is not None), default=None)
+        if machine is None:
+            return None
+        capacity = self._room.capacities[machine]
+        for user in self.pool.order_on(capacity, self._held[machine]):
+            if self._room.fits(self.waiting[user][0], machine):
+                return user, machine
+        raise AssertionError(f"nothing fits on machine {machine}")
+
+    def _place(self, user: int, freed: int | None) -> int | None:
+        """Return the first machine that the next task of a user fits on."""
+        task = self.waiting[user][0]
+        if user in self._stuck:
+            return freed if freed is not None and self._room.fits(task, freed) else None
+        machine = self._room.first_fit(task)
+        if machine is None:
+            self._stuck.add(user)
+        return machine
+
+    def _declare(self, user: int, task: int) -> None:
+        """Tell the pool what a user's next task needs, if the policy asks for that."""
+        if not self._counts_tasks:
+            return
+        room = self._room
+        demand, constraint = room.demand(task), room.constraint(task)
+        known = self._declared.get(user)
+        if known is not None and known[0] is demand and known[1] == constraint:
+            return
+        self._declared[user] = demand, constraint
+        if known is None or known[1] != constraint:
+            self._places.restrict(
+                user,
+                None
+                if constraint == UNCONSTRAINED
+                else lambda machine: room.allows(constraint, int(machine)),
+            )
+        self.pool.set_demand(user, demand)
+
+
+def who(trace: Trace, setting: Setting) -> tuple[NDArray[np.int32], int]:
+    """Number users, or jobs where each is a user to the policy, in order of first submission.
+
+    Returns:
+        The number of each task's user, and how many users there are.
+    """
+    if setting.per == "user":
+        return trace.user, len(trace.users)
+    _jobs, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
+    number = np.empty(len(first), np.int32)
+    number[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
+    return number[job], len(first)

@@ -1,0 +1,118 @@
+"""What is to be simulated: a policy, the cluster, and who counts as a user."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.fairness import policies
+from allocator.simulation.trace import Trace
+
+
+class SettingError(ValueError):
+    """A setting contradicts itself or the trace; the message says how."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a trace is simulated.
+
+    Args:
+        policy: Its name.
+        parameters: Those of the policy, as the live cluster takes them.
+        capacity: Of one pool, in the order and units of the trace's resources. None: the
+            trace's machines, with its constraints.
+        blocking: When the next task of the user that is next does not fit: "head-of-line",
+            nothing starts until it does (Stateful DRF, Algorithm 1); "skip", the next user
+            is looked at.
+        users: Who counts in n: "known", all users of the trace from the start; "appearing",
+            each from its first submission on.
+        per: Who is a user to the policy; in TSF's evaluation each job is one.
+
+    Raises:
+        SettingError: The policy is unknown or a value is not one that it can have.
+    """
+
+    policy: str
+    parameters: Mapping[str, float | str] = field(default_factory=dict)
+    capacity: tuple[float, ...] | None = None
+    blocking: Literal["head-of-line", "skip"] = "head-of-line"
+    users: Literal["known", "appearing"] = "known"
+    per: Literal["user", "job"] = "user"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("blocking", ("head-of-line", "skip")),
+            ("users", ("known", "appearing")),
+            ("per", ("user", "job")),
+        ):
+            if (value := getattr(self, name)) not in allowed:
+                raise SettingError(f"{name} is {value!r}, not one of: {', '.join(allowed)}")
+        if self.capacity is not None and not all(0.0 <= c < math.inf for c in self.capacity):
+            raise SettingError(f"the capacity {self.capacity} is not of finite numbers ≥ 0")
+        policy = self.new_policy()
+        if policy.per_machine and self.capacity is None and self.blocking == "head-of-line":
+            raise SettingError(
+                f"under {self.policy} there is nobody who is next on all machines; "
+                "set blocking to 'skip'"
+            )
+
+    def new_policy(self) -> policies.Policy:
+        """Return the policy.
+
+        Raises:
+            SettingError: There is none of that name, or it does not take the parameters.
+        """
+        try:
+            return policies.create(self.policy, self.parameters)
+        except ValueError as error:
+            raise SettingError(str(error)) from error
+
+    def check(self, trace: Trace) -> None:
+        """Hold the setting against a trace.
+
+        Raises:
+            SettingError: They do not fit together.
+        """
+        if self.capacity is None:
+            if not trace.machines:
+                raise SettingError("the trace has no machines; give a capacity or a load")
+        elif len(self.capacity) != len(trace.resources):
+            raise SettingError(
+                f"the capacity has {len(self.capacity)} amounts for the trace's resources "
+                f"{', '.join(trace.resources)}"
+            )
+
+    def machines(self, trace: Trace) -> NDArray[np.float64]:
+        """Return what each machine has, one row each, in order of their numbers.
+
+        Machines are numbered through their classes in the trace's order; a pool is one.
+
+        Raises:
+            SettingError: The setting does not fit the trace.
+        """
+        self.check(trace)
+        if self.capacity is not None:
+            return np.array([self.capacity])
+        return np.repeat(
+            np.array([kind.capacity for kind in trace.machines]),
+            [kind.count for kind in trace.machines],
+            axis=0,
+        )
+
+
+def capacity_at(trace: Trace, load: float) -> tuple[float, ...]:
+    """Return a fraction of what a trace uses on average, as the capacity of one pool.
+
+    Raises:
+        SettingError: The load is not a positive, finite number, or the trace uses nothing.
+    """
+    if not 0.0 < load < math.inf:
+        raise SettingError(f"the load {load} is not a positive, finite number")
+    used = trace.mean_use()
+    if not used.any():
+        raise SettingError("the trace uses nothing on average; give a capacity")
+    return tuple(float(load * amount) for amount in used)

@@ -1,0 +1,169 @@
+"""What an outcome comes to: waits, completion ratios and slowdowns, of all and of each user."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.simulation.outcome import NEVER, Outcome
+from allocator.simulation.setting import Setting
+from allocator.simulation.statistics import distribution, dominant_use
+from allocator.simulation.trace import MICROSECONDS, Trace
+
+_LEAST_RUN = 10.0
+"""Seconds; shorter tasks do not count as shorter in bounded slowdowns (Feitelson)."""
+
+
+@dataclass(frozen=True)
+class Users:
+    """How users fared; all arrays have one entry per user of the trace.
+
+    Users without a task, or of whom none started, have not-a-number for means.
+
+    Args:
+        names: Of the users.
+        tasks: Submitted, int64.
+        started: int64.
+        completed: Finished by the end of the trace, int64.
+        completion_ratio: Completed over submitted.
+        mean_wait_s: Mean of seconds from submission to start.
+        mean_slowdown: Mean of bounded slowdowns.
+        usage: Dominant use: the largest, over resources, of Σ run time × demand as a fraction
+            of that of all users.
+    """
+
+    names: tuple[str, ...]
+    tasks: NDArray[np.int64]
+    started: NDArray[np.int64]
+    completed: NDArray[np.int64]
+    completion_ratio: NDArray[np.float64]
+    mean_wait_s: NDArray[np.float64]
+    mean_slowdown: NDArray[np.float64]
+    usage: NDArray[np.float64]
+
+
+def end_of(trace: Trace) -> int:
+    """Return when the last task would finish if each started when submitted; microseconds."""
+    return int((trace.submitted + trace.runtime).max()) if len(trace) else 0
+
+
+def slowdowns(outcome: Outcome) -> NDArray[np.float64]:
+    """Return of each task how many times as long it took as alone, bounded.
+
+    That is (wait + run) / max(run, 10 s), but at least 1; not a number for a task that never
+    started.
+    """
+    run = outcome.trace.runtime / MICROSECONDS
+    return np.maximum((outcome.wait + run) / np.maximum(run, _LEAST_RUN), 1.0)
+
+
+def users_of(outcome: Outcome) -> Users:
+    """Add up an outcome by user."""
+    trace = outcome.trace
+    count = len(trace.users)
+
+    def counted(which: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.bincount(trace.user[which], minlength=count).astype(np.int64)
+
+    def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        total = np.bincount(trace.user[ran], values[ran], minlength=count)
+        with np.errstate(invalid="ignore"):
+            mean: NDArray[np.float64] = total / started
+        return mean
+
+    ran = outcome.started != NEVER
+    tasks, started = counted(np.ones(len(trace), np.bool_)), counted(ran)
+    completed = counted(ran & (outcome.finished <= end_of(trace)))
+    with np.errstate(invalid="ignore"):
+        ratio = completed / tasks
+    return Users(
+        names=trace.users,
+        tasks=tasks,
+        started=started,
+        completed=completed,
+        completion_ratio=ratio,
+        mean_wait_s=mean(outcome.wait),
+        mean_slowdown=mean(slowdowns(outcome)),
+        usage=dominant_use(trace),
+    )
+
+
+def completion_s(outcome: Outcome) -> NDArray[np.float64]:
+    """Return each job's seconds from its first submission to the finish of its last task.
+
+    In ascending order of the jobs' numbers; not a number for a job of which a task never ran.
+    """
+    trace = outcome.trace
+    if not len(trace):
+        return np.zeros(0)
+    order = np.argsort(trace.job, kind="stable")  # which is quick if they are nearly in order
+    job = trace.job[order]
+    first = np.flatnonzero(np.concatenate(([True], job[1:] != job[:-1])))
+    finished = np.maximum.reduceat(outcome.finished[order], first)
+    ran = np.logical_and.reduceat(outcome.started[order] != NEVER, first)
+    return np.where(ran, (finished - trace.submitted[order[first]]) / MICROSECONDS, np.nan)
+
+
+def summary(outcome: Outcome, users: Users, setting: Setting) -> dict[str, Any]:
+    """Return what an outcome comes to, for JSON; docs/simulation.md has the fields.
+
+    Means and quantiles are none where there is nothing to take them of.
+
+    Args:
+        outcome: What was simulated.
+        users: How the outcome's users fared.
+        setting: Has the capacity.
+    """
+    trace = outcome.trace
+    ran = outcome.started != NEVER
+    last = int(outcome.finished.max()) if ran.any() else 0
+    operations = outcome.operations
+    return {
+        "tasks": len(trace),
+        "users": len(trace.users),
+        "started": int(ran.sum()),
+        "never_started": int((~ran).sum()),
+        "completed": int(users.completed.sum()),
+        "completion_ratio": _ratio(int(users.completed.sum()), len(trace)),
+        "mean_user_completion_ratio": _mean(users.completion_ratio),
+        "mean_user_wait_s": _mean(users.mean_wait_s),
+        "mean_user_slowdown": _mean(users.mean_slowdown),
+        "wait_s": _distribution(outcome.wait),
+        "slowdown": _distribution(slowdowns(outcome)),
+        "job_completion_s": _distribution(completion_s(outcome)),
+        "last_finish_s": last / MICROSECONDS,
+        "utilization": _utilization(outcome, setting, last),
+        "live_tree_events": operations.events if operations.count else None,
+        "operations": {
+            name: {"count": count, "seconds": operations.seconds.get(name)}
+            for name, count in operations.count.items()
+        },
+    }
+
+
+def _utilization(outcome: Outcome, setting: Setting, last: int) -> dict[str, float | None]:
+    """Return by resource what was used of the capacity, from the first submission to the end."""
+    trace = outcome.trace
+    ran = outcome.started != NEVER
+    work = (trace.runtime * ran).astype(np.float64) @ trace.demand
+    span = last - int(trace.submitted[0]) if len(trace) else 0
+    capacity = setting.machines(trace).sum(axis=0)
+    return {
+        name: float(of_one / (total * span)) if total * span else None
+        for name, of_one, total in zip(trace.resources, work, capacity, strict=True)
+    }
+
+
+def _distribution(values: NDArray[np.float64]) -> dict[str, float] | None:
+    known = values[~np.isnan(values)]
+    return distribution(known) if len(known) else None
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,80 @@
+"""What keeping users in order takes, by operation, as in Table 1 of the Stateful DRF paper."""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator
+from time import perf_counter
+from typing import Any
+
+from typing_extensions import override
+
+from allocator.fairness.ranking import Ranking
+from allocator.simulation.outcome import Operations
+
+
+class Watch:
+    """Counts and times the operations of all rankings that a pool uses."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def __call__(self, ranking: Ranking[Any, Any]) -> Ranking[Any, Any]:
+        """Return a ranking that does what the given one does, watched."""
+        return _Watched(ranking, self)
+
+    def operations(self, events: int) -> Operations:
+        """Return all that was done, with the number of position changes."""
+        return Operations(dict(self.count), dict(self.seconds), events)
+
+
+class _Watched(Ranking[Hashable, Any]):
+    """A ranking and its clock. The time to bring it up to date counts for what needs it."""
+
+    def __init__(self, ranking: Ranking[Any, Any], watch: Watch) -> None:
+        self._ranking = ranking
+        self._watch = watch
+        self._updating = 0.0
+
+    def _done(self, operation: str, begun: float) -> None:
+        self._watch.seconds[operation] += perf_counter() - begun + self._updating
+        self._watch.count[operation] += 1
+        self._updating = 0.0
+
+    @override
+    def advance(self, now: float) -> None:
+        begun = perf_counter()
+        self._ranking.advance(now)
+        self._updating += perf_counter() - begun
+
+    @override
+    def insert(self, element: Hashable, attribute: Any) -> None:
+        begun = perf_counter()
+        self._ranking.insert(element, attribute)
+        self._done("insert", begun)
+
+    @override
+    def delete(self, element: Hashable) -> None:
+        begun = perf_counter()
+        self._ranking.delete(element)
+        self._done("delete", begun)
+
+    @override
+    def minimum(self) -> Hashable:
+        begun = perf_counter()
+        first: Hashable = self._ranking.minimum()
+        self._done("minimum", begun)
+        return first
+
+    @override
+    def __iter__(self) -> Iterator[Hashable]:
+        self._watch.count["order"] += 1  # how far somebody goes through it takes no fixed time
+        return iter(self._ranking)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._ranking)
+
+    @property
+    @override
+    def events(self) -> int:
+        return self._ranking.events

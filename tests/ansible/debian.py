@@ -1,0 +1,147 @@
+"""A throw-away Debian to which the roles are applied, and what they need on the control machine."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.ansible.emulated import ANSIBLE, Played, environment
+
+ROOT = ANSIBLE.parent
+WHEELS = "/wheelhouse"
+PROGRAMS = ("mesos-master", "mesos-agent", "mesos-executor")
+
+
+def pristine() -> Path:
+    """Return the Debian that `make roles` has made; skip where there is none."""
+    folder = os.environ.get("LONGSHARE_DEBIAN")
+    if not folder:
+        pytest.skip("LONGSHARE_DEBIAN names no Debian, so no role is applied; try `make roles`")
+    if os.geteuid() != 0:
+        pytest.skip("only root can apply roles to a Debian in a folder")
+    return Path(folder).absolute()
+
+
+def packed_mesos(archive: Path) -> Path:
+    """Pack Mesos's programs: real ones where there are some, else some that only have the names."""
+    real = os.environ.get("LONGSHARE_MESOS_HOME")
+    with tarfile.open(archive, "w:gz") as packed:
+        for name in PROGRAMS:
+            if real:
+                packed.add(Path(real) / name, f"bin/{name}")
+                continue
+            program = tarfile.TarInfo(f"bin/{name}")
+            text = b"#!/bin/sh\nexec sleep infinity\n"
+            program.size, program.mode = len(text), 0o755
+            packed.addfile(program, io.BytesIO(text))
+    return archive
+
+
+def built_wheels(folder: Path) -> Path:
+    """Build the two wheels, from a copy so that nothing is left in the checkout."""
+    source = folder / "source"
+    for name in ("allocator", "frameworks", "packages"):
+        shutil.copytree(ROOT / name, source / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    wheels = folder / "wheels"
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"),
+            *("--wheel-dir", wheels, source, source / "packages" / "http-parser"),
+        ],
+        check=True,
+    )
+    return wheels
+
+
+def fetched_requirements(folder: Path) -> Path:
+    """Fetch for Debian's own Python what is pinned, so that the Debian needs no index."""
+    python = shutil.which("python3.11", path="/usr/bin")
+    if python is None:
+        pytest.skip("no /usr/bin/python3.11, so nothing can be fetched for Debian's Python")
+    for file in ("build", "runtime"):
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "pip", "--python", python, "download", "--quiet"),
+                *("--no-deps", "--no-build-isolation", "--only-binary=:all:"),
+                *("--no-binary=pymesos", "--require-hashes", "--dest", folder),
+                *("-r", ROOT / "requirements" / f"{file}.txt"),
+            ],
+            check=True,
+        )
+    return folder
+
+
+class Debian:
+    """A copy of the pristine Debian, played on through a chroot.
+
+    Args:
+        folder: For the copy, and for what is brought along.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "root"
+        subprocess.run(["cp", "-a", str(pristine()), str(self.root)], check=True)
+        (self.root / WHEELS.strip("/")).mkdir()
+        self._home = folder
+        self._fetched = fetched_requirements(folder / "fetched")
+        module = folder / "module"
+        module.mkdir()
+        for name in ("allocator", "transport"):
+            (module / f"liblongshare_{name}.so").write_bytes(b"not really a library")
+        self._settings = {
+            "ansible_become": "false",
+            "ansible_connection": "community.general.chroot",
+            "ansible_host": str(self.root),
+            "longshare_wheels": str(built_wheels(folder)),
+            "longshare_pip_arguments": f"--no-index --find-links {WHEELS}",
+            "longshare_module_folder": str(module),
+            "mesos_archive": str(packed_mesos(folder / "mesos.tar.gz")),
+            "mesos_agent_master": "127.0.0.1:5050",
+            "monitoring_nodes": "['127.0.0.1:9100']",
+        }
+
+    def play(self, **settings: str) -> Played:
+        """Run site.yml; one host is master and agent."""
+        inventory = self._home / "inventory"
+        known = " ".join(f'{name}="{value}"' for name, value in self._settings.items())
+        inventory.write_text(f"[mesos_master]\ndebian {known}\n[mesos_agent]\ndebian\n")
+        # What is mounted is gone with the process: it has a namespace of its own.
+        script = f"""
+            set -e
+            mount -t proc proc "$ROOT/proc"
+            mount --rbind /dev "$ROOT/dev"
+            mount --bind "$FETCHED" "$ROOT{WHEELS}"
+            exec ansible-playbook playbooks/site.yml "$@"
+        """
+        extra = [argument for pair in settings.items() for argument in ("-e", "=".join(pair))]
+        told = subprocess.run(
+            [
+                *("unshare", "--mount", "--propagation", "private"),
+                *("sh", "-c", script, "sh", "-i", str(inventory), *extra),
+            ],
+            cwd=ANSIBLE,
+            env=environment(self._home) | {"ROOT": str(self.root), "FETCHED": str(self._fetched)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Played(told.returncode == 0, told.stdout + told.stderr)
+
+    def run(self, *command: str) -> str:
+        """Run a program within; return what it says."""
+        told = subprocess.run(
+            ["chroot", self.root, *command], capture_output=True, text=True, check=True
+        )
+        return told.stdout
+
+    def read(self, path: str) -> str:
+        """Return a file's text."""
+        return (self.root / path.strip("/")).read_text()

@@ -1,0 +1,21 @@
+"""What well-kept collections do, the playbooks and roles do as well."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.ansible.emulated import ANSIBLE, environment, tools
+
+
+@pytest.mark.slow
+def test_ansible_lint_finds_nothing_at_its_production_profile(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [tools() / "ansible-lint", "--offline", "--nocolor", "--strict", "--profile", "production"],
+        cwd=ANSIBLE,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr

@@ -1,0 +1,150 @@
+"""From an empty account to the papers' clusters and back, at an emulated EC2."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ansible.emulated import Account, account
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def ec2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    with account(tmp_path_factory.mktemp("ec2")) as emulated:
+        yield emulated
+
+
+def few(count: int = 1) -> list[dict[str, object]]:
+    return [{"name": "agent", "count": count, "type": "a1.xlarge", "resources": "cpus:4"}]
+
+
+def test_the_first_paper_s_41_hosts_exist_with_their_tags_and_a_second_run_changes_nothing(
+    ec2: Account,
+) -> None:
+    first = ec2.play("provision.yml", "paper")
+    assert first.succeeded, first.output
+    hosts = ec2.hosts("paper")
+    assert Counter((host["Tags"]["Role"], host["InstanceType"]) for host in hosts) == {
+        ("mesos_master", "a1.xlarge"): 1,
+        ("mesos_agent", "a1.xlarge"): 40,
+    }
+    assert {host["Tags"]["ManagedBy"] for host in hosts} == {"longshare"}
+    assert {host["KeyName"] for host in hosts} == {"paper"}
+    assert {host["MetadataOptions"]["HttpTokens"] for host in hosts} == {"required"}
+    assert {group["GroupName"] for host in hosts for group in host["SecurityGroups"]} == {"paper"}
+
+    second = ec2.play("provision.yml", "paper")
+    assert second.succeeded, second.output
+    assert second.count("changed") == 0, second.output
+    assert {host["InstanceId"] for host in ec2.hosts("paper")} == {
+        host["InstanceId"] for host in hosts
+    }
+
+
+def test_the_second_paper_s_51_spot_hosts_have_agents_of_two_sizes(ec2: Account) -> None:
+    before = ec2.holds()
+    made = ec2.play("provision.yml", "mixed", "-e", "@inventory/cluster-50.yml", cluster_spot=True)
+    assert made.succeeded, made.output
+    assert Counter(
+        (host["Tags"]["Role"], host["InstanceType"], host["Tags"]["Resources"])
+        for host in ec2.hosts("mixed")
+    ) == {
+        ("mesos_master", "t2.medium", ""): 1,
+        ("mesos_agent", "t2.medium", "cpus:1;mem:1024"): 25,
+        ("mesos_agent", "t2.medium", "cpus:2;mem:1024"): 25,
+    }
+    assert len(ec2.holds()["templates"] - before["templates"]) == 1
+
+    known = ec2.inventory("mixed")
+    resources = Counter(
+        known["_meta"]["hostvars"][host]["mesos_agent_resources"]
+        for host in known["mesos_agent"]["hosts"]
+    )
+    assert resources == {"cpus:1;mem:1024": 25, "cpus:2;mem:1024": 25}
+    assert len(known["mesos_master"]["hosts"]) == 1
+
+    names = ec2.value("mixed", "mesos_agent_hostname")
+    assert {
+        names[host["InstanceId"]]: host["Tags"]["Resources"]
+        for host in ec2.hosts("mixed")
+        if host["Tags"]["Role"] == "mesos_agent"
+    } == {
+        f"agent-{number:02}": "cpus:1;mem:1024" if number <= 25 else "cpus:2;mem:1024"
+        for number in range(1, 51)
+    }
+
+
+def test_site_begins_by_looking_whether_the_inventory_makes_a_cluster(ec2: Account) -> None:
+    refused = ec2.play("site.yml", "nowhere")
+    assert not refused.succeeded
+    assert "the inventory has 0 and 0" in " ".join(refused.output.split())
+    assert ec2.play("provision.yml", "somewhere", cluster_agents=few(2)).succeeded
+    accepted = ec2.play("preflight.yml", "somewhere")
+    assert accepted.succeeded, accepted.output
+    assert "One master and 2 agents" in accepted.output
+
+
+def test_from_outside_only_the_administrator_reaches_a_host_and_only_by_ssh(ec2: Account) -> None:
+    assert ec2.play("provision.yml", "closed", cluster_agents=few()).succeeded
+    (group,) = ec2.security_groups("closed")
+    from_outside = {
+        (rule["FromPort"], rule["ToPort"], each["CidrIp"])
+        for rule in group["IpPermissions"]
+        for each in rule["IpRanges"]
+    }
+    assert from_outside == {(22, 22, "203.0.113.7/32")}
+    within = {
+        (rule["FromPort"], rule["ToPort"])
+        for rule in group["IpPermissions"]
+        for each in rule["UserIdGroupPairs"]
+        if each["GroupId"] == group["GroupId"]
+    }
+    assert within == {(5050, 5051), (9100, 9100)}
+
+
+def test_a_cluster_shrinks_to_what_is_asked_for(ec2: Account) -> None:
+    for count in (2, 1):
+        assert ec2.play("provision.yml", "shrinking", cluster_agents=few(count)).succeeded
+        roles = Counter(host["Tags"]["Role"] for host in ec2.hosts("shrinking"))
+        assert roles == {"mesos_master": 1, "mesos_agent": count}
+
+
+def test_destroy_leaves_nothing_behind_and_another_cluster_alone(ec2: Account) -> None:
+    assert ec2.play("provision.yml", "staying", cluster_agents=few()).succeeded
+    before = ec2.holds()
+    made = ec2.play("provision.yml", "leaving", cluster_agents=few(2))
+    assert made.succeeded, made.output
+    kinds = {kind for kind, names in ec2.holds().items() if names - before[kind]}
+    assert kinds == {
+        *("instances", "networks", "subnets", "gateways", "routes", "groups"),
+        *("keys", "volumes", "interfaces"),
+    }
+
+    gone = ec2.play("destroy.yml", "leaving")
+    assert gone.succeeded, gone.output
+    assert ec2.holds() == before
+    again = ec2.play("destroy.yml", "leaving")
+    assert again.succeeded, again.output
+    assert again.count("changed") == 0
+
+
+def test_destroy_leaves_nothing_of_a_cluster_on_spot_instances(ec2: Account) -> None:
+    before = ec2.holds()
+    assert ec2.play("provision.yml", "spot", cluster_agents=few(), cluster_spot=True).succeeded
+    assert ec2.holds() != before
+    assert ec2.play("destroy.yml", "spot").succeeded
+    after = ec2.holds()
+    # The emulator forgets in which network a host from a template is, and so its interface.
+    del before["interfaces"], after["interfaces"]
+    assert after == before
+
+
+@pytest.mark.parametrize("cidr", ["", "0.0.0.0/0", "::/0"])
+def test_a_cluster_that_everybody_or_nobody_could_reach_is_refused(ec2: Account, cidr: str) -> None:
+    before = ec2.holds()
+    refused = ec2.play("provision.yml", "open", cluster_admin_cidr=cidr)
+    assert not refused.succeeded
+    assert "cluster_admin_cidr" in refused.output
+    assert ec2.holds() == before

@@ -1,0 +1,138 @@
+"""The roles, applied to a real Debian in a folder."""
+
+import json
+import re
+import subprocess
+
+import pytest
+
+from tests.ansible.debian import ROOT, Debian
+from tests.ansible.emulated import Played, tools
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Debian:
+    tools()
+    return Debian(tmp_path_factory.mktemp("debian"))
+
+
+@pytest.fixture(scope="module")
+def applied(debian: Debian) -> Played:
+    played = debian.play()
+    assert played.succeeded, played.output
+    return played
+
+
+def test_the_roles_can_be_applied_and_a_second_time_change_nothing(
+    debian: Debian, applied: Played
+) -> None:
+    assert applied.count("changed") > 20
+    again = debian.play()
+    assert again.succeeded, again.output
+    assert again.count("changed") == 0, again.output
+
+
+@pytest.mark.parametrize(
+    ("path", "mode"),
+    [
+        ("/etc/longshare", "750 root longshare"),
+        ("/etc/longshare/longshare.toml", "640 root longshare"),
+        ("/etc/systemd/system/longshare.service", "644 root root"),
+        ("/etc/logrotate.d/longshare", "644 root root"),
+        ("/opt/longshare/bin/longshare", "755 root root"),
+        ("/usr/lib/longshare/liblongshare_allocator.so", "644 root root"),
+        ("/opt/mesos/bin/mesos-master", "755 root root"),
+        ("/etc/mesos/master.env", "640 root mesos"),
+        ("/etc/mesos/agent.env", "640 root root"),
+        ("/etc/mesos/modules.json", "644 root root"),
+        ("/etc/prometheus/rules/longshare.yml", "644 root root"),
+    ],
+)
+def test_files_belong_to_whom_they_should(
+    debian: Debian, applied: Played, path: str, mode: str
+) -> None:
+    assert debian.run("stat", "-c", "%a %U %G", path).strip() == mode
+
+
+def test_users_are_there_who_cannot_log_in(debian: Debian, applied: Played) -> None:
+    for user in ("longshare", "mesos"):
+        assert debian.run("getent", "passwd", user).strip().endswith(":/usr/sbin/nologin")
+        assert debian.run("id", "-Gn", user).split() == [user]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["longshare", "mesos-master", "mesos-agent", "prometheus", "prometheus-node-exporter"],
+)
+def test_units_are_started_with_the_machine(debian: Debian, applied: Played, unit: str) -> None:
+    assert debian.run("systemctl", "is-enabled", unit).strip() == "enabled"
+
+
+def test_the_service_and_the_settings_that_were_installed_work(
+    debian: Debian, applied: Played
+) -> None:
+    assert debian.run("/opt/longshare/bin/longshare", "--version").startswith("longshare 0.")
+    debian.run(
+        *("setpriv", "--reuid=longshare", "--regid=longshare", "--clear-groups"),
+        *("/opt/longshare/bin/longshare", "serve", "--check"),
+        *("--config", "/etc/longshare/longshare.toml"),
+    )
+    debian.run("/opt/longshare/bin/python", "-m", "pip", "check")
+
+
+def test_prometheus_accepts_what_it_was_given(debian: Debian, applied: Played) -> None:
+    debian.run("promtool", "check", "config", "/etc/prometheus/prometheus.yml")
+    assert '"127.0.0.1:9105"' in debian.read("/etc/prometheus/targets/longshare/longshare.yml")
+
+
+@pytest.mark.parametrize("unit", ["longshare", "mesos-master", "mesos-agent"])
+def test_the_units_exposure_is_what_the_documentation_says(
+    debian: Debian, applied: Played, unit: str
+) -> None:
+    judged = subprocess.run(
+        [
+            *("systemd-analyze", "security", "--offline=yes", "--no-pager"),
+            *(f"--root={debian.root}", f"{unit}.service"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", judged.stdout)
+    assert found is not None, judged.stdout
+    assert f"| `{unit}` | {found[1]} |" in (ROOT / "docs" / "deploy.md").read_text()
+
+
+def test_a_master_goes_back_to_its_own_allocator_and_to_longshare_by_one_variable(
+    debian: Debian, applied: Played
+) -> None:
+    asked = debian.read("/etc/mesos/master.env")
+    assert "MESOS_ALLOCATOR=org_longshare_Allocator" in asked
+    (module,) = json.loads(debian.read("/etc/mesos/modules.json"))["libraries"][0]["modules"]
+    assert {"key": "address", "value": "127.0.0.1:5060"} in module["parameters"]
+
+    assert debian.play(mesos_master_allocator="stock").succeeded
+    alone = debian.read("/etc/mesos/master.env")
+    assert "MESOS_ALLOCATOR" not in alone
+    assert "MESOS_MODULES" not in alone
+
+    assert debian.play().succeeded
+    assert debian.read("/etc/mesos/master.env") == asked
+
+
+def test_what_the_inventory_says_of_resources_reaches_the_agent(
+    debian: Debian, applied: Played
+) -> None:
+    assert debian.play(mesos_agent_resources="cpus:1;mem:3072").succeeded
+    assert "MESOS_RESOURCES=cpus:1;mem:3072\n" in debian.read("/etc/mesos/agent.env")
+
+
+def test_settings_that_the_service_would_refuse_are_not_put_into_place(
+    debian: Debian, applied: Played
+) -> None:
+    before = debian.read("/etc/longshare/longshare.toml")
+    refused = debian.play(longshare_settings="'[policy] = 3'")
+    assert not refused.succeeded
+    assert debian.read("/etc/longshare/longshare.toml") == before

@@ -1,0 +1,40 @@
+"""`longshare advise` at the prompt."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from allocator.simulation import store
+from tests.cli.test_commands import longshare
+from tests.simulation.test_advice import bursts_beside_a_hog
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    store.write(bursts_beside_a_hog(), tmp_path / "trace.parquet")
+    return str(tmp_path / "trace.parquet")
+
+
+@pytest.mark.slow  # compiles the fast path
+def test_advice_is_a_table_and_a_sentence_for_people_and_json_for_scripts(trace: str) -> None:
+    told = longshare("advise", trace, "--load", "0.8")
+    assert told.returncode == 0, told.stderr
+    assert "Best: half_life = " in told.stdout
+    found = json.loads(longshare("advise", trace, "--load", "0.8", "--json").stdout)
+    assert found["helps"] is True
+    assert found["best"] in found["trials"]
+    assert f"half_life = {found['best']['half_life_s']:.0f}" in told.stdout
+
+
+@pytest.mark.slow  # likewise
+def test_a_cluster_where_nobody_waits_ends_with_1_and_the_reason(trace: str) -> None:
+    told = longshare("advise", trace, "--capacity", "cpus=1000,mem=1000")
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "nobody waits" in told.stderr
+
+
+def test_a_trace_without_machines_needs_a_capacity(trace: str) -> None:
+    told = longshare("advise", trace)
+    assert told.returncode == 2
+    assert "give a capacity or a load" in told.stderr

@@ -1,0 +1,50 @@
+"""`longshare properties` at the prompt."""
+
+import json
+import tomllib
+from pathlib import Path
+
+from tests.cli.test_commands import longshare
+
+
+def test_a_missing_property_is_shown_by_files_that_reproduce_it(tmp_path: Path) -> None:
+    asked = ("properties", "--policy", "cdrf", "--property", "strategy-proofness")
+    out = tmp_path / "case.toml"
+    told = longshare(*asked, "--trials", "100", "--json", "--out", str(out))
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout)["properties"]["strategy-proofness"]["violation"]
+    lie = tmp_path / "case-lie.toml"
+    assert tomllib.loads(out.read_text()) == found["problem"]
+    assert tomllib.loads(lie.read_text()) == found["lie"]
+    truth, lied = (
+        json.loads(longshare("optimum", str(file), "--policy", "cdrf", "--json").stdout)
+        for file in (out, lie)
+    )
+    assert truth["users"][found["user"]]["tasks"] == found["has"]
+    assert lied["users"][found["user"]]["tasks"] >= found["instead"] > found["has"]
+    assert sum(found["placement"][found["user"]].values()) >= found["instead"]
+
+
+def test_what_is_found_is_told_in_words_and_finding_it_is_no_failure() -> None:
+    told = longshare("properties", "--policy", "per-machine-drf", "--trials", "20")
+    assert told.returncode == 0, told.stderr
+    assert "none found" in told.stdout
+    assert "# per-machine-drf lacks single-resource: " in told.stdout
+    assert "# longshare optimum THIS.toml --policy per-machine-drf" in told.stdout
+
+
+def test_wrong_usage_is_refused_with_what_would_do() -> None:
+    unknown = longshare("properties", "--policy", "tsf", "--property", "beauty")
+    assert unknown.returncode == 2
+    assert "envy-freeness" in unknown.stderr
+    several = longshare("properties", "--policy", "tsf", "--out", "case.toml")
+    assert several.returncode == 2
+    assert "--property" in several.stderr
+    assert longshare("properties", "--policy", "fifo").returncode == 2
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    asked = ("properties", "--policy", "cdrf", "--property", "single-resource", "--trials", "50")
+    told = longshare(*asked, "--out", str(tmp_path / "absent" / "case.toml"))
+    assert told.returncode == 2
+    assert "case.toml" in told.stderr

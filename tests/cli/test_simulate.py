@@ -1,0 +1,125 @@
+"""`longshare simulate` at the prompt."""
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from allocator.simulation import store
+from allocator.simulation.trace import MachineClass
+from tests.cli.test_commands import longshare
+from tests.simulation.crowded import trace_of
+
+ROWS = [
+    *((0, 10, "heavy", 1, 1), (0, 10, "heavy", 1, 1), (1, 10, "heavy", 1, 1)),
+    *((2, 5, "light", 1, 1), (2, 5, "late", 9, 1)),
+]
+"""Two run at once, in the pool of two CPUs; the last fits nowhere."""
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.parquet"
+    machines = (MachineClass("one", 2, (1.0, 8.0)),)
+    store.write(trace_of(ROWS, machines, ((0,),), {"light": 0}), path)
+    return path
+
+
+def test_json_is_the_summary_that_is_written_with_tasks_and_users(
+    trace: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "out"
+    told = longshare(
+        *("simulate", str(trace), "--policy", "drf", "--capacity", "mem=8,cpus=2"),
+        *("--out", str(out), "--reference", "--json"),
+    )
+    assert told.returncode == 0, told.stderr
+    answer = json.loads(told.stdout)
+    assert answer == json.loads((out / "summary.json").read_text())
+    assert answer["setting"] == {
+        "policy": "drf",
+        "parameters": {},
+        "capacity": [2.0, 8.0],
+        "load": None,
+        "blocking": "head-of-line",
+        "users": "known",
+        "per": "user",
+    }
+    assert (answer["tasks"], answer["started"], answer["never_started"]) == (5, 4, 1)
+    # `light` is next at 10 and `heavy` again at once; the trace's end is 11.
+    assert answer["mean_user_wait_s"] == (9 / 3 + 8) / 2
+    assert answer["completed"] == 2
+    assert answer["last_finish_s"] == 20.0
+    assert answer["utilization"]["cpus"] == 35 / 40
+    assert answer["operations"]["minimum"]["count"] > 0
+    tasks = pq.read_table(out / "tasks.parquet").to_pylist()
+    assert tasks[2] == {
+        "user": "heavy",
+        "job": 0,
+        "machine": 0,
+        "submitted_us": 1_000_000,
+        "started_us": 10_000_000,
+        "finished_us": 20_000_000,
+    }
+    assert tasks[4]["started_us"] is tasks[4]["finished_us"] is tasks[4]["machine"] is None
+    with (out / "users.csv").open(newline="") as file:
+        users = {row.pop("user"): row for row in csv.DictReader(file)}
+    assert users["heavy"]["mean_wait_s"] == "3.0"
+    assert users["light"]["mean_slowdown"] == "1.3"
+    assert users["late"]["mean_wait_s"] == ""
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("summary.json", "tasks.parquet", "users.csv"),
+    ]
+
+
+def test_people_get_a_table(trace: Path) -> None:
+    told = longshare("simulate", str(trace), "--policy", "tsf", "--blocking", "skip")
+    assert told.returncode == 0, told.stderr
+    assert "tsf on 2 machines: 5 tasks of 3 users" in told.stdout
+    assert "1 tasks fit nowhere" in told.stdout
+    assert "mean of users' mean waits: 5.5 s" in told.stdout
+
+
+def test_the_fast_path_and_the_reference_tell_the_same(trace: Path) -> None:
+    command = ("simulate", str(trace), "--policy", "sdrf", "--set", "half_life=1m")
+    load = ("--load", "0.9", "--json")
+    fast = json.loads(longshare(*command, *load).stdout)
+    plain = json.loads(longshare(*command, *load, "--reference").stdout)
+    assert (fast["simulator"], plain["simulator"]) == ("fast", "reference")
+    for own in ("simulator", "seconds", "operations", "live_tree_events"):
+        del fast[own], plain[own]
+    assert fast == plain
+    assert fast["setting"]["load"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--policy", "lottery"], "'lottery' is unknown"),
+        (["--policy", "sdrf"], "either 'delta'"),
+        (["--policy", "drf", "--load", "0.5", "--capacity", "cpus=1"], "either --load or"),
+        (["--policy", "drf", "--load", "-1"], "load -1"),
+        (["--policy", "drf", "--capacity", "cpus=1"], "the trace's resources are cpus, mem"),
+        (["--policy", "drf", "--capacity", "cpus=1,mem=1,cpus=2"], "names cpus, mem, cpus;"),
+        (["--policy", "drf", "--capacity", "cpus=1,mem"], "'mem' is not NAME=AMOUNT"),
+        (["--policy", "drf", "--capacity", "cpus=1,mem=x"], "'mem=x' is not NAME=AMOUNT"),
+        (["--policy", "drf", "--per", "task"], "task"),
+    ],
+)
+def test_what_cannot_be_used_ends_with_2_and_is_named(
+    trace: Path, options: list[str], complaint: str
+) -> None:
+    told = longshare("simulate", str(trace), *options)
+    assert told.returncode == 2
+    assert complaint in told.stderr
+
+
+def test_a_file_that_is_no_trace_ends_with_2(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a trace")
+    for file in (path, tmp_path / "none"):
+        told = longshare("simulate", str(file), "--policy", "drf", "--load", "1")
+        assert told.returncode == 2
+        assert file.name in told.stderr

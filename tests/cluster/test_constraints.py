@@ -1,0 +1,155 @@
+"""How constraints are written, and which agents meet them."""
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cluster.constraints import Constraint, Host, Hosts, parse_attributes, parse_labels
+from allocator.contract import mesos_pb2 as mesos
+
+
+def attribute(name: str, value: str) -> mesos.Attribute:
+    """Read one attribute in the syntax of the agent's flag."""
+    if value.startswith("["):
+        begin, _, end = value[1:-1].partition("-")
+        ranges = mesos.Value.Ranges(range=[mesos.Value.Range(begin=int(begin), end=int(end))])
+        return mesos.Attribute(name=name, type=mesos.Value.RANGES, ranges=ranges)
+    if value.startswith("{"):
+        items = mesos.Value.Set(item=value[1:-1].split(","))
+        return mesos.Attribute(name=name, type=mesos.Value.SET, set=items)
+    try:
+        scalar = mesos.Value.Scalar(value=float(value))
+    except ValueError:
+        text = mesos.Value.Text(value=value)
+        return mesos.Attribute(name=name, type=mesos.Value.TEXT, text=text)
+    return mesos.Attribute(name=name, type=mesos.Value.SCALAR, scalar=scalar)
+
+
+def host(name: str, **attributes: str) -> Host:
+    listed = [attribute(key, value) for key, value in attributes.items()]
+    return Host.of(mesos.SlaveInfo(hostname=name, attributes=listed))
+
+
+@pytest.mark.parametrize(
+    ("items", "inside", "outside"),
+    [
+        ("node-1", ["node-1", "NODE-1"], ["node-11", "anode-1", "node-1.example"]),
+        ("Node-*", ["node-1", "node-"], ["xnode-1"]),
+        ("node-[1-3]?.example", ["node-20.example"], ["node-2.example", "node-40.example"]),
+        ("*.[!e]*", ["a.b"], ["a.e"]),
+        ("10.0.0.7", ["10.0.0.7"], ["10.0.0.8"]),
+        ("10.0.0.0/30", ["10.0.0.0", "10.0.0.3"], ["10.0.0.4", "10.0.0.0.example", "node"]),
+        ("10.0.0.9-10.0.1.2", ["10.0.0.9", "10.0.0.255", "10.0.1.2"], ["10.0.0.8", "10.0.1.3"]),
+        ("fd00::/64", ["fd00::1", "FD00:0:0::1"], ["fd00:0:0:1::1", "10.0.0.1"]),
+        ("a, b  10.0.0.1,,c-*", ["a", "b", "10.0.0.1", "c-9"], ["d"]),
+    ],
+)
+def test_a_list_of_hosts_contains_what_it_says(
+    items: str, inside: list[str], outside: list[str]
+) -> None:
+    hosts = Hosts.parse(items)
+    assert [name for name in inside if host(name) not in hosts] == []
+    assert [name for name in outside if host(name) in hosts] == []
+
+
+def test_an_agents_address_may_be_told_by_an_attribute() -> None:
+    assert host("node-1", ip="10.0.0.7") in Hosts.parse("10.0.0.0/24")
+    assert host("node-1", ip="of no use") not in Hosts.parse("10.0.0.0/24")
+
+
+@given(
+    first=st.integers(0, 2**32 - 1), length=st.integers(0, 300), address=st.integers(0, 2**32 - 1)
+)
+def test_a_range_contains_the_addresses_between_its_ends(
+    first: int, length: int, address: int
+) -> None:
+    last = min(first + length, 2**32 - 1)
+    hosts = Hosts.parse(f"{ipaddress.ip_address(first)}-{ipaddress.ip_address(last)}")
+    for candidate in (address, first, last, first - 1, last + 1):
+        if 0 <= candidate < 2**32:
+            inside = host(str(ipaddress.ip_address(candidate))) in hosts
+            assert inside == (first <= candidate <= last)
+
+
+@pytest.mark.parametrize(
+    ("item", "complaint"),
+    [
+        ("10.0.0.5/24", "has host bits set"),
+        ("rack/7", "rack/7"),
+        ("10.0.0.9-10.0.0.1", "10.0.0.9-10.0.0.1"),
+        ("10.0.0.9-20", "FIRST-LAST"),
+        ("10.0.0.9-fd00::1", "FIRST-LAST"),
+        ("rack:7", "rack:7"),
+    ],
+)
+def test_an_item_that_makes_no_sense_is_named(item: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Hosts.parse(f"node-1 {item}")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "attributes", "met"),
+    [
+        ("rack:1", {"rack": "1"}, True),
+        ("rack:1.0", {"rack": "1"}, True),
+        ("rack:1", {"rack": "2"}, False),
+        ("rack:1", {}, False),
+        ("rack:a", {"rack": "1"}, False),
+        ("zone:west", {"zone": "west"}, True),
+        ("zone:West", {"zone": "west"}, False),
+        ("zone:west;rack:1", {"zone": "west"}, False),
+        ("zone:west;rack:1", {"zone": "west", "rack": "1"}, True),
+        ("gpu:V100", {"gpu": "{P100,V100}"}, True),
+        ("slot:7", {"slot": "[1-9]"}, True),
+        ("slot:10", {"slot": "[1-9]"}, False),
+        ("image:a:b", {"image": "a:b"}, True),
+    ],
+)
+def test_an_agent_must_have_all_attributes_that_are_asked_for(
+    wanted: str, attributes: dict[str, str], *, met: bool
+) -> None:
+    constraint = Constraint(attributes=parse_attributes(wanted.split(";")))
+    assert constraint.admits(host("node", **attributes)) == met
+
+
+def labels(**texts: str) -> mesos.Labels:
+    return mesos.Labels(
+        labels=[mesos.Label(key=f"longshare.{key}", value=text) for key, text in texts.items()]
+    )
+
+
+def test_labels_state_whitelist_blacklist_and_attributes_and_all_must_be_met() -> None:
+    constraint = parse_labels(
+        labels(whitelist="node-*", blacklist="node-3 node-4", attributes=" rack:1; zone:west ;")
+    )
+    assert constraint.admits(host("node-1", rack="1", zone="west"))
+    assert not constraint.admits(host("node-3", rack="1", zone="west"))
+    assert not constraint.admits(host("mode-1", rack="1", zone="west"))
+    assert not constraint.admits(host("node-1", rack="1"))
+    assert str(constraint) == (
+        "whitelist node-* and blacklist node-3, node-4 and attributes rack:1;zone:west"
+    )
+
+
+def test_labels_that_say_nothing_admit_every_agent() -> None:
+    for said in (
+        labels(),
+        labels(whitelist="", blacklist=" , ", attributes=";"),
+        labels(other="x"),
+    ):
+        constraint = parse_labels(said)
+        assert not constraint
+        assert constraint.admits(host("anywhere"))
+
+
+@pytest.mark.parametrize(
+    ("label", "text"), [("whitelist", "a/b"), ("blacklist", "10.0.0.1-9"), ("attributes", "rack")]
+)
+def test_a_label_that_cannot_be_read_admits_no_agent_and_says_why(label: str, text: str) -> None:
+    constraint = parse_labels(labels(**{label: text}))
+    assert constraint
+    assert not constraint.admits(host("a"))
+    assert str(constraint).startswith(f"label longshare.{label}: ")
+    assert text in str(constraint)

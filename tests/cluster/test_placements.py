@@ -1,0 +1,210 @@
+"""Offers go only where constraints allow; constraints follow agents, frameworks and labels."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cluster.constraints import Constraint, Host, Hosts
+from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks import Framework
+from allocator.cluster.placements import Placements
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info, resource
+
+
+def info(framework: str, role: str, labels: dict[str, str]) -> bytes:
+    described = mesos.FrameworkInfo.FromString(framework_info(framework, role))
+    for key, value in labels.items():
+        described.labels.labels.add(key=f"longshare.{key}", value=value)
+    return described.SerializeToString()
+
+
+def add(master: MasterSide, framework: str, role: str, **labels: str) -> list[Offered]:
+    return master.send(
+        contract.AddFramework(
+            framework_id=framework, info=info(framework, role, labels), active=True
+        )
+    )
+
+
+def update(master: MasterSide, framework: str, role: str, **labels: str) -> list[Offered]:
+    call = contract.UpdateFramework(framework_id=framework, info=info(framework, role, labels))
+    return master.send(call) + master.tick()
+
+
+def where(offers: list[Offered]) -> set[tuple[str, str]]:
+    return {(offer.framework, offer.agent) for offer in offers}
+
+
+def test_offers_go_where_labels_allow_with_and_without_a_known_demand() -> None:
+    for demand in ({}, {"demand": "cpus:1;mem:512"}):
+        master = MasterSide()
+        add(master, "f1", "a", whitelist="s1.example s3.example", **demand)
+        add(master, "f2", "b", blacklist="s3.*", **demand)
+        offers = [o for n in "1234" for o in master.add_agent(f"s{n}", "cpus:1;mem:512")]
+        assert where(offers) == {("f1", "s1"), ("f2", "s2"), ("f1", "s3"), ("f2", "s4")}
+
+
+def test_the_operators_constraint_and_the_frameworks_own_must_both_be_met() -> None:
+    master = MasterSide()
+    given = {"f1 of the tests": Constraint(blacklist=Hosts(("s1.example",)))}
+    master.settings = replace(master.settings, constraints=given)
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    add(master, "f1", "a", whitelist="s1.example s2.example")
+    offers = [o for n in "123" for o in master.add_agent(f"s{n}", "cpus:1;mem:512")]
+    assert where(offers) == {("f1", "s2")}
+
+
+def test_a_new_subscription_changes_the_constraint() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", whitelist="s1.example")
+    assert where(master.add_agent("s1", "cpus:1;mem:512")) == {("f1", "s1")}
+    assert master.add_agent("s2", "cpus:1;mem:512") == []
+    assert where(update(master, "f1", "a", whitelist="s2.example")) == {("f1", "s2")}
+    [back] = master.add_agent("s3", "cpus:1;mem:512") or update(master, "f1", "a")
+    assert back.agent == "s3"
+
+
+def test_an_agent_that_changes_its_attributes_meets_other_constraints() -> None:
+    master = MasterSide("tsf")
+    add(master, "f1", "a", attributes="rack:1", demand="cpus:1")
+    assert master.add_agent("s1", "cpus:1;mem:512") == []
+    described = mesos.SlaveInfo.FromString(agent_call("s1", "cpus:1").info)
+    text = mesos.Value.Scalar(value=1.0)
+    described.attributes.add(name="rack", type=mesos.Value.SCALAR, scalar=text)
+    moved = contract.UpdateAgent(agent_id="s1", info=described.SerializeToString())
+    assert where(master.send(moved)) == {("f1", "s1")}
+
+
+def test_quota_is_met_only_where_constraints_allow() -> None:
+    master = MasterSide()
+    quota = mesos.QuotaInfo(role="a", guarantee=[resource("cpus", "2")])
+    master.send(contract.SetQuota(role="a", info=quota.SerializeToString()))
+    add(master, "f1", "a", whitelist="s2.example")
+    assert master.add_agent("s1", "cpus:1;mem:512") == []
+    assert where(master.add_agent("s2", "cpus:1;mem:512")) == {("f1", "s2")}
+
+
+def test_under_cdrf_a_user_is_measured_by_the_agents_it_may_use() -> None:
+    master = MasterSide("cdrf")
+    add(master, "f1", "a", whitelist="s1.example", demand="cpus:1")
+    add(master, "f2", "b", demand="cpus:1")
+    master.add_agent("s1", "cpus:2")
+    master.add_agent("s2", "cpus:6")
+    shares = {s.user: s.priority for s in master.engine.standings()}
+    held = {role: held["cpus"] for (_, _, role), held in master.engine.holdings().items()}
+    assert shares["a"] == pytest.approx(held.get("a", 0) / 2000)
+
+
+def test_a_constraint_that_no_agent_meets_is_reported_until_one_does() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", whitelist="s9.*")
+    assert master.engine.misfits() == {}  # there are no agents at all
+    master.add_agent("s1", "cpus:1")
+    assert master.engine.misfits() == {"f1": "no agent meets its constraint: whitelist s9.*"}
+    assert where(master.add_agent("s9", "cpus:1")) == {("f1", "s9")}
+    assert master.engine.misfits() == {}
+    master.remove_agent("s9")
+    assert "f1" in master.engine.misfits()
+    update(master, "f1", "a", whitelist="10.0.0.1/8")
+    assert "has host bits set" in master.engine.misfits()["f1"]
+    update(master, "f1", "a")
+    assert master.engine.misfits() == {}
+
+
+def test_a_failover_is_no_reason_to_report_agents_that_are_not_back_yet() -> None:
+    master = MasterSide()
+    master.send(contract.Recover(expected_agents=10))
+    add(master, "f1", "a", whitelist="s9.*")
+    master.add_agent("s1", "cpus:1")
+    assert master.engine.misfits() == {}
+    master.tick(3600.0)
+    assert "f1" in master.engine.misfits()
+
+
+_LABELS = st.fixed_dictionaries(
+    {},
+    optional={
+        "whitelist": st.sampled_from(["h1 h2", "h*", "h[2-4]", "10.0.0.0/24", "10.0.0.1-10.0.0.2"]),
+        "blacklist": st.sampled_from(["h2", "10.0.0.2", "h?"]),
+        "attributes": st.sampled_from(["rack:1", "rack:2"]),
+    },
+)
+_AGENT = st.tuples(
+    st.sampled_from(["h1", "h2", "h3", "10.0.0.1", "10.0.0.2", "10.0.1.1"]), st.integers(1, 2)
+)
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("framework"), st.integers(0, 3), st.one_of(st.none(), _LABELS)),
+        st.tuples(st.just("agent"), st.integers(0, 3), st.one_of(st.none(), _AGENT)),
+    ),
+    max_size=30,
+)
+
+
+@given(steps=_STEPS)
+def test_matching_step_by_step_is_matching_everything_anew(
+    steps: list[tuple[str, int, object]],
+) -> None:
+    placements = Placements({"f0 of the tests": Constraint(blacklist=Hosts(("h1",)))})
+    frameworks: dict[str, Framework] = {}
+    hosts: dict[str, Host] = {}
+    for kind, number, what in steps:
+        name = f"{kind[0]}{number}"
+        if kind == "framework":
+            if isinstance(what, dict):
+                described = mesos.FrameworkInfo.FromString(info(name, "r", what))
+                frameworks[name] = Framework(name, described, active=True, suppressed=set())
+                placements.put_framework(frameworks[name])
+            else:
+                frameworks.pop(name, None)
+                placements.discard_framework(name)
+        elif isinstance(what, tuple):
+            hostname, rack = what
+            slave = mesos.SlaveInfo(hostname=hostname)
+            scalar = mesos.Value.Scalar(value=rack)
+            slave.attributes.add(name="rack", type=mesos.Value.SCALAR, scalar=scalar)
+            hosts[name] = Host.of(slave)
+            placements.put_agent(name, hosts[name])
+        elif hosts.pop(name, None) is not None:
+            placements.discard_agent(name)
+    for name, framework in frameworks.items():
+        for agent, host in hosts.items():
+            allowed = framework.constraint.admits(host) and not (name == "f0" and host.name == "h1")
+            assert placements.admits(name, agent) == allowed
+            may_use = placements.may_use(name)
+            assert (may_use is None or may_use(agent)) == allowed
+        assert placements.number(name) == sum(placements.admits(name, agent) for agent in hosts)
+
+
+def test_a_framework_with_a_known_constraint_and_a_known_agent_match_nothing_anew() -> None:
+    looked_at: list[str] = []
+
+    class Counted(Host):
+        """A host that notices when a constraint looks at its name."""
+
+        __slots__ = ()
+
+        def __getattribute__(self, attribute: str) -> object:
+            if attribute == "name":
+                looked_at.append("look")
+            return super().__getattribute__(attribute)
+
+    placements = Placements({})
+    for number in range(10):
+        placements.put_agent(f"a{number}", Counted(f"h{number}", (), ()))
+    for number in range(20):
+        described = mesos.FrameworkInfo.FromString(
+            info(f"f{number}", "r", {"whitelist": "h1 h2" if number % 2 else "h3"})
+        )
+        placements.put_framework(Framework(f"f{number}", described, active=True, suppressed=set()))
+        if number == 1:
+            looks = len(looked_at)
+    assert looks >= 2 * 10, "two constraints, ten agents"
+    assert len(looked_at) == looks, "the other frameworks cost nothing"
+    placements.put_agent("a10", Counted("h10", (), ()))
+    assert len(looked_at) == looks + 2, "and a new agent meets each constraint once"

@@ -1,0 +1,68 @@
+"""Advice: the half-life that serves a workload best is found, and its neighbourhood told."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.simulation import advice, reference
+from allocator.simulation.setting import Setting, capacity_at
+from allocator.simulation.trace import Trace
+from tests.simulation.crowded import trace_of
+
+
+def bursts_beside_a_hog() -> Trace:
+    """One user who always has more to do, and three who come now and then."""
+    rows = [(minute, 300, "hog", 1.0, 1.0) for minute in range(0, 6000, 20)]
+    for hour, user in enumerate(["a", "b", "c"] * 4):
+        rows += [(hour * 500 + 1000, 60, user, 1.0, 1.0)] * 30
+    return trace_of(sorted(rows))
+
+
+def crowded() -> tuple[Trace, Setting]:
+    trace = bursts_beside_a_hog()
+    return trace, Setting("drf", capacity=capacity_at(trace, 0.8))
+
+
+def test_memory_helps_light_users_beside_a_hog_and_the_best_is_what_was_tried() -> None:
+    trace, setting = crowded()
+    ran: list[None] = []
+    found = advice.advise(
+        trace, setting, reference.simulate, coarse=6, fine=3, on_trial=lambda: ran.append(None)
+    )
+    assert found.helps
+    assert found.best.light > 0.0
+    assert len(ran) == 1 + len(found.trials) <= 1 + 6 + 3
+    assert found.best.mean_user_wait_s == min(trial.mean_user_wait_s for trial in found.trials)
+    assert found.flat_from_s <= found.best.half_life_s <= found.flat_to_s
+    half_lives = [trial.half_life_s for trial in found.trials]
+    assert half_lives == sorted(half_lives)
+    assert half_lives[0] == pytest.approx(60.0)
+    for trial in found.trials:
+        again = Setting("sdrf", {"half_life": trial.half_life_s}, setting.capacity)
+        waits = reference.simulate(trace, again).wait
+        means = [waits[trace.user == user].mean() for user in range(len(trace.users))]
+        assert trial.mean_user_wait_s == pytest.approx(sum(means) / len(means))
+        assert trial.reduction == pytest.approx(1 - trial.mean_user_wait_s / found.drf_wait_s)
+        assert trial.delta**trial.half_life_s == pytest.approx(0.5)
+
+
+def test_where_nobody_waits_there_is_nothing_to_advise() -> None:
+    trace, _ = crowded()
+    roomy = Setting("drf", capacity=(1000.0, 1000.0))
+    with pytest.raises(advice.AdviceError, match="lower the load"):
+        advice.advise(trace, roomy, reference.simulate)
+
+
+@given(st.floats(-50, 50), st.floats(0.1, 5.0))
+def test_the_search_closes_in_on_the_least(at: float, width: float) -> None:
+    seen: dict[float, float] = {}
+
+    def tried(x: float) -> float:
+        return seen.setdefault(x, abs(x - at))
+
+    advice._narrow(tried, at - 0.3 * width, at + 0.7 * width, steps=12)
+    assert len(seen) == 12
+    assert min(seen.values()) <= width * 0.618**10
+    assert math.isfinite(min(seen.values()))

@@ -1,0 +1,183 @@
+"""The fast path decides as the reference does, start for start."""
+
+import math
+import os
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.simulation import fast, reference
+from allocator.simulation.formats import openb, swf
+from allocator.simulation.generator import google_constrained_hour
+from allocator.simulation.kernels import exact
+from allocator.simulation.setting import Setting, capacity_at
+from allocator.simulation.trace import UNCONSTRAINED, Trace
+from tests.simulation.workloads import SECOND, machine_workloads, pooled_workloads
+
+DELTAS = st.sampled_from([0.001, 0.5, 0.9, 0.99, 0.9999, 0.999999])
+POLICIES: st.SearchStrategy[tuple[str, dict[str, float | str]]] = st.one_of(
+    st.tuples(st.sampled_from(["fifo", "drf", "drfh", "tsf", "cdrf"]), st.just({})),
+    st.tuples(
+        st.just("cmmf"), st.fixed_dictionaries({"resource": st.sampled_from(["cpus", "gpus"])})
+    ),
+    st.tuples(
+        st.just("sdrf"),
+        st.fixed_dictionaries({"delta": DELTAS, "form": st.sampled_from(["journal", "thesis"])}),
+    ),
+    st.tuples(st.just("stsf"), st.fixed_dictionaries({"delta": DELTAS})),
+)
+
+
+@st.composite
+def settings_of(draw: st.DrawFn, capacity: tuple[float, ...] | None) -> Setting:
+    policy, parameters = draw(POLICIES)
+    return Setting(
+        policy,
+        parameters,
+        capacity,
+        blocking=draw(st.sampled_from(["head-of-line", "skip"])),
+        users=draw(st.sampled_from(["known", "appearing"])),
+        per=draw(st.sampled_from(["user", "job"])),
+    )
+
+
+def assert_same(trace: Trace, setting: Setting) -> None:
+    assert fast.supports(setting)
+    expected, found = reference.simulate(trace, setting), fast.simulate(trace, setting)
+    np.testing.assert_array_equal(found.started, expected.started)
+    np.testing.assert_array_equal(found.machine, expected.machine)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data(), pooled_workloads())
+def test_in_one_pool_every_task_starts_when_the_reference_starts_it(
+    data: st.DataObject, workload: tuple[Trace, tuple[float, ...]]
+) -> None:
+    trace, capacity = workload
+    assert_same(trace, data.draw(settings_of(capacity)))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data(), machine_workloads())
+def test_on_machines_every_task_starts_when_and_where_the_reference_starts_it(
+    data: st.DataObject, trace: Trace
+) -> None:
+    assert_same(trace, data.draw(settings_of(None)))
+
+
+def busy_month(tasks: int, users: int) -> Trace:
+    """Return tasks of users of very unequal sizes, as many as a cluster can hardly take."""
+    rng = np.random.default_rng(tasks)
+    part = rng.pareto(0.8, users) + 0.05
+    user = rng.choice(users, tasks, p=part / part.sum()).astype(np.int32)
+    return Trace(
+        resources=("cpus", "mem"),
+        users=tuple(map(str, range(users))),
+        submitted=np.sort(rng.integers(0, 2 * tasks * SECOND, tasks)),
+        runtime=(rng.lognormal(4.0, 2.0, tasks) * SECOND).astype(np.int64),
+        user=user,
+        job=user.astype(np.int64),
+        demand=np.array([0.0125, 0.025, 0.0625, 0.03, 1 / 3])[rng.integers(0, 5, (tasks, 2))],
+        constraint=np.full(tasks, UNCONSTRAINED, np.int32),
+    )
+
+
+@pytest.mark.parametrize("blocking", ["head-of-line", "skip"])
+@pytest.mark.parametrize("delta", [0.9, 0.999, 0.99999])
+def test_a_backlog_of_many_users_is_worked_off_alike(delta: float, blocking: str) -> None:
+    trace = busy_month(tasks=1500, users=40)
+    setting = Setting("sdrf", {"delta": delta}, capacity_at(trace, 0.6), blocking)  # type: ignore[arg-type]
+    assert_same(trace, setting)
+
+
+COEFFICIENTS = st.one_of(
+    st.floats(-1e3, 1e3), st.integers(-4, 4).map(float), st.sampled_from([0.1, 0.2, 0.3, 1 / 3])
+).filter(lambda x: x == 0.0 or abs(x) > 1e-100)
+
+
+@settings(deadline=None, max_examples=500)
+@given(
+    COEFFICIENTS,
+    COEFFICIENTS,
+    COEFFICIENTS,
+    st.floats(1e-60, 1.0),
+    st.integers(-3, 3),
+    st.integers(-3, 3),
+)
+def test_lines_are_compared_without_rounding(  # noqa: PLR0917 - hypothesis passes them so
+    a: float, m: float, n: float, s: float, ulps: int, more: int
+) -> None:
+    meeting = a + (m - n) * s  # b + n·s ≈ a + m·s
+    b = meeting + ulps * np.spacing(meeting)
+    n *= 1.0 + more * 2.0**-52
+    difference = (Fraction(a) + Fraction(m) * Fraction(s)) - (
+        Fraction(b) + Fraction(n) * Fraction(s)
+    )
+    assert exact.order(a, m, b, n, s) == (difference > 0) - (difference < 0)
+
+
+def test_what_has_no_kernel_is_said_to_have_none() -> None:
+    trace = busy_month(tasks=10, users=2)
+    setting = Setting("dynamic-drf", {}, (1.0, 1.0))
+    assert not fast.supports(setting)
+    with pytest.raises(ValueError, match="use the reference"):
+        fast.simulate(trace, setting)
+
+
+def test_progress_ends_with_all_tasks() -> None:
+    trace = busy_month(tasks=10, users=2)
+    told: list[int] = []
+    fast.simulate(trace, Setting("drf", {}, (1.0, 1.0)), told.append)
+    assert told[-1] == 10
+
+
+@pytest.fixture
+def data() -> Path:
+    folder = os.environ.get("LONGSHARE_DATA")
+    if not folder:
+        pytest.skip("LONGSHARE_DATA names no folder with real workloads")
+    return Path(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("policy", "parameters"), [("drf", {}), ("sdrf", {"delta": 0.99999}), ("fifo", {})]
+)
+def test_every_job_of_lcg_starts_when_the_reference_starts_it(
+    data: Path, policy: str, parameters: dict[str, float | str]
+) -> None:
+    trace = swf.convert(data / "lcg-2005.swf.gz").trace
+    assert_same(trace, Setting(policy, parameters, capacity_at(trace, 0.5)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["tsf", "cdrf", "drf", "fifo"])
+def test_every_pod_of_openb_starts_when_and_where_the_reference_starts_it(
+    data: Path, policy: str
+) -> None:
+    trace = openb.convert(
+        data / "openb_pod_list_gpuspec33.csv", data / "openb_node_list_all_node.csv"
+    ).trace
+    # A tenth of the machines, so that there is something to decide.
+    fewer = replace(
+        trace,
+        machines=tuple(replace(kind, count=math.ceil(kind.count / 10)) for kind in trace.machines),
+    )
+    assert_same(fewer, Setting(policy, blocking="skip"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["tsf", "cdrf", "drf", "cmmf"])
+def test_each_job_a_user_a_constrained_hour_is_decided_alike(policy: str) -> None:
+    hour = google_constrained_hour.generate(seed=1, tasks=9000)
+    fewer = replace(
+        hour,
+        machines=tuple(replace(kind, count=max(kind.count // 10, 1)) for kind in hour.machines),
+    )
+    assert_same(fewer, Setting(policy, blocking="skip", per="job"))

@@ -1,0 +1,73 @@
+"""What an outcome comes to, of a case that can be worked out by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from allocator.simulation.outcome import NEVER, Operations, Outcome
+from allocator.simulation.setting import Setting
+from allocator.simulation.summary import completion_s, slowdowns, summary, users_of
+from tests.simulation.crowded import S, trace_of
+
+ROWS = [(0, 20, "a", 1, 0), (5, 4, "a", 1, 0), (10, 20, "b", 1, 2), (12, 1, "c", 9, 0)]
+TRACE = trace_of(ROWS)
+OUTCOME = Outcome(
+    TRACE,
+    started=np.array([0, 20 * S, 30 * S, NEVER]),
+    machine=np.array([0, 0, 0, NEVER], np.int32),
+    operations=Operations({"minimum": 3}, {"minimum": 0.5}, events=2),
+)
+SETTING = Setting("drf", capacity=(1.0, 4.0))
+
+
+def test_users_means_are_of_the_tasks_that_started() -> None:
+    users = users_of(OUTCOME)
+    assert users.names == ("a", "b", "c")
+    assert users.tasks.tolist() == [2, 1, 1]
+    assert users.started.tolist() == [2, 1, 0]
+    assert users.mean_wait_s.tolist()[:2] == [7.5, 20.0]
+    assert np.isnan(users.mean_wait_s[2])
+
+
+def test_a_task_is_completed_if_it_finishes_before_the_trace_would_at_its_own_pace() -> None:
+    # The trace would end at 30.
+    assert users_of(OUTCOME).completed.tolist() == [2, 0, 0]
+    assert users_of(OUTCOME).completion_ratio.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_slowdowns_take_short_tasks_for_tasks_of_ten_seconds() -> None:
+    assert slowdowns(OUTCOME)[:3].tolist() == [1.0, 1.9, 2.0]
+    assert np.isnan(slowdowns(OUTCOME)[3])
+
+
+def test_a_job_takes_from_its_first_submission_to_its_last_finish() -> None:
+    assert completion_s(OUTCOME)[:2].tolist() == [24.0, 40.0]
+    assert np.isnan(completion_s(OUTCOME)[2])
+
+
+def test_a_jobs_tasks_need_not_lie_together() -> None:
+    mixed = dataclasses.replace(TRACE, job=np.array([7, 3, 7, 3]))
+    outcome = dataclasses.replace(OUTCOME, trace=mixed)
+    in_order = completion_s(outcome)
+    assert np.isnan(in_order[0])
+    assert in_order[1] == 50.0
+
+
+def test_the_summary_counts_users_alike_however_many_tasks_they_have() -> None:
+    told = summary(OUTCOME, users_of(OUTCOME), SETTING)
+    assert told["mean_user_wait_s"] == (7.5 + 20.0) / 2
+    assert told["mean_user_slowdown"] == pytest.approx((1.45 + 2.0) / 2)
+    assert told["mean_user_completion_ratio"] == 1 / 3
+    assert told["completion_ratio"] == 0.5
+    assert told["wait_s"]["mean"] == pytest.approx(35 / 3)
+    assert told["utilization"] == {"cpus": 44 / 50, "mem": 40 / 200}
+    assert told["live_tree_events"] == 2
+    assert told["operations"] == {"minimum": {"count": 3, "seconds": 0.5}}
+
+
+def test_of_nothing_there_are_no_means() -> None:
+    nothing = Outcome(trace_of([]), np.zeros(0, np.int64), np.zeros(0, np.int32), Operations())
+    told = summary(nothing, users_of(nothing), SETTING)
+    assert told["tasks"] == told["started"] == 0
+    assert told["mean_user_wait_s"] is told["wait_s"] is told["live_tree_events"] is None
