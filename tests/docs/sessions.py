@@ -98,7 +98,7 @@ def looks_like(output: str, written: str) -> bool:
 
 
 class Session:
-    """A shell in a folder that looks like a checkout, with addresses of its own."""
+    """A shell in a folder with what a checkout has got for users, and addresses of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -163,9 +163,7 @@ class Session:
         )
 
     def _lay_out(self) -> None:
-        """Make a checkout with an environment whose `longshare` takes our ports for the usual."""
-        for name in ("allocator", "deploy", "frameworks", "packages", "Makefile", "pyproject.toml"):
-            (self._folder / name).symlink_to(ROOT / name)
+        """Put docs/ there, and programs of which `longshare` takes our ports for the usual."""
         (self._folder / "docs").mkdir()
         for file in (ROOT / "docs").glob("*.toml"):
             self.write(f"docs/{file.name}", file.read_text())
