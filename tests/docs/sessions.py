@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 40.0
 """Seconds in which a command's output comes to look as it is written."""
 PROGRAMS = re.compile(
-    r"(longshare|make|\.venv\S*/bin/\S+|python3?|pip|docker|cmake|mesos-\w+) |\$ "
+    r"(#.*\n|\w+=\S+ )*"
+    r"(\$|longshare|make|git|curl|bash|\S*bin/\S+|python3?|pip|docker|cmake|mesos-\w+|mkdir|cd) "
 )
 """What a block of commands is told by if it does not say `sh` or `console`."""
 _PARTS = re.compile(
@@ -33,7 +34,8 @@ _PARTS = re.compile(
     r"|^(?:<!-- (?P<mark>(?:not|file)\b[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
-_NUMBER = re.compile(r"[-−]?\d+(?:[.,:]\d+)*|[0-9a-f]{8}-[0-9a-f-]+")
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,:]\d+)*(?!\w)")
+"""One that is no part of a name, as in agent-1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Block:
         """Whether it holds commands."""
         if self.mark.startswith("file: "):
             return False
-        return self.language in {"sh", "console"} or (
+        return self.language in {"sh", "bash", "shell", "console"} or (
             not self.language and PROGRAMS.match(self.text) is not None
         )
 
@@ -98,7 +100,7 @@ def looks_like(output: str, written: str) -> bool:
 
 
 class Session:
-    """A shell in a folder that looks like a checkout, with addresses of its own."""
+    """A shell in a folder with what a checkout has got for users, and addresses of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -163,9 +165,7 @@ class Session:
         )
 
     def _lay_out(self) -> None:
-        """Make a checkout with an environment whose `longshare` takes our ports for the usual."""
-        for name in ("allocator", "deploy", "frameworks", "packages", "Makefile", "pyproject.toml"):
-            (self._folder / name).symlink_to(ROOT / name)
+        """Put docs/ there, and programs of which `longshare` takes our ports for the usual."""
         (self._folder / "docs").mkdir()
         for file in (ROOT / "docs").glob("*.toml"):
             self.write(f"docs/{file.name}", file.read_text())
