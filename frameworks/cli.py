@@ -29,6 +29,16 @@ experiment_app = typer.Typer(
 )
 
 
+def _named(name: str) -> "Experiment":
+    """Find an experiment, or tell its caller which there are."""
+    from frameworks import experiment  # noqa: PLC0415 - keeps `--help` fast
+
+    try:
+        return experiment.load(name)
+    except KeyError as error:
+        raise typer.BadParameter(str(error.args[0]), param_hint="NAME") from error
+
+
 @experiment_app.command("list")
 def list_experiments(
     *, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
@@ -48,6 +58,22 @@ def list_experiments(
     for e in found:
         table.add_row(e.name, str(e.policy["name"]), e.figure, e.shows)
     Console().print(table)
+
+
+@experiment_app.command("settings")
+def show_settings(
+    name: Annotated[str, typer.Argument(help="One that `longshare experiment list` shows.")],
+) -> None:
+    """Print what an experiment asks of an allocator service that runs elsewhere, as TOML.
+
+    These are the sections [policy] and [users] of `longshare serve --config`; without them, `run
+    --master` measures another policy.
+    """
+    import tomli_w  # noqa: PLC0415 - keeps `--help` fast
+
+    from frameworks.harness.runner import allocation_settings  # noqa: PLC0415
+
+    typer.echo(tomli_w.dumps(allocation_settings(_named(name))), nl=False)
 
 
 @experiment_app.command("run")
@@ -92,15 +118,11 @@ def run_experiment(
     """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
 
-    from frameworks import experiment  # noqa: PLC0415
     from frameworks.harness.comparison import compare  # noqa: PLC0415
     from frameworks.harness.processes import ChildFailed  # noqa: PLC0415
     from frameworks.harness.runner import Settings, run  # noqa: PLC0415
 
-    try:
-        chosen = experiment.load(name)
-    except KeyError as error:
-        raise typer.BadParameter(str(error.args[0]), param_hint="NAME") from error
+    chosen = _named(name)
     folder = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     if record is not None and master is not None:
         raise typer.BadParameter(

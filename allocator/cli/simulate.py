@@ -41,29 +41,36 @@ class Per(StrEnum):
     JOB = "job"
 
 
+TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")]
+Load = Annotated[
+    float | None,
+    typer.Option(help="One pool of this fraction of the trace's mean use, such as 0.5."),
+]
+Capacity = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=AMOUNT,...",
+        help="One pool of this capacity.",
+        show_default="the trace's machines",
+    ),
+]
+IfItDoesNotFit = Annotated[
+    Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
+]
+WhoCounts = Annotated[
+    Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
+]
+
+
 def simulate(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")],
+    trace: TraceFile,
     *,
     policy: Annotated[str, typer.Option(help="Who is next; docs/policies.md.")],
     parameters: Parameters = None,
-    load: Annotated[
-        float | None,
-        typer.Option(help="One pool of this fraction of the trace's mean use, such as 0.5."),
-    ] = None,
-    capacity: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=AMOUNT,...",
-            help="One pool of this capacity.",
-            show_default="the trace's machines",
-        ),
-    ] = None,
-    blocking: Annotated[
-        Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
-    ] = Blocking.HEAD_OF_LINE,
-    users: Annotated[
-        Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
-    ] = Known.KNOWN,
+    load: Load = None,
+    capacity: Capacity = None,
+    blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
+    users: WhoCounts = Known.KNOWN,
     per: Annotated[Per, typer.Option(help="Who shares: users, or jobs.")] = Per.USER,
     out: Annotated[
         Path | None,
@@ -141,21 +148,22 @@ def capacity_of(
         return capacity_at(trace, load)
     if capacity is None:
         return None
-    amounts: dict[str, float] = {}
+    amounts: list[tuple[str, float]] = []
     for entry in capacity.split(","):
         name, equals, amount = entry.partition("=")
         try:
-            amounts[name.strip()] = float(amount)
+            amounts.append((name.strip(), float(amount)))
         except ValueError:
             equals = ""
         if not equals:
             raise ValueError(f"--capacity: {entry!r} is not NAME=AMOUNT, such as cpus=4")
-    if amounts.keys() != set(trace.resources):
+    names = [name for name, _amount in amounts]
+    if sorted(names) != sorted(trace.resources):
         raise ValueError(
-            f"--capacity names {', '.join(amounts)}; the trace's resources are "
+            f"--capacity names {', '.join(names)}; the trace's resources are "
             f"{', '.join(trace.resources)}"
         )
-    return tuple(amounts[name] for name in trace.resources)
+    return tuple(dict(amounts)[name] for name in trace.resources)
 
 
 def _simulator(

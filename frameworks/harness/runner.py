@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
@@ -131,18 +132,25 @@ def _master(
         yield said
 
 
+def allocation_settings(experiment: Experiment) -> dict[str, Any]:
+    """Return what an experiment asks of an allocator: the sections `policy` and `users`."""
+    return {
+        "policy": experiment.policy,
+        "users": {
+            "key": "role",
+            "declared": [
+                {"name": user.name, "weight": user.weight, "commitment": user.commitment}
+                for user in experiment.users
+            ],
+        },
+    }
+
+
 def _configuration(experiment: Experiment, address: str, recording: Path, store: Path) -> str:
     """Write the allocator's configuration for an experiment."""
     return tomli_w.dumps(
         {
-            "policy": experiment.policy,
-            "users": {
-                "key": "role",
-                "declared": [
-                    {"name": user.name, "weight": user.weight, "commitment": user.commitment}
-                    for user in experiment.users
-                ],
-            },
+            **allocation_settings(experiment),
             "listen": {"address": address},
             "metrics": {"address": "127.0.0.1:0"},
             "recorder": {"file": str(recording.resolve()), "every": 1.0},

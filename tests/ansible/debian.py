@@ -107,8 +107,8 @@ class Debian:
             "monitoring_nodes": "['127.0.0.1:9100']",
         }
 
-    def play(self, **settings: str) -> Played:
-        """Run site.yml; one host is master and agent."""
+    def play(self, playbook: str = "site.yml", **settings: str) -> Played:
+        """Run a playbook; one host is master and agent."""
         inventory = self._home / "inventory"
         known = " ".join(f'{name}="{value}"' for name, value in self._settings.items())
         inventory.write_text(f"[mesos_master]\ndebian {known}\n[mesos_agent]\ndebian\n")
@@ -118,7 +118,7 @@ class Debian:
             mount -t proc proc "$ROOT/proc"
             mount --rbind /dev "$ROOT/dev"
             mount --bind "$FETCHED" "$ROOT{WHEELS}"
-            exec ansible-playbook playbooks/site.yml "$@"
+            exec ansible-playbook playbooks/{playbook} "$@"
         """
         extra = [argument for pair in settings.items() for argument in ("-e", "=".join(pair))]
         told = subprocess.run(

@@ -129,16 +129,15 @@ class Account:
         image: str = self._ask(("describe_images", {}))[0]["Images"][0]["ImageId"]
         return image
 
-    def play(self, playbook: str, cluster: str, *files: str, **settings: object) -> Played:
-        """Run a playbook for a cluster, with some image and a key; `files` hold settings, too."""
+    def play(self, playbook: str, cluster: str, *arguments: str, **settings: object) -> Played:
+        """Run a playbook for a cluster, with some image and a key."""
         given = {
             "cluster_name": cluster,
             "cluster_admin_cidr": "203.0.113.7/32",
             "cluster_public_key": KEY,
             "cluster_image": self.image(),
         } | settings
-        extra = [argument for file in files for argument in ("-e", f"@{file}")]
-        return play(playbook, *extra, "-e", json.dumps(given), env=self._of(cluster))
+        return play(playbook, *arguments, "-e", json.dumps(given), env=self._of(cluster))
 
     def inventory(self, cluster: str) -> dict[str, Any]:
         """Return the hosts of a cluster as the playbooks see them."""
@@ -155,6 +154,23 @@ class Account:
             told.stdout, object_hook=lambda read: read.get("__ansible_unsafe", read)
         )
         return known
+
+    def value(self, cluster: str, variable: str) -> dict[str, str]:
+        """Return what a variable of the role `mesos_agent` comes to, by agent."""
+        message = json.dumps({"msg": f"{{{{ inventory_hostname }}}} has {{{{ {variable} }}}}"})
+        told = subprocess.run(
+            [
+                *(tools() / "ansible", "mesos_agent", "-m", "ansible.builtin.debug", "-a", message),
+                *("-e", f"@{ANSIBLE}/roles/mesos_agent/defaults/main.yml"),
+                *("-e", f"@{ANSIBLE}/inventory/group_vars/mesos_agent.yml"),
+            ],
+            cwd=ANSIBLE,
+            env=self._of(cluster),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return dict(re.findall(r"(i-\w+) has (\S+?)\W*$", told.stdout, re.MULTILINE))
 
     def _of(self, cluster: str) -> dict[str, str]:
         return self._env | {"LONGSHARE_CLUSTER": cluster}

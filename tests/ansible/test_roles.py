@@ -3,11 +3,16 @@
 import json
 import re
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.ansible.debian import ROOT, Debian
 from tests.ansible.emulated import Played, tools
+from tests.service.served import Service, service
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -82,9 +87,12 @@ def test_the_service_and_the_settings_that_were_installed_work(
     debian.run("/opt/longshare/bin/python", "-m", "pip", "check")
 
 
-def test_prometheus_accepts_what_it_was_given(debian: Debian, applied: Played) -> None:
+def test_prometheus_accepts_what_it_was_given_and_only_its_machine_can_ask_it(
+    debian: Debian, applied: Played
+) -> None:
     debian.run("promtool", "check", "config", "/etc/prometheus/prometheus.yml")
-    assert '"127.0.0.1:9105"' in debian.read("/etc/prometheus/targets/longshare/longshare.yml")
+    assert '"127.0.0.1:9105"' in debian.read("/etc/prometheus/targets/longshare/main.yml")
+    assert "=127.0.0.1:9090" in debian.read("/etc/default/prometheus")
 
 
 @pytest.mark.parametrize("unit", ["longshare", "mesos-master", "mesos-agent"])
@@ -136,3 +144,77 @@ def test_settings_that_the_service_would_refuse_are_not_put_into_place(
     refused = debian.play(longshare_settings="'[policy] = 3'")
     assert not refused.succeeded
     assert debian.read("/etc/longshare/longshare.toml") == before
+
+
+BRIEF = """
+title = "Brief"
+figure = "none"
+shows = "that an experiment can be run"
+duration = 12
+policy = { name = "drf" }
+[[cluster.agents]]
+count = 2
+resources = "cpus:4;mem:6144"
+[tasks]
+demand = "cpus:1;mem:1024"
+run_time = 2
+[[users]]
+name = "A"
+[[users]]
+name = "B"
+start = 4
+[[claims]]
+kind = "utilization"
+above = 0.1
+"""
+
+
+def test_an_experiment_is_run_by_name_and_what_comes_of_it_is_brought_home(
+    debian: Debian, applied: Played, tmp_path: Path
+) -> None:
+    (experiments,) = debian.root.glob("opt/longshare/lib/python*/site-packages/frameworks/exp*/")
+    (experiments / "brief.toml").write_text(BRIEF)
+    before = debian.read("/etc/longshare/longshare.toml")
+    # In a folder no service can be started, so they are started beside it.
+    with service(tmp_path, '[policy]\nname = "drf"') as allocator, master(allocator) as address:
+        played = debian.play(
+            "experiment.yml",
+            experiment_name="brief",
+            experiment_master=address,
+            experiment_results=str(tmp_path / "home"),
+        )
+    assert played.succeeded, played.output
+    summary = json.loads((tmp_path / "home" / "brief" / "summary.json").read_text())
+    assert summary["agrees"] is True
+    assert (tmp_path / "home" / "brief" / "figure.png").stat().st_size > 1000
+    assert debian.read("/etc/longshare/longshare.toml") == before
+    assert debian.run("find", "/tmp", "-name", "longshare-*") == ""
+
+
+def test_an_experiment_that_there_is_not_is_refused_with_those_there_are(
+    debian: Debian, applied: Played
+) -> None:
+    refused = debian.play("experiment.yml", experiment_name="fig-99", experiment_master="x:1")
+    assert not refused.succeeded
+    assert "sdrf-adaptive" in refused.output
+
+
+@contextmanager
+def master(allocator: Service) -> Iterator[str]:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "allocator.cli", "local-mesos", "--agents", "2"),
+            *("--resources", "cpus:4;mem:6144", "--port", "0"),
+            *("--allocator", allocator.address),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        found = re.search(r"Mesos master on (\S+)", process.stdout.readline())
+        assert found is not None
+        yield found[1]
+    finally:
+        process.terminate()
+        process.wait()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from allocator import __version__
+from allocator.service.config import load
 from frameworks import experiment
 
 
@@ -70,9 +71,13 @@ def test_experiments_are_listed_for_people_and_for_scripts() -> None:
         "drf-baseline",
         "sdrf-adaptive",
         "sdrf-initial-commitments",
+        "tsf-elephants-and-mice",
+        "tsf-micro",
+        "tsf-vs-static-pools",
     }
+    table = longshare("experiment", "list").stdout
     for name in experiment.names():
-        assert name in longshare("experiment", "list").stdout
+        assert name in table
     listed = json.loads(longshare("experiment", "list", "--json").stdout)
     assert [e["name"] for e in listed] == experiment.names()
 
@@ -81,3 +86,14 @@ def test_an_unknown_experiment_is_exit_code_2_and_names_those_there_are() -> Non
     told = longshare("experiment", "run", "fig-99")
     assert told.returncode == 2
     assert "drf-baseline" in told.stderr
+
+
+def test_what_an_experiment_asks_of_a_service_elsewhere_is_accepted_by_a_service(
+    tmp_path: Path,
+) -> None:
+    settings = tmp_path / "longshare.toml"
+    settings.write_text(longshare("experiment", "settings", "sdrf-initial-commitments").stdout)
+    config = load(settings)
+    assert config.policy.name == "sdrf"
+    assert [user.commitment for user in config.users.declared] == [0.5, 0.4, 0.3, 0.2]
+    assert longshare("experiment", "settings", "fig-99").returncode == 2

@@ -102,6 +102,7 @@ def test_the_fast_path_and_the_reference_tell_the_same(trace: Path) -> None:
         (["--policy", "drf", "--load", "0.5", "--capacity", "cpus=1"], "either --load or"),
         (["--policy", "drf", "--load", "-1"], "load -1"),
         (["--policy", "drf", "--capacity", "cpus=1"], "the trace's resources are cpus, mem"),
+        (["--policy", "drf", "--capacity", "cpus=1,mem=1,cpus=2"], "names cpus, mem, cpus;"),
         (["--policy", "drf", "--capacity", "cpus=1,mem"], "'mem' is not NAME=AMOUNT"),
         (["--policy", "drf", "--capacity", "cpus=1,mem=x"], "'mem=x' is not NAME=AMOUNT"),
         (["--policy", "drf", "--per", "task"], "task"),

@@ -12,7 +12,7 @@ import pytest
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
-from tests.service.served import Service, Stream, hello, service, wait_for
+from tests.service.served import Service, Stream, free_port, hello, service, wait_for
 
 SDRF = '[policy]\nname = "sdrf"\ndelta = 0.99\n[[users.declared]]\nname = "b"\n'
 AGENT = agent_call("s1", "cpus:4;mem:4096")
@@ -184,8 +184,9 @@ def test_a_service_that_was_killed_can_be_started_again_at_its_socket(tmp_path: 
         stream.close()
 
 
-@pytest.mark.parametrize("listen", [None, "127.0.0.1:45871"])
-def test_a_second_service_at_the_same_address_says_so(tmp_path: Path, listen: str | None) -> None:
+@pytest.mark.parametrize("over_tcp", [False, True])
+def test_a_second_service_at_the_same_address_says_so(tmp_path: Path, *, over_tcp: bool) -> None:
+    listen = f"127.0.0.1:{free_port()}" if over_tcp else None
     with service(tmp_path, SDRF, listen) as first:
         config = (tmp_path / "longshare.toml").read_text()
         (tmp_path / "again.toml").write_text(config.replace(str(first.store), f"{tmp_path}/other"))
