@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.kernels.compiled import kernel
+from allocator.simulation.kernels.compiled import kernel, part
 from allocator.simulation.kernels.exact import ULP, order
 from allocator.simulation.kernels.tournament import precedes
 
@@ -26,20 +26,20 @@ and events processed."""
 class LiveTree(NamedTuple):
     """Users in order, and for each the event with its successor, if there is to be one."""
 
-    users: NDArray[np.int32]
+    users: NDArray[np.int64]
     """In order of priority at s."""
     envelope: NDArray[np.float64]
     """By user, shape (users, lines, 2): value and slope of the lines that can be the maximum when
     it was put in; the rest repeats the first."""
-    heap: NDArray[np.int32]
+    heap: NDArray[np.int64]
     """Users with an event, that with the largest s first."""
-    place: NDArray[np.int32]
+    place: NDArray[np.int64]
     """By user, the place in the heap or −1."""
     when: NDArray[np.float64]
     """By user, the event's s."""
     serial: NDArray[np.int64]
     """By user; of events at the same s that which was booked first is first."""
-    moved: NDArray[np.int32]
+    moved: NDArray[np.int64]
     """Scratch."""
     numbers: NDArray[np.int64]
     s: NDArray[np.float64]
@@ -49,13 +49,13 @@ class LiveTree(NamedTuple):
 def new_live_tree(users: int, lines: int) -> LiveTree:
     """Return an empty tree for so many users, with room for so many lines each."""
     return LiveTree(
-        users=np.empty(users, np.int32),
+        users=np.empty(users, np.int64),
         envelope=np.empty((users, lines, 2)),
-        heap=np.empty(users, np.int32),
-        place=np.full(users, _NONE, np.int32),
+        heap=np.empty(users, np.int64),
+        place=np.full(users, _NONE, np.int64),
         when=np.empty(users),
         serial=np.empty(users, np.int64),
-        moved=np.empty(users, np.int32),
+        moved=np.empty(users, np.int64),
         numbers=np.zeros(4, np.int64),
         s=np.ones(1),
     )
@@ -70,19 +70,6 @@ def clear(tree: LiveTree, s: float) -> None:
 
 
 @kernel
-def rerank(
-    tree: LiveTree, lines: NDArray[np.float64], u: int, s: float, leave: bool, enter: bool
-) -> None:
-    """Move to s; take a user out, put it in with the lines that it has now, or both."""
-    update(tree, s)
-    if leave:
-        _delete(tree, u)
-    if enter:
-        _prune(tree, lines, u, s)
-        _insert(tree, u)
-
-
-@kernel
 def update(tree: LiveTree, s: float) -> None:
     """LiveTree.update."""
     if not s < tree.s[0]:
@@ -90,18 +77,46 @@ def update(tree: LiveTree, s: float) -> None:
     moved = 0
     while tree.numbers[BOOKED] > 0 and tree.when[tree.heap[0]] >= s:
         left = tree.heap[0]
-        right = tree.users[_position(tree, left) + 1]
+        tree.moved[moved] = left
+        tree.moved[moved + 1] = tree.users[_position(tree, left) + 1]
         tree.numbers[EVENTS] += 1
-        for u in (left, right):
-            _delete(tree, u)
-            tree.moved[moved] = u
-            moved += 1
+        for i in range(moved, moved + 2):
+            delete(tree, tree.moved[i])
+        moved += 2
     tree.s[0] = s
     for i in range(moved):
-        _insert(tree, tree.moved[i])
+        _put(tree, tree.moved[i])
 
 
 @kernel
+def insert(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
+    """LiveTree.insert, of a user with the lines that it has now."""
+    _prune(tree, lines, u, tree.s[0])
+    _put(tree, u)
+
+
+@kernel
+def delete(tree: LiveTree, u: int) -> None:
+    """LiveTree.delete."""
+    users, position = tree.users, _position(tree, u)
+    tree.numbers[SIZE] -= 1
+    for i in range(position, tree.numbers[SIZE]):
+        users[i] = users[i + 1]
+    _cancel(tree, u)
+    _renew(tree, position - 1, position)
+
+
+@kernel
+def _put(tree: LiveTree, u: int) -> None:
+    users, position = tree.users, _position(tree, u)
+    for i in range(tree.numbers[SIZE], position, -1):
+        users[i] = users[i - 1]
+    users[position] = u
+    tree.numbers[SIZE] += 1
+    _renew(tree, position - 1, position + 1)
+
+
+@part
 def _prune(tree: LiveTree, lines: NDArray[np.float64], u: int, s: float) -> None:
     """priorities.envelope."""
     kept = tree.envelope[u]
@@ -154,46 +169,20 @@ def _position(tree: LiveTree, u: int) -> int:
 
 
 @kernel
-def _insert(tree: LiveTree, u: int) -> None:
-    """LiveTree.insert."""
-    position, size = _position(tree, u), tree.numbers[SIZE]
-    for i in range(size, position, -1):
-        tree.users[i] = tree.users[i - 1]
-    tree.users[position] = u
-    tree.numbers[SIZE] = size + 1
-    if position > 0:
-        _renew(tree, tree.users[position - 1], u)
-    if position < size:
-        _renew(tree, u, tree.users[position + 1])
-
-
-@kernel
-def _delete(tree: LiveTree, u: int) -> None:
-    """LiveTree.delete."""
-    position, size = _position(tree, u), tree.numbers[SIZE] - 1
-    for i in range(position, size):
-        tree.users[i] = tree.users[i + 1]
-    tree.numbers[SIZE] = size
-    _cancel(tree, u)
-    if position > 0:
-        right = tree.users[position] if position < size else _NONE
-        _renew(tree, tree.users[position - 1], right)
-
-
-@kernel
-def _renew(tree: LiveTree, left: int, right: int) -> None:
-    """LiveTree._update_event."""
-    _cancel(tree, left)
-    if right == _NONE:
-        return
-    when = _crossing(tree.envelope[left], tree.envelope[right], tree.s[0])
-    if when == _NEVER:
-        return
-    tree.when[left] = when
-    tree.serial[left] = tree.numbers[SERIAL]
-    tree.numbers[SERIAL] += 1
-    tree.numbers[BOOKED] += 1
-    _sift(tree, left, tree.numbers[BOOKED] - 1)
+def _renew(tree: LiveTree, first: int, end: int) -> None:
+    """LiveTree._update_event, for all who have a new successor."""
+    for i in range(max(first, 0), end):
+        left = tree.users[i]
+        _cancel(tree, left)
+        if i + 1 < tree.numbers[SIZE]:
+            right = tree.users[i + 1]
+            when = _crossing(tree.envelope[left], tree.envelope[right], tree.s[0])
+            if when != _NEVER:
+                tree.when[left] = when
+                tree.serial[left] = tree.numbers[SERIAL]
+                tree.numbers[SERIAL] += 1
+                tree.numbers[BOOKED] += 1
+                _sift(tree, left, tree.numbers[BOOKED] - 1)
 
 
 @kernel
@@ -237,7 +226,7 @@ def _sooner(tree: LiveTree, u: int, v: int) -> bool:
     return tree.serial[u] < tree.serial[v]  # type: ignore[no-any-return]
 
 
-@kernel
+@part
 def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> float:
     """Envelopes.crossing."""
     same = True

@@ -10,18 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.kernels.compiled import entry, kernel, part
+from allocator.simulation.kernels.compiled import entry, kernel, part, wide
 from allocator.simulation.kernels.finishes import Finishes, pop, push
-from allocator.simulation.kernels.live_tree import LiveTree, clear, rerank, update
+from allocator.simulation.kernels.live_tree import LiveTree, clear, delete, insert, update
 from allocator.simulation.kernels.room import (
     NOWHERE,
     Room,
-    add,
     could_ever_fit,
     first_fit,
+    give_back,
     monopoly,
+    take,
 )
-from allocator.simulation.kernels.stuck import Stuck, first_unstuck, set_stuck
+from allocator.simulation.kernels.stuck import Stuck, first_unstuck, set_aside, take_back
 from allocator.simulation.kernels.tournament import (
     NOBODY,
     Tournament,
@@ -106,11 +107,11 @@ class Users(NamedTuple):
     tail: NDArray[np.int32]
     need: NDArray[np.int64]
     """What the head needs; if there is none, what the last one needed: the account's demand."""
-    constraint: NDArray[np.int32]
+    constraint: NDArray[np.int64]
     """Likewise."""
     monopoly: NDArray[np.int64]
     """Of such tasks; only for policies that ask. 0: there was none yet."""
-    fresh: NDArray[np.int32]
+    fresh: NDArray[np.int64]
     """Users of whom it is not known whether their head fits somewhere; only when skipping."""
 
 
@@ -135,7 +136,7 @@ def run(state: State, rule: Rule, events: int) -> bool:
     """Go through so many submissions and finishes; return whether there may be more."""
     counters, tasks, users, running = state.counters, state.tasks, state.users, state.running
     for _ in range(events):
-        task, freed = counters[NEXT], NOWHERE
+        task, freed = counters[NEXT], wide(NOWHERE)
         leave = enter = False
         if counters[RUNNING] > 0 and (
             task == len(tasks.submitted) or running.when[0] <= tasks.submitted[task]
@@ -209,7 +210,7 @@ def _finish(state: State, rule: Rule) -> tuple[int, int]:
     held = state.running.held[slot]
     for r in range(len(held)):
         state.users.allocation[u, r] -= held[r]
-    add(state.room, machine, held, 1)
+    give_back(state.room, machine, held)
     return machine, u
 
 
@@ -217,7 +218,7 @@ def _finish(state: State, rule: Rule) -> tuple[int, int]:
 def _submit(state: State, rule: Rule, task: int) -> int:
     """Simulation._submit; return the user if it has become active, or NOBODY."""
     users, counters = state.users, state.counters
-    u: int = state.tasks.user[task]
+    u = wide(state.tasks.user[task])
     if not users.known[u]:  # Pool.add
         _unsettle(state, rule)
         users.known[u] = True
@@ -271,7 +272,7 @@ def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
     for r in range(len(need)):
         running.held[slot, r] = need[r]
         users.allocation[u, r] += need[r]
-    add(state.room, machine, need, -1)
+    take(state.room, machine, need)
 
 
 @part
@@ -279,7 +280,7 @@ def _go_on(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
     """Turn to a user's next task; return whether it leaves its place, and gets one."""
     users = state.users
     if rule.skip:
-        set_stuck(state.stuck, state.room, u, users.need[u], users.constraint[u], False)
+        take_back(state.stuck, u)
         _forget_fresh(state, u)
     following = state.tasks.following[users.head[u]]
     if following != NOTHING:
@@ -321,7 +322,7 @@ def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
 @part
 def _constraint(state: State, rule: Rule, task: int) -> int:
     """Return the number of a task's constraint; the last one allows everything."""
-    constraint: int = state.tasks.constraint[task]
+    constraint = wide(state.tasks.constraint[task])
     if rule.constrained and constraint >= 0:
         return constraint
     return len(state.room.begin) - 2
@@ -357,17 +358,15 @@ def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
         freed: Machine on which something has just finished, or NOWHERE.
     """
     users, room, tree, s = state.users, state.room, state.tree, state.clock[S]
+    if rule.counts_events:
+        update(state.live, s)
     if not rule.skip:
         state.counters[MINIMA] += 1
-        if rule.counts_events:
-            update(state.live, s)
         u = tree.winner[1]
         machine = first_fit(room, users.need[u], users.constraint[u])
         return (NOBODY, NOWHERE) if machine == NOWHERE else (u, machine)
     state.counters[ORDERS] += 1
-    if rule.counts_events:
-        update(state.live, s)
-    best, place = NOBODY, NOWHERE
+    best, place = wide(NOBODY), wide(NOWHERE)
     i = 0
     while i < state.counters[FRESH]:
         u = users.fresh[i]
@@ -375,7 +374,7 @@ def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
         if machine == NOWHERE:
             state.counters[FRESH] -= 1
             users.fresh[i] = users.fresh[state.counters[FRESH]]
-            set_stuck(state.stuck, room, u, users.need[u], users.constraint[u], True)
+            set_aside(state.stuck, room, u, users.need[u], users.constraint[u])
             continue
         if best == NOBODY or precedes(users.lines, u, best, s):
             best, place = u, machine
@@ -453,7 +452,7 @@ def _refresh(state: State, rule: Rule) -> None:
         clear(state.live, s)
         for u in range(len(users.active)):
             if users.active[u]:
-                rerank(state.live, users.lines, u, s, False, True)
+                insert(state.live, users.lines, u)
 
 
 @part
@@ -463,7 +462,11 @@ def _rerank(state: State, rule: Rule, u: int, leave: bool, enter: bool) -> None:
     counters[DELETES] += leave
     counters[INSERTS] += enter
     if rule.counts_events and (leave or enter):
-        rerank(state.live, users.lines, u, state.clock[S], leave, enter)
+        update(state.live, state.clock[S])
+        if leave:
+            delete(state.live, u)
+        if enter:
+            insert(state.live, users.lines, u)
 
 
 @part
