@@ -19,6 +19,13 @@ from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import UNCONSTRAINED, Trace
 from tests.simulation.workloads import SECOND, machine_workloads, pooled_workloads
 
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled() -> None:
+    """Compile before hypothesis begins to trace."""
+    fast.simulate(busy_month(tasks=1, users=1), Setting("drf", {}, (1.0, 1.0)))
+
+
 DELTAS = st.sampled_from([0.001, 0.5, 0.9, 0.99, 0.9999, 0.999999])
 POLICIES: st.SearchStrategy[tuple[str, dict[str, float | str]]] = st.one_of(
     st.tuples(st.sampled_from(["fifo", "drf", "drfh", "tsf", "cdrf"]), st.just({})),
@@ -51,6 +58,8 @@ def assert_same(trace: Trace, setting: Setting) -> None:
     expected, found = reference.simulate(trace, setting), fast.simulate(trace, setting)
     np.testing.assert_array_equal(found.started, expected.started)
     np.testing.assert_array_equal(found.machine, expected.machine)
+    assert found.operations.events == expected.operations.events
+    assert found.operations.count == expected.operations.count
 
 
 @settings(deadline=None, max_examples=200)
