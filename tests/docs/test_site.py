@@ -34,6 +34,7 @@ def test_every_page_and_every_file_that_a_page_links_to_is_in_it(site: Path) -> 
     pages = {page.stem for page in ROOT.glob("docs/*.md")}
     assert pages - {page.stem for page in site.glob("*.html")} == set()
     for page in site.glob("*.html"):
+        assert "site.css" in page.read_text()
         for link in re.findall(r'(?:href|src)="([^":#]+)["#]', page.read_text()):
             assert (site / link).is_file() or page.name == "404.html", (page.name, link)
 
