@@ -27,7 +27,7 @@ OPERATIONS := $(VENV)-operations/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev operations test quick bench dist roles fuzz crashes sanitize proto lock
+.PHONY: help demo install dev operations test quick docs bench reproduce dist roles fuzz crashes sanitize proto lock
 .PHONY: clean python
 
 help: ## show this list
@@ -60,6 +60,9 @@ test: $(DEV) ## check format, style, types and layers, then run every test (ARGS
 quick: $(DEV) ## run the tests that are not marked slow (ARGS=... for pytest)
 	$(BIN)/pytest -m "not slow" $(ARGS)
 
+docs: $(DEV) ## build the documentation as a site, build/site/index.html
+	$(BIN)/mkdocs build
+
 bench: $(RUNTIME) ## measure: each program in bench/ prints a table
 	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program; done
 
@@ -76,6 +79,10 @@ roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-aw
 	@mkdir -p .cache && rm -rf $@.part
 	debootstrap --variant=minbase --include=$(DEBIAN_PARTS) bookworm $@.part >/dev/null
 	@mv $@.part $@
+
+reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
+	@set -e; for study in sdrf-small live-tree tsf-small; do \
+	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
 
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer
 	LONGSHARE_SANITIZE=1 $(BIN)/pytest tests/module $(ARGS)

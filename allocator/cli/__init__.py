@@ -13,9 +13,11 @@ from allocator.cli.incentives import incentives
 from allocator.cli.optimum import optimum
 from allocator.cli.properties import properties
 from allocator.cli.replay import replay
+from allocator.cli.report import report
 from allocator.cli.serve import serve
 from allocator.cli.shares import shares
 from allocator.cli.simulate import simulate
+from allocator.cli.sweep import sweep
 from allocator.cli.top import top
 from allocator.cli.trace import trace_app
 from allocator.cli.weight import weight_app
@@ -42,6 +44,8 @@ app.command()(properties)
 app.command()(incentives)
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
+app.command()(sweep)
+app.command()(report)
 app.command()(advise)
 app.command()(local_mesos)
 app.command()(framework)

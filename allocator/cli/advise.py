@@ -2,13 +2,21 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from allocator.cli.connection import USAGE, AsJson, fail
-from allocator.cli.simulate import Blocking, Known, capacity_of
+from allocator.cli.simulate import (
+    Blocking,
+    Capacity,
+    IfItDoesNotFit,
+    Known,
+    Load,
+    TraceFile,
+    WhoCounts,
+    capacity_of,
+)
 
 if TYPE_CHECKING:
     from allocator.simulation.advice import Advice
@@ -17,26 +25,12 @@ _TRIALS = (12, 6)
 
 
 def advise(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")],
+    trace: TraceFile,
     *,
-    load: Annotated[
-        float | None,
-        typer.Option(help="One pool of this fraction of the trace's mean use, such as 0.8."),
-    ] = None,
-    capacity: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=AMOUNT,...",
-            help="One pool of this capacity.",
-            show_default="the trace's machines",
-        ),
-    ] = None,
-    blocking: Annotated[
-        Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
-    ] = Blocking.HEAD_OF_LINE,
-    users: Annotated[
-        Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
-    ] = Known.KNOWN,
+    load: Load = None,
+    capacity: Capacity = None,
+    blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
+    users: WhoCounts = Known.KNOWN,
     as_json: AsJson = False,
 ) -> None:
     """Say which half-life of SDRF makes users of a trace wait least, and how sure that is.

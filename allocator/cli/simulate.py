@@ -41,29 +41,36 @@ class Per(StrEnum):
     JOB = "job"
 
 
+TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")]
+Load = Annotated[
+    float | None,
+    typer.Option(help="One pool of this fraction of the trace's mean use, such as 0.5."),
+]
+Capacity = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=AMOUNT,...",
+        help="One pool of this capacity.",
+        show_default="the trace's machines",
+    ),
+]
+IfItDoesNotFit = Annotated[
+    Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
+]
+WhoCounts = Annotated[
+    Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
+]
+
+
 def simulate(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")],
+    trace: TraceFile,
     *,
     policy: Annotated[str, typer.Option(help="Who is next; docs/policies.md.")],
     parameters: Parameters = None,
-    load: Annotated[
-        float | None,
-        typer.Option(help="One pool of this fraction of the trace's mean use, such as 0.5."),
-    ] = None,
-    capacity: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=AMOUNT,...",
-            help="One pool of this capacity.",
-            show_default="the trace's machines",
-        ),
-    ] = None,
-    blocking: Annotated[
-        Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
-    ] = Blocking.HEAD_OF_LINE,
-    users: Annotated[
-        Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
-    ] = Known.KNOWN,
+    load: Load = None,
+    capacity: Capacity = None,
+    blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
+    users: WhoCounts = Known.KNOWN,
     per: Annotated[Per, typer.Option(help="Who shares: users, or jobs.")] = Per.USER,
     out: Annotated[
         Path | None,

@@ -60,7 +60,9 @@ def _is_local(address: str) -> bool:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    """Its docstrings are the descriptions in docs/configuration.md, see docs/generate.py."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class PolicySection(BaseModel):
@@ -84,16 +86,22 @@ class UserSection(_Section):
     """`[[users.declared]]`: a user that is known before its first framework shows up."""
 
     name: Annotated[str, Field(min_length=1)]
+    """As the master knows it: a role, or what `users.key` says."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """Its part of the cluster is this of the sum of all known users'."""
     commitment: (
         Annotated[float, Field(ge=0, le=1)] | dict[str, Annotated[float, Field(ge=0, le=1)]]
     ) = 0.0
+    """What it owes in the beginning, in fractions of the cluster: of every resource, or as
+    `{ cpus = 0.5 }`.
+    """
 
 
 class UsersSection(_Section):
     """`[users]`: what a user is, and who is known from the start."""
 
     key: UserKey = "role"
+    """What a user is."""
     forget_after: Annotated[float, Field(gt=0)] = 86400.0
     """Seconds without frameworks and debts after which an undeclared user is forgotten."""
     declared: tuple[UserSection, ...] = ()
@@ -112,11 +120,15 @@ class OffersSection(_Section):
     """`[offers]`: when resources are offered, and in what portions."""
 
     allocation: Literal["event", "batch"] = "event"
-    """Whether freed resources are offered at once, or once per allocation interval."""
+    """Whether freed resources are offered at once, or once per allocation interval as stock Mesos
+    does.
+    """
     demands: dict[str, str] = {}
-    """What one task needs, by framework name: `cpus:1;mem:1024`."""
+    """What one task needs, by framework name: `{ spark = "cpus:1;mem:1024" }`."""
     learn_demands: bool = False
-    """Whether to take what a framework keeps of its offers for what its tasks need."""
+    """Whether to take what a framework keeps of its offers for its task's demand, if neither it nor
+    you say.
+    """
 
     @field_validator("demands")
     @classmethod
@@ -146,11 +158,11 @@ class ConstraintSection(_Section):
     """`[constraints.FRAMEWORK]`: where the tasks of the framework of that name may run."""
 
     whitelist: Annotated[tuple[str, ...], AfterValidator(_hosts)] = ()
-    """Hosts: names, globs, addresses, ranges FIRST-LAST, networks in CIDR notation."""
+    """Hosts on which alone tasks of the framework of that name may run."""
     blacklist: Annotated[tuple[str, ...], AfterValidator(_hosts)] = ()
-    """Hosts, written likewise."""
+    """Hosts on which they may not."""
     attributes: Annotated[tuple[str, ...], AfterValidator(_attributes)] = ()
-    """NAME:VALUE; an agent must have all."""
+    """Attributes that an agent must have, all of them: `["rack:1", "disk:ssd"]`."""
 
     def constraint(self) -> Constraint:
         """Return what it says."""
@@ -163,19 +175,21 @@ class TlsSection(_Section):
     """`[listen.tls]`: files in PEM format."""
 
     certificate: Path
-    """Of the service, with those between it and the authority."""
+    """PEM file of the service, with certificates between it and the authority."""
     key: Path
+    """PEM file of the certificate's key."""
     client_ca: Path | None = None
-    """Authority that must have signed the certificates of masters and operators."""
+    """PEM file: only whoever shows a certificate of this authority may connect."""
 
 
 class ListenSection(_Section):
     """`[listen]`: where masters and operators connect."""
 
     address: Annotated[str, AfterValidator(_target)] = "127.0.0.1:5060"
+    """Where masters and operators connect: `"unix:///PATH"` or `"HOST:PORT"`."""
     tls: TlsSection | None = None
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
-    """Bytes; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of it."""
+    """Bytes of a message; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of the default."""
     sessions: Annotated[int, Field(ge=1, le=1000)] = 16
     """Masters at once, most of them on standby."""
 
@@ -197,8 +211,11 @@ class MetricsSection(_Section):
     """`[metrics]`: where Prometheus scrapes."""
 
     address: Annotated[str, AfterValidator(_host_and_port)] = "127.0.0.1:9105"
+    """Where Prometheus scrapes `/metrics`, with `/healthz` and, at `/`, a page for people:
+    `"HOST:PORT"`; port 0: any.
+    """
     public: bool = False
-    """Whether other machines may read, without a password."""
+    """Whether to listen beyond this machine: everybody there may read, without a password."""
 
     @model_validator(mode="after")
     def _meant(self) -> Self:
@@ -223,15 +240,22 @@ class StoreSection(_Section):
     """`[store]`: where what users owe outlives the service."""
 
     kind: Literal["sqlite", "zookeeper", "none"] = "sqlite"
+    """A file on a local disk; for masters that fail over between machines; or nothing is kept."""
     path: Path = Field(default_factory=lambda: _state_directory() / "commitments.sqlite")
-    """SQLite's file."""
+    """SQLite's file, made with its folder if it is not there; if absent `commitments.sqlite` in
+    `$STATE_DIRECTORY` (systemd), else in `$XDG_STATE_HOME/longshare`, else in
+    `~/.local/state/longshare`.
+    """
     every: Annotated[float, Field(ge=0.05, le=60)] = 1.0
     """Seconds of the wall's clock between saves: a crash costs what changed within."""
     hosts: Annotated[str, Field(min_length=1)] | None = None
-    """ZooKeeper's servers."""
+    """ZooKeeper's servers, needed if it is the store: `"zk1:2181,zk2:2181,zk3:2181"`."""
     znode: Annotated[str, Field(pattern=r"^(/[^/]+)+$")] = "/longshare/commitments"
+    """Path of ZooKeeper's node."""
     credentials: Path | None = None
-    """A file that contains USER:PASSWORD for ZooKeeper."""
+    """A file with one line `USER:PASSWORD`; the node is then open to that user alone (digest),
+    otherwise to everybody who reaches ZooKeeper.
+    """
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
@@ -252,15 +276,18 @@ class RecorderSection(_Section):
     """`[recorder]`: a file of shares and commitments over time."""
 
     file: Path
+    """A CSV file, overwritten when the first event comes."""
     every: Annotated[float, Field(ge=0.001, allow_inf_nan=False)] = 1.0
-    """Seconds of the master's clock; the file's times have three decimals."""
+    """Seconds of the master's clock between samples; the file's times have three decimals."""
 
 
 class LogSection(_Section):
     """`[log]`: how much is said, and in what form."""
 
     format: Literal["console", "json"] = "console"
+    """For people, or for programs: one object a line."""
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is worth a line."""
 
 
 class Config(_Section):

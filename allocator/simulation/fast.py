@@ -18,6 +18,7 @@ from allocator.fairness.policies.stsf import Stsf
 from allocator.fairness.policies.tsf import Tsf
 from allocator.simulation.kernels import simulation as kernels
 from allocator.simulation.kernels.finishes import new_finishes
+from allocator.simulation.kernels.live_tree import EVENTS, new_live_tree
 from allocator.simulation.kernels.room import Room, new_room
 from allocator.simulation.kernels.stuck import new_stuck
 from allocator.simulation.kernels.tournament import new_tournament
@@ -49,7 +50,11 @@ def supports(setting: Setting) -> bool:
 
 
 def simulate(
-    trace: Trace, setting: Setting, progress: Callable[[int], None] | None = None
+    trace: Trace,
+    setting: Setting,
+    progress: Callable[[int], None] | None = None,
+    *,
+    events: bool = True,
 ) -> Outcome:
     """Start the tasks of a trace as allocator.simulation.reference does, only faster.
 
@@ -59,6 +64,8 @@ def simulate(
         trace: At most 2³¹ − 1 tasks.
         setting: One that is supported.
         progress: Is told now and then how many tasks have started; at the end, of all tasks.
+        events: Whether operations are counted, for policies whose priorities drift with the
+            events of a Live Tree, which takes twice as long. If not, `operations` is empty.
 
     Raises:
         SettingError: The setting does not fit the trace.
@@ -69,7 +76,7 @@ def simulate(
     machines = setting.machines(trace)
     parts = Parts.of(trace, machines)
     room = _room(trace, setting, parts)
-    rule = _rule(trace, setting, parts, parts.whole(machines).sum(axis=0))
+    rule = _rule(trace, setting, parts, parts.whole(machines).sum(axis=0), events=events)
     user, users = who(trace, setting)
     state = _new_state(trace, rule, room, user, users)
     if setting.users == "known":
@@ -83,7 +90,21 @@ def simulate(
     started, machine = state.tasks.started, state.tasks.machine
     if not len(machine):
         machine = np.where(started == NEVER, np.int32(NEVER), np.int32(0))
-    return Outcome(trace=trace, started=started, machine=machine, operations=Operations())
+    return Outcome(trace, started, machine, _operations(state) if events else Operations())
+
+
+def _operations(state: kernels.State) -> Operations:
+    counted = {
+        "insert": kernels.INSERTS,
+        "delete": kernels.DELETES,
+        "minimum": kernels.MINIMA,
+        "order": kernels.ORDERS,
+    }
+    count = {name: int(state.counters[place]) for name, place in counted.items()}
+    return Operations(
+        count={name: number for name, number in count.items() if number},
+        events=int(state.live.numbers[EVENTS]),
+    )
 
 
 def _room(trace: Trace, setting: Setting, parts: Parts) -> Room:
@@ -97,7 +118,7 @@ def _room(trace: Trace, setting: Setting, parts: Parts) -> Room:
 
 
 def _rule(
-    trace: Trace, setting: Setting, parts: Parts, capacity: NDArray[np.int64]
+    trace: Trace, setting: Setting, parts: Parts, capacity: NDArray[np.int64], *, events: bool
 ) -> kernels.Rule:
     policy = setting.new_policy()
     kind = _KINDS[type(policy)]
@@ -118,6 +139,7 @@ def _rule(
         rounded=np.array(parts.rounded),
         skip=setting.blocking == "skip",
         constrained=setting.capacity is None,
+        counts_events=events and policy.tau is not None,
     )
 
 
@@ -154,12 +176,13 @@ def _new_state(
             head=np.full(users, kernels.NOTHING, np.int32),
             tail=np.full(users, kernels.NOTHING, np.int32),
             need=np.zeros((users, resources), np.int64),
-            constraint=np.zeros(users, np.int32),
+            constraint=np.zeros(users, np.int64),
             monopoly=np.zeros(users, np.int64),
-            fresh=np.empty(users, np.int32),
+            fresh=np.empty(users, np.int64),
         ),
         running=new_finishes(tasks, resources),
         tree=tree,
+        live=new_live_tree(users if rule.counts_events else 0, lines),
         room=room,
         stuck=new_stuck(tree, resources),
         counters=np.zeros(kernels.COUNTERS, np.int64),

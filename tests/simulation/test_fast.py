@@ -15,9 +15,18 @@ from allocator.simulation import fast, reference
 from allocator.simulation.formats import openb, swf
 from allocator.simulation.generator import google_constrained_hour
 from allocator.simulation.kernels import exact
+from allocator.simulation.kernels.compiled import entry
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import UNCONSTRAINED, Trace
 from tests.simulation.workloads import SECOND, machine_workloads, pooled_workloads
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled() -> None:
+    """Compile before hypothesis begins to trace."""
+    order(0.0, 0.0, 0.0, 0.0, 0.0)
+    fast.simulate(busy_month(tasks=1, users=1), Setting("drf", {}, (1.0, 1.0)))
+
 
 DELTAS = st.sampled_from([0.001, 0.5, 0.9, 0.99, 0.9999, 0.999999])
 POLICIES: st.SearchStrategy[tuple[str, dict[str, float | str]]] = st.one_of(
@@ -51,6 +60,8 @@ def assert_same(trace: Trace, setting: Setting) -> None:
     expected, found = reference.simulate(trace, setting), fast.simulate(trace, setting)
     np.testing.assert_array_equal(found.started, expected.started)
     np.testing.assert_array_equal(found.machine, expected.machine)
+    assert found.operations.events == expected.operations.events
+    assert found.operations.count == expected.operations.count
 
 
 @settings(deadline=None, max_examples=200)
@@ -95,6 +106,11 @@ def test_a_backlog_of_many_users_is_worked_off_alike(delta: float, blocking: str
     assert_same(trace, setting)
 
 
+@entry
+def order(a: float, m: float, b: float, n: float, s: float) -> int:
+    return exact.order(a, m, b, n, s)
+
+
 COEFFICIENTS = st.one_of(
     st.floats(-1e3, 1e3), st.integers(-4, 4).map(float), st.sampled_from([0.1, 0.2, 0.3, 1 / 3])
 ).filter(lambda x: x == 0.0 or abs(x) > 1e-100)
@@ -118,7 +134,7 @@ def test_lines_are_compared_without_rounding(  # noqa: PLR0917 - hypothesis pass
     difference = (Fraction(a) + Fraction(m) * Fraction(s)) - (
         Fraction(b) + Fraction(n) * Fraction(s)
     )
-    assert exact.order(a, m, b, n, s) == (difference > 0) - (difference < 0)
+    assert order(a, m, b, n, s) == (difference > 0) - (difference < 0)
 
 
 def test_what_has_no_kernel_is_said_to_have_none() -> None:
@@ -127,6 +143,12 @@ def test_what_has_no_kernel_is_said_to_have_none() -> None:
     assert not fast.supports(setting)
     with pytest.raises(ValueError, match="use the reference"):
         fast.simulate(trace, setting)
+
+
+def test_nothing_comes_of_a_trace_without_tasks() -> None:
+    trace = busy_month(tasks=0, users=3)
+    for setting in (Setting("sdrf", {"delta": 0.9}, (1.0, 1.0)), Setting("drf", {}, (0.0, 0.0))):
+        assert_same(trace, setting)
 
 
 def test_progress_ends_with_all_tasks() -> None:

@@ -234,6 +234,18 @@ def test_packed_files_are_unpacked(tmp_path: Path) -> None:
         swf.convert(tmp_path / "t.swf.zip")
 
 
+@pytest.mark.parametrize("name", ["t.swf.zip", "t.swf.gz", "t.swf"])
+def test_a_file_that_cannot_be_unpacked_or_is_not_there_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=name):
+        swf.convert(tmp_path / name)
+    (tmp_path / name).write_bytes(b"neither\n")
+    if name == "t.swf":
+        assert left_out(swf.convert(tmp_path / name)) == {"not 18 fields": [1]}
+    else:
+        with pytest.raises(TraceError, match=f"{name} cannot be read"):
+            swf.convert(tmp_path / name)
+
+
 NODES = (
     "sn,cpu_milli,memory_mib,gpu,model",
     "n0,32000,1000,0,",

@@ -77,6 +77,7 @@ def test_finished_and_failed_attempts_are_tasks_and_others_are_not(tmp_path: Pat
             event(47, 3, 0, SCHEDULE),
             event(48, 3, 0, LOST),
         ],
+        [],  # a file may be empty
     )
     assert tasks(conversion) == [(10, 8, "ann", 1), (13, 25, "bob", 2), (20, 10, "ann", 1)]
     assert conversion.trace.resources == ("cpus", "mem")

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from allocator.fairness.policies.policy import Policy
 
-__all__ = ["Policy", "create", "names"]
+__all__ = ["Policy", "create", "find", "names"]
 
 
 def _found() -> Iterator[type[Policy]]:
@@ -27,6 +27,18 @@ def names() -> list[str]:
     return sorted(_POLICIES)
 
 
+def find(name: str) -> type[Policy]:
+    """Return a policy's class.
+
+    Raises:
+        ValueError: there is no such policy; the message says which there are.
+    """
+    try:
+        return _POLICIES[name]
+    except KeyError:
+        raise ValueError(f"policy {name!r} is unknown; there are: {', '.join(names())}") from None
+
+
 def create(name: str, parameters: Mapping[str, object]) -> Policy:
     """Make a policy from its name and parameters.
 
@@ -34,10 +46,7 @@ def create(name: str, parameters: Mapping[str, object]) -> Policy:
         ValueError: there is no such policy, or a parameter is not one of it or has a value
             that it cannot have; the message says which, why, and what would do.
     """
-    try:
-        policy = _POLICIES[name]
-    except KeyError:
-        raise ValueError(f"policy {name!r} is unknown; there are: {', '.join(names())}") from None
+    policy = find(name)
     try:
         return policy.model_validate(dict(parameters))
     except ValidationError as error:

@@ -23,6 +23,7 @@ class DynamicPolicy(Policy):
     alpha: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Part of its entitlement that a user is guaranteed whatever it had before."""
     ranking: Literal["live-tree", "scan"] = "live-tree"
+    """`"scan"` is the slow reference that gives the same order."""
 
     @cached_property
     @override

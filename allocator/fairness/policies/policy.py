@@ -19,7 +19,7 @@ Id = TypeVar("Id", bound=Hashable)
 class Policy(BaseModel, ABC):
     """How users are ranked. The fields of a policy are its validated parameters."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: ClassVar[str]
     counts_tasks: ClassVar[bool] = False

@@ -42,11 +42,13 @@ class Sdrf(Policy):
     name: ClassVar[str] = "sdrf"
 
     delta: float | None = None
-    """Discount factor of commitments per second, in (0, 1)."""
+    """Discount factor of commitments per second, between 0 and 1; it or `half_life` is needed."""
     half_life: Annotated[float | None, BeforeValidator(_seconds)] = None
-    """Instead of `delta`: seconds in which a commitment halves."""
+    """Time in which a commitment halves: seconds, or such as `"90s"`, `"10m"`, `"1h"`, `"2d"`."""
     form: Literal["journal", "thesis"] = "journal"
+    """What is ranked by: max o + max c, or max (o + c)."""
     ranking: Literal["live-tree", "scan"] = "live-tree"
+    """`"scan"` is the slow reference that gives the same order."""
 
     @model_validator(mode="after")
     def _one_time_constant(self) -> Self:

@@ -143,7 +143,9 @@ class Gathering:
         Each column is put together and let go in turn, so that the peak is little over one trace.
         """
         submitted = self._column("submitted")
-        order = np.argsort(submitted, kind="stable")
+        order: NDArray[np.intp] | slice = slice(None)  # most traces are in order, and copies cost
+        if (submitted[1:] < submitted[:-1]).any():
+            order = np.argsort(submitted, kind="stable")
         user = self._column("user")[order]
         numbers, first = np.unique(user, return_index=True)
         appearance = numbers[np.argsort(first)]

@@ -50,18 +50,23 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
     Raises:
         OSError: It cannot be read.
-        TraceError: It is a .zip of several files.
+        TraceError: It cannot be unpacked, or it is a .zip of several files.
     """
-    if path.suffix == ".zip":
+    try:
+        if path.suffix != ".zip":
+            with pa.input_stream(str(path)) as stream:
+                yield stream
+            return
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             if len(names) != 1:
                 raise TraceError(f"{path} holds {len(names)} files, not one; unpack it first")
             with archive.open(names[0]) as file:
                 yield file
-    else:
-        with pa.input_stream(str(path)) as stream:
-            yield stream
+    except (OSError, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise TraceError(f"{path} cannot be read: {error}") from error
 
 
 def header(path: Path) -> tuple[str, ...]:
@@ -98,6 +103,9 @@ def separated(
         odd.append(row.number)
         return "skip"
 
+    with opened(path) as file:
+        if not file.read(1):
+            return
     known = 0
     read = 0
     with opened(path) as file:

@@ -42,9 +42,11 @@ _NEAREST = 5
 """Constraints that are drawn from when one for so many machines is wanted."""
 
 _SECONDS = 3600
-_LOAD = 1.2
+_LOAD = 5.0
+"""What is asked for in the hour over what there is in it: under fair sharing about two jobs in five
+then wait for their first task, as published."""
 _USERS = 100
-_JOB_SPREAD = 1.0
+_JOB_SPREAD = 0.5
 _LIMITS = Limits(spread=0.3, shortest=1.0, longest=4 * 3600)
 
 
@@ -72,8 +74,8 @@ def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | No
     constraints, constraint = _constraints(random, machines, present, count)
     demand = np.column_stack(
         (
-            demands(random, count, 0.6, 0.6, (0.1, 8.0)),
-            demands(random, count, 0.6, 0.7, (0.1, 12.0)),
+            demands(random, count, 0.6, 0.8, (0.1, 8.0)),
+            demands(random, count, 0.6, 1.0, (0.1, 12.0)),
         )
     )
     runtime = np.exp(random.normal(0.0, _JOB_SPREAD, count))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numba
+import numpy as np
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -17,15 +18,23 @@ _OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
 most of the time."""
 
 
+_INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS}
+"""What only kernels call needs no entrance for others, which would take long to compile."""
+
+
+wide: Callable[[int], int] = np.int64  # type: ignore[assignment]  # it is one, to a kernel
+"""Makes a number one of 64 bits; a kernel is compiled for each type that it is called with."""
+
+
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function when a kernel that is compiled calls it."""
-    compiled: Callable[P, R] = numba.njit(function, **_OPTIONS)
+    compiled: Callable[P, R] = numba.njit(function, **_INNER)
     return compiled
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function as if it were written where it is called."""
-    compiled: Callable[P, R] = numba.njit(function, inline="always", **_OPTIONS)
+    compiled: Callable[P, R] = numba.njit(function, inline="always", **_INNER)
     return compiled
 
 
@@ -40,15 +49,20 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return kernel(function)
+        return _anew(function)
     if not os.access(folder, os.W_OK):
-        return kernel(function)
+        return _anew(function)
     config: Any = numba.config
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
     try:
         compiled: Callable[P, R] = numba.njit(function, cache=True, **_OPTIONS)
     finally:
         config.CACHE_DIR = before
+    return compiled
+
+
+def _anew(function: Callable[P, R]) -> Callable[P, R]:
+    compiled: Callable[P, R] = numba.njit(function, **_OPTIONS)
     return compiled
 
 

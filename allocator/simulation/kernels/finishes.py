@@ -17,11 +17,11 @@ class Finishes(NamedTuple):
     when: NDArray[np.int64]
     serial: NDArray[np.int64]
     """Of equal finishes the task that was started first is first."""
-    slot: NDArray[np.int32]
+    slot: NDArray[np.int64]
     """From the heap's size on: free slots."""
-    user: NDArray[np.int32]
+    user: NDArray[np.int64]
     """By slot."""
-    machine: NDArray[np.int32]
+    machine: NDArray[np.int64]
     """By slot."""
     held: NDArray[np.int64]
     """By slot, shape (slots, resources)."""
@@ -32,9 +32,9 @@ def new_finishes(most: int, resources: int) -> Finishes:
     return Finishes(
         when=np.empty(most, np.int64),
         serial=np.empty(most, np.int64),
-        slot=np.empty(most, np.int32),
-        user=np.empty(most, np.int32),
-        machine=np.empty(most, np.int32),
+        slot=np.empty(most, np.int64),
+        user=np.empty(most, np.int64),
+        machine=np.empty(most, np.int64),
         held=np.empty((most, resources), np.int64),
     )
 

@@ -18,13 +18,13 @@ class Room(NamedTuple):
     free: NDArray[np.int64]
     """Shape (nodes, resources): of machine i at leaf L + i; of node k < L the maxima of its
     children 2k and 2k + 1."""
-    kind: NDArray[np.int32]
+    kind: NDArray[np.int64]
     """Class of each machine."""
     first: NDArray[np.int64]
     """By class, its first machine; at the end, how many machines there are."""
     capacity: NDArray[np.int64]
     """By class, shape (classes, resources)."""
-    allowed: NDArray[np.int32]
+    allowed: NDArray[np.int64]
     """Classes that constraints allow, in order, one constraint after the other."""
     begin: NDArray[np.int64]
     """By constraint, where its classes begin; the last constraint allows all."""
@@ -38,7 +38,7 @@ def new_room(capacity: NDArray[np.int64], counts: list[int], constraints: list[l
         counts: Machines in each class.
         constraints: The classes that each allows; one more is added, which allows all.
     """
-    kind = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    kind = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     leaves = 1
     while leaves < len(kind):
         leaves *= 2
@@ -52,7 +52,7 @@ def new_room(capacity: NDArray[np.int64], counts: list[int], constraints: list[l
         kind=kind,
         first=np.cumsum([0, *counts]),
         capacity=capacity,
-        allowed=np.array([c for classes in every for c in classes], np.int32),
+        allowed=np.array([c for classes in every for c in classes], np.int64),
         begin=np.cumsum([0, *map(len, every)]),
     )
 
@@ -108,16 +108,30 @@ def _first_in_range(free: NDArray[np.int64], need: NDArray[np.int64], low: int, 
 
 
 @kernel
-def add(room: Room, machine: int, amounts: NDArray[np.int64], sign: int) -> None:
-    """Add to what is free on a machine, or with the sign −1 take away. O(log n)."""
-    free = room.free
-    k = len(free) // 2 + machine
+def take(room: Room, machine: int, amounts: NDArray[np.int64]) -> None:
+    """Take from what is free on a machine. O(log n)."""
+    k = len(room.free) // 2 + machine
     for r in range(len(amounts)):
-        free[k, r] += sign * amounts[r]
-    while k > 1:
-        k //= 2
-        for r in range(len(amounts)):
+        room.free[k, r] -= amounts[r]
+    _renew_maxima(room.free, k)
+
+
+@kernel
+def give_back(room: Room, machine: int, amounts: NDArray[np.int64]) -> None:
+    """Add to what is free on a machine. O(log n)."""
+    k = len(room.free) // 2 + machine
+    for r in range(len(amounts)):
+        room.free[k, r] += amounts[r]
+    _renew_maxima(room.free, k)
+
+
+@kernel
+def _renew_maxima(free: NDArray[np.int64], leaf: int) -> None:
+    k = leaf // 2
+    while k > 0:
+        for r in range(free.shape[1]):
             free[k, r] = max(free[2 * k, r], free[2 * k + 1, r])
+        k //= 2
 
 
 @kernel

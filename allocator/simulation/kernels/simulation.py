@@ -10,17 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.kernels.compiled import entry, part
+from allocator.simulation.kernels.compiled import entry, kernel, part, wide
 from allocator.simulation.kernels.finishes import Finishes, pop, push
+from allocator.simulation.kernels.live_tree import LiveTree, clear, delete, insert, update
 from allocator.simulation.kernels.room import (
     NOWHERE,
     Room,
-    add,
     could_ever_fit,
     first_fit,
+    give_back,
     monopoly,
+    take,
 )
-from allocator.simulation.kernels.stuck import Stuck, first_unstuck, set_stuck
+from allocator.simulation.kernels.stuck import Stuck, first_unstuck, set_aside, take_back
 from allocator.simulation.kernels.tournament import (
     NOBODY,
     Tournament,
@@ -36,10 +38,12 @@ FIFO, ONE_RESOURCE, DRF, DRFH, TSF, CDRF, SDRF, SDRF_THESIS, STSF = range(9)
 NOTHING = -1
 """No task."""
 
-NEXT, RUNNING, SLOTS, STARTS, TURNS, KNOWN, ACTIVE, FRESH, STALE, COUNTERS = range(10)
+NEXT, RUNNING, SLOTS, STARTS, TURNS, KNOWN, ACTIVE, FRESH, STALE = range(9)
 """Places in `State.counters`: the next task to be submitted, how many run, how many slots have
 been used, how many tasks have started, turns given, users known, users active, users in
-`Users.fresh`, and whether all accounts are settled but not rated; then how many places."""
+`Users.fresh`, and whether all accounts are settled but not rated."""
+INSERTS, DELETES, MINIMA, ORDERS, COUNTERS = range(9, 14)
+"""Further places: what a ranking is asked to do in the reference; then how many places."""
 NOW, BASE, S, CLOCK = range(4)
 """Places in `State.clock`: seconds, seconds, and e^(−(now − base)/τ); then how many places."""
 
@@ -65,6 +69,8 @@ class Rule(NamedTuple):
     skip: bool
     constrained: bool
     """Whether constraints count; in one pool there are none."""
+    counts_events: bool
+    """Whether to count the events of a Live Tree."""
 
 
 class Tasks(NamedTuple):
@@ -101,11 +107,11 @@ class Users(NamedTuple):
     tail: NDArray[np.int32]
     need: NDArray[np.int64]
     """What the head needs; if there is none, what the last one needed: the account's demand."""
-    constraint: NDArray[np.int32]
+    constraint: NDArray[np.int64]
     """Likewise."""
     monopoly: NDArray[np.int64]
     """Of such tasks; only for policies that ask. 0: there was none yet."""
-    fresh: NDArray[np.int32]
+    fresh: NDArray[np.int64]
     """Users of whom it is not known whether their head fits somewhere; only when skipping."""
 
 
@@ -116,6 +122,8 @@ class State(NamedTuple):
     users: Users
     running: Finishes
     tree: Tournament
+    live: LiveTree
+    """Empty, unless its events are counted."""
     room: Room
     stuck: Stuck
     counters: NDArray[np.int64]
@@ -126,35 +134,70 @@ class State(NamedTuple):
 @entry
 def run(state: State, rule: Rule, events: int) -> bool:
     """Go through so many submissions and finishes; return whether there may be more."""
-    counters, tasks, running = state.counters, state.tasks, state.running
+    counters, tasks, users, running = state.counters, state.tasks, state.users, state.running
     for _ in range(events):
-        task = counters[NEXT]
-        freed = NOWHERE
+        task, freed = counters[NEXT], wide(NOWHERE)
+        leave = enter = False
         if counters[RUNNING] > 0 and (
             task == len(tasks.submitted) or running.when[0] <= tasks.submitted[task]
         ):
             now = running.when[0]
             _set_time(state, rule, now)
             freed, user = _finish(state, rule)
+            leave = enter = users.active[user]
         elif task < len(tasks.submitted):
             now = tasks.submitted[task]
             _set_time(state, rule, now)
             user = _submit(state, rule, task)
+            enter = user != NOBODY
             counters[NEXT] += 1
         else:
             return False
-        while True:
-            if counters[STALE]:
-                _refresh(state, rule)
-            else:
-                advance(state.tree, state.users.lines, state.clock[S])
-            if user != NOBODY:
-                _follow(state, rule, user)
-            user, machine = _choose(state, rule, freed)
-            if user == NOBODY:
-                break
-            _start(state, rule, user, machine, now)
+        _go_through(state, rule, now, user, freed, leave, enter)
     return True
+
+
+@part
+def _go_through(
+    state: State, rule: Rule, now: int, user: int, freed: int, leave: bool, enter: bool
+) -> None:
+    """Follow what has happened to a user, and start what can be started.
+
+    Args:
+        state: All.
+        rule: What is simulated.
+        now: Microseconds.
+        user: Whom something has happened to, or NOBODY.
+        freed: Where something has finished, or NOWHERE.
+        leave: Whether a ranking would lose the user at its old place.
+        enter: Whether it would get the user at a new place.
+    """
+    users = state.users
+    if state.counters[STALE]:
+        user = NOBODY
+        if _asks(state, rule, freed):
+            _refresh(state, rule)
+    else:
+        advance(state.tree, users.lines, state.clock[S])
+    rate, begun = True, False
+    while True:
+        if user != NOBODY:
+            if rate:
+                _rate(state, rule, user)
+            _rerank(state, rule, user, leave, enter)
+            if begun:
+                begun = False
+                leave, enter = _go_on(state, rule, user)
+                rate = enter
+                continue
+            change(state.tree, users.lines, user, users.active[user], state.clock[S])
+        if not _asks(state, rule, freed):
+            break
+        user, machine = _choose(state, rule, freed)
+        if user == NOBODY:
+            break
+        _start(state, rule, user, machine, now)
+        begun = rate = leave = enter = True
 
 
 @part
@@ -167,7 +210,7 @@ def _finish(state: State, rule: Rule) -> tuple[int, int]:
     held = state.running.held[slot]
     for r in range(len(held)):
         state.users.allocation[u, r] -= held[r]
-    add(state.room, machine, held, 1)
+    give_back(state.room, machine, held)
     return machine, u
 
 
@@ -175,7 +218,7 @@ def _finish(state: State, rule: Rule) -> tuple[int, int]:
 def _submit(state: State, rule: Rule, task: int) -> int:
     """Simulation._submit; return the user if it has become active, or NOBODY."""
     users, counters = state.users, state.counters
-    u: int = state.tasks.user[task]
+    u = wide(state.tasks.user[task])
     if not users.known[u]:  # Pool.add
         _unsettle(state, rule)
         users.known[u] = True
@@ -229,21 +272,31 @@ def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
     for r in range(len(need)):
         running.held[slot, r] = need[r]
         users.allocation[u, r] += need[r]
-    add(state.room, machine, need, -1)
-    following = tasks.following[task]
-    if following == NOTHING:  # Pool.set_active
-        users.active[u] = False
-        counters[ACTIVE] -= 1
-    if rule.skip:
-        set_stuck(state.stuck, state.room, u, need, users.constraint[u], False)
-        _forget_fresh(state, u)
-    if following != NOTHING:
-        _set_head(state, rule, u, following)
+    take(state.room, machine, need)
 
 
 @part
-def _set_head(state: State, rule: Rule, u: int, task: int) -> None:
-    """Say which task of a user is next; Simulation._declare and Pool.set_demand."""
+def _go_on(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
+    """Turn to a user's next task; return whether it leaves its place, and gets one."""
+    users = state.users
+    if rule.skip:
+        take_back(state.stuck, u)
+        _forget_fresh(state, u)
+    following = state.tasks.following[users.head[u]]
+    if following != NOTHING:
+        declared = _set_head(state, rule, u, following)
+        return declared, declared
+    users.active[u] = False  # Pool.set_active
+    state.counters[ACTIVE] -= 1
+    return True, False
+
+
+@part
+def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
+    """Say which task of a user is next; return whether that changes what it is rated by.
+
+    Simulation._declare, Pool.set_demand.
+    """
     users = state.users
     users.head[u] = task
     constraint = _constraint(state, rule, task)
@@ -256,18 +309,20 @@ def _set_head(state: State, rule: Rule, u: int, task: int) -> None:
     if rule.skip:
         users.fresh[state.counters[FRESH]] = u
         state.counters[FRESH] += 1
-    if rule.kind in (TSF, CDRF, STSF) and not (same and users.monopoly[u] > 0):
-        _settle(state, rule, u)
-        everywhere = len(state.room.begin) - 2
-        users.monopoly[u] = monopoly(
-            state.room, users.need[u], constraint if rule.kind == CDRF else everywhere
-        )
+    if rule.kind not in (DRFH, TSF, CDRF, STSF) or (same and users.monopoly[u] > 0):
+        return False
+    _settle(state, rule, u)
+    everywhere = len(state.room.begin) - 2
+    users.monopoly[u] = monopoly(
+        state.room, users.need[u], constraint if rule.kind == CDRF else everywhere
+    )
+    return True
 
 
 @part
 def _constraint(state: State, rule: Rule, task: int) -> int:
     """Return the number of a task's constraint; the last one allows everything."""
-    constraint: int = state.tasks.constraint[task]
+    constraint = wide(state.tasks.constraint[task])
     if rule.constrained and constraint >= 0:
         return constraint
     return len(state.room.begin) - 2
@@ -284,6 +339,14 @@ def _whole(amount: float, scale: float, rounded: bool) -> int:
 
 
 @part
+def _asks(state: State, rule: Rule, freed: int) -> bool:
+    """Whether anybody is to be looked at; when skipping, only who may have got room."""
+    if rule.skip and freed == NOWHERE and state.counters[FRESH] == 0:
+        return False
+    return state.counters[ACTIVE] > 0  # type: ignore[no-any-return]
+
+
+@part
 def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
     """Return whose next task is to be started, and where; NOBODY: nobody's.
 
@@ -294,15 +357,16 @@ def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
         rule: What is simulated.
         freed: Machine on which something has just finished, or NOWHERE.
     """
-    users, room, tree = state.users, state.room, state.tree
+    users, room, tree, s = state.users, state.room, state.tree, state.clock[S]
+    if rule.counts_events:
+        update(state.live, s)
     if not rule.skip:
+        state.counters[MINIMA] += 1
         u = tree.winner[1]
-        if u == NOBODY:
-            return NOBODY, NOWHERE
         machine = first_fit(room, users.need[u], users.constraint[u])
         return (NOBODY, NOWHERE) if machine == NOWHERE else (u, machine)
-    s = state.clock[S]
-    best, place = NOBODY, NOWHERE
+    state.counters[ORDERS] += 1
+    best, place = wide(NOBODY), wide(NOWHERE)
     i = 0
     while i < state.counters[FRESH]:
         u = users.fresh[i]
@@ -310,7 +374,7 @@ def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
         if machine == NOWHERE:
             state.counters[FRESH] -= 1
             users.fresh[i] = users.fresh[state.counters[FRESH]]
-            set_stuck(state.stuck, room, u, users.need[u], users.constraint[u], True)
+            set_aside(state.stuck, room, u, users.need[u], users.constraint[u])
             continue
         if best == NOBODY or precedes(users.lines, u, best, s):
             best, place = u, machine
@@ -338,6 +402,8 @@ def _set_time(state: State, rule: Rule, microseconds: int) -> None:
     now = microseconds / 1e6
     if not now > clock[NOW]:
         return
+    if state.counters[STALE]:
+        _refresh(state, rule)
     clock[NOW] = now
     if rule.tau < np.inf:
         if now - clock[BASE] > rule.rebased_after:
@@ -371,22 +437,36 @@ def _unsettle(state: State, rule: Rule) -> None:
     state.counters[STALE] = 1
 
 
-@part
+@kernel
 def _refresh(state: State, rule: Rule) -> None:
     """Pool._refresh."""
     users = state.users
     for u in range(len(users.known)):
         if users.known[u]:
             _rate(state, rule, u)
-    play_all(state.tree, users.lines, users.active, state.clock[S])
+    s = state.clock[S]
+    play_all(state.tree, users.lines, users.active, s)
     state.counters[STALE] = 0
+    state.counters[INSERTS] += state.counters[ACTIVE]
+    if rule.counts_events:
+        clear(state.live, s)
+        for u in range(len(users.active)):
+            if users.active[u]:
+                insert(state.live, users.lines, u)
 
 
 @part
-def _follow(state: State, rule: Rule, u: int) -> None:
-    """Rate and rank a user anew after whatever has happened to it."""
-    _rate(state, rule, u)
-    change(state.tree, state.users.lines, u, state.users.active[u], state.clock[S])
+def _rerank(state: State, rule: Rule, u: int, leave: bool, enter: bool) -> None:
+    """Count what a ranking would have to do, and do it where its events are counted."""
+    users, counters = state.users, state.counters
+    counters[DELETES] += leave
+    counters[INSERTS] += enter
+    if rule.counts_events and (leave or enter):
+        update(state.live, state.clock[S])
+        if leave:
+            delete(state.live, u)
+        if enter:
+            insert(state.live, users.lines, u)
 
 
 @part

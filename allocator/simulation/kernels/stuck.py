@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.kernels.compiled import kernel
+from allocator.simulation.kernels.compiled import kernel, wide
 from allocator.simulation.kernels.room import Room, allows, bit, fits, mask
 from allocator.simulation.kernels.tournament import NOBODY, Tournament, precedes
 
@@ -19,7 +19,7 @@ class Stuck(NamedTuple):
     """Shape (nodes, resources): the least that any stuck user below needs."""
     kinds: NDArray[np.int64]
     """By node, classes of machines that any of them may use, as bits."""
-    stack: NDArray[np.int32]
+    stack: NDArray[np.int64]
     """Scratch."""
 
 
@@ -27,30 +27,46 @@ def new_stuck(tree: Tournament, resources: int) -> Stuck:
     """Return nobody."""
     nodes = len(tree.winner)
     return Stuck(
-        np.full((nodes, resources), _TOO_MUCH), np.zeros(nodes, np.int64), np.empty(nodes, np.int32)
+        np.full((nodes, resources), _TOO_MUCH), np.zeros(nodes, np.int64), np.empty(nodes, np.int64)
     )
 
 
 @kernel
-def set_stuck(
-    stuck: Stuck, room: Room, user: int, need: NDArray[np.int64], constraint: int, is_stuck: bool
+def set_aside(
+    stuck: Stuck, room: Room, user: int, need: NDArray[np.int64], constraint: int
 ) -> None:
-    """Say that a user is stuck, or is no longer. O(log n)."""
+    """Say that a user is stuck. O(log n)."""
     k = len(stuck.least) // 2 + user
     for r in range(len(need)):
-        stuck.least[k, r] = need[r] if is_stuck else _TOO_MUCH
-    stuck.kinds[k] = mask(room, constraint) if is_stuck else 0
-    while k > 1:
-        k //= 2
+        stuck.least[k, r] = need[r]
+    stuck.kinds[k] = mask(room, constraint)
+    _renew_minima(stuck, k)
+
+
+@kernel
+def take_back(stuck: Stuck, user: int) -> None:
+    """Say that a user is not stuck, or no longer. O(log n)."""
+    k = len(stuck.least) // 2 + user
+    if stuck.kinds[k] != 0:
+        stuck.least[k, :] = _TOO_MUCH
+        stuck.kinds[k] = 0
+        _renew_minima(stuck, k)
+
+
+@kernel
+def _renew_minima(stuck: Stuck, leaf: int) -> None:
+    k = leaf // 2
+    while k > 0:
         kinds = stuck.kinds[2 * k] | stuck.kinds[2 * k + 1]
         same = kinds == stuck.kinds[k]
         stuck.kinds[k] = kinds
-        for r in range(len(need)):
+        for r in range(stuck.least.shape[1]):
             least = min(stuck.least[2 * k, r], stuck.least[2 * k + 1, r])
             same &= least == stuck.least[k, r]
             stuck.least[k, r] = least
         if same:
             return
+        k //= 2
 
 
 @kernel
@@ -59,7 +75,7 @@ def first_unstuck(
     tree: Tournament,
     lines: NDArray[np.float64],
     room: Room,
-    constraint: NDArray[np.int32],
+    constraint: NDArray[np.int64],
     machine: int,
     before: int,
     s: float,
@@ -79,7 +95,7 @@ def first_unstuck(
     leaves = len(tree.winner) // 2
     free = room.free[len(room.free) // 2 + machine]
     kind = bit(room.kind[machine])
-    best, found = before, NOBODY
+    best, found = before, wide(NOBODY)
     stuck.stack[0] = 1
     depth = 1
     while depth > 0:

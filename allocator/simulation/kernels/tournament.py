@@ -24,12 +24,12 @@ NO_EXPIRY = -1.0
 class Tournament(NamedTuple):
     """A binary tree in arrays: the children of match k are 2k and 2k + 1; leaves are users."""
 
-    winner: NDArray[np.int32]
+    winner: NDArray[np.int64]
     match_until: NDArray[np.float64]
     """s down to which the match's own result surely holds."""
     until: NDArray[np.float64]
     """s down to which all results below hold as well: the maximum of theirs."""
-    due: NDArray[np.int32]
+    due: NDArray[np.int64]
     """Scratch."""
     replayed: NDArray[np.int64]
     """One entry: how many matches were played again because time passed."""
@@ -42,10 +42,10 @@ def new_tournament(users: int) -> Tournament:
         leaves *= 2
     leaves = max(leaves, 2)
     return Tournament(
-        winner=np.full(2 * leaves, NOBODY, np.int32),
+        winner=np.full(2 * leaves, NOBODY, np.int64),
         match_until=np.full(2 * leaves, NO_EXPIRY),
         until=np.full(2 * leaves, NO_EXPIRY),
-        due=np.empty(2 * leaves, np.int32),
+        due=np.empty(2 * leaves, np.int64),
         replayed=np.zeros(1, np.int64),
     )
 

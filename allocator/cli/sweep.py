@@ -1,0 +1,113 @@
+"""`longshare sweep`: many simulations, in parallel, and only those that are not there yet."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from allocator.cli.connection import USAGE, fail
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allocator.simulation.studies.cells import Cell
+    from allocator.simulation.studies.sweep import Engine
+
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", help="Processes; -1: one per core.", show_default="-1")
+]
+Backend = Annotated[
+    str,
+    typer.Option(help="Of joblib: loky (this machine), sequential, dask or ray (a cluster)."),
+]
+Scheduler = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Dask's scheduler.", show_default=False)
+]
+
+
+def sweep(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="SWEEP.toml", help="What to try, or a study's name; docs/studies.md."
+        ),
+    ],
+    *,
+    traces: Annotated[
+        list[Path] | None,
+        typer.Option("--trace", help="Take this trace instead of the file's; repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results.", show_default="runs/SWEEP")
+    ] = None,
+    jobs: Jobs = -1,
+    backend: Backend = "loky",
+    scheduler: Scheduler = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Simulate every combination of traces, policies and loads that a file names.
+
+    What is finished is never computed again unless its inputs changed: start the same command
+    anew after an interruption, or with more in the file. `longshare report` shows the results.
+
+    Exit codes: 0, done; 2, the file or a trace cannot be used.
+    """
+    from allocator.simulation.studies.plan import (  # noqa: PLC0415 - keeps `--help` fast
+        TraceFile,
+        read_sweep,
+    )
+    from allocator.simulation.studies.results import write_index  # noqa: PLC0415
+    from allocator.simulation.studies.sources import resolve  # noqa: PLC0415
+    from allocator.simulation.studies.sweep import Engine, cells_of  # noqa: PLC0415
+
+    try:
+        plan, beside = read_sweep(file)
+        wanted = [TraceFile(path=path.absolute()) for path in traces] if traces else plan.traces
+        folder = out or Path("runs") / Path(file).stem
+        folder.mkdir(parents=True, exist_ok=True)
+        sources = list(resolve(wanted, beside, folder / "traces"))
+        cells = cells_of(plan, sources)
+        write_index(folder, plan.title, cells)
+        computed = compute(cells, folder / "cells", Engine(backend, jobs, scheduler))
+    except (OSError, ValueError) as error:
+        fail(USAGE, str(error))
+    if as_json:
+        told = {"folder": str(folder), "cells": len(cells), "computed": computed}
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        typer.echo(
+            f"{len(cells)} cells, {computed} of them computed now; "
+            f"longshare report {folder} shows them"
+        )
+
+
+def compute(cells: "Sequence[Cell]", folder: Path, engine: "Engine") -> int:
+    """Compute what is missing and show how far it is; return how many were missing."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from allocator.simulation.studies import sweep as engine_room  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(
+            "Simulations", total=sum(not cell.is_finished(folder) for cell in cells)
+        )
+        return engine_room.run(
+            cells, folder, engine, lambda finished: progress.update(task, completed=finished)
+        )

@@ -1,0 +1,264 @@
+"""The Live Tree in arrays, to count the events that it would have had.
+
+The steps of allocator.fairness.live_tree on the envelopes of allocator.fairness.priorities, to the
+last bit of every crossing: of crossings it is only their order that counts, but that has ties.
+Its time is s, which falls. Nothing is decided here.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.simulation.kernels.compiled import kernel, part
+from allocator.simulation.kernels.exact import ULP, order
+from allocator.simulation.kernels.tournament import precedes
+
+_EARLY, _LATE = 1.0 + 8 * ULP, 1.0 - 8 * ULP
+_NEVER = -1.0
+_NONE = -1
+
+SIZE, BOOKED, SERIAL, EVENTS = range(4)
+"""Places in `LiveTree.numbers`: users in the tree, events to come, events that were ever booked,
+and events processed."""
+
+
+class LiveTree(NamedTuple):
+    """Users in order, and for each the event with its successor, if there is to be one."""
+
+    users: NDArray[np.int64]
+    """In order of priority at s."""
+    envelope: NDArray[np.float64]
+    """By user, shape (users, lines, 2): value and slope of the lines that can be the maximum when
+    it was put in; the rest repeats the first."""
+    heap: NDArray[np.int64]
+    """Users with an event, that with the largest s first."""
+    place: NDArray[np.int64]
+    """By user, the place in the heap or −1."""
+    when: NDArray[np.float64]
+    """By user, the event's s."""
+    serial: NDArray[np.int64]
+    """By user; of events at the same s that which was booked first is first."""
+    moved: NDArray[np.int64]
+    """Scratch."""
+    numbers: NDArray[np.int64]
+    s: NDArray[np.float64]
+    """One entry: the present."""
+
+
+def new_live_tree(users: int, lines: int) -> LiveTree:
+    """Return an empty tree for so many users, with room for so many lines each."""
+    return LiveTree(
+        users=np.empty(users, np.int64),
+        envelope=np.empty((users, lines, 2)),
+        heap=np.empty(users, np.int64),
+        place=np.full(users, _NONE, np.int64),
+        when=np.empty(users),
+        serial=np.empty(users, np.int64),
+        moved=np.empty(users, np.int64),
+        numbers=np.zeros(4, np.int64),
+        s=np.ones(1),
+    )
+
+
+@kernel
+def clear(tree: LiveTree, s: float) -> None:
+    """Begin anew with an empty tree."""
+    tree.numbers[SIZE] = tree.numbers[BOOKED] = 0
+    tree.place[:] = _NONE
+    tree.s[0] = s
+
+
+@kernel
+def update(tree: LiveTree, s: float) -> None:
+    """LiveTree.update."""
+    if not s < tree.s[0]:
+        return
+    moved = 0
+    while tree.numbers[BOOKED] > 0 and tree.when[tree.heap[0]] >= s:
+        left = tree.heap[0]
+        tree.moved[moved] = left
+        tree.moved[moved + 1] = tree.users[_position(tree, left) + 1]
+        tree.numbers[EVENTS] += 1
+        for i in range(moved, moved + 2):
+            delete(tree, tree.moved[i])
+        moved += 2
+    tree.s[0] = s
+    for i in range(moved):
+        _put(tree, tree.moved[i])
+
+
+@kernel
+def insert(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
+    """LiveTree.insert, of a user with the lines that it has now."""
+    _prune(tree, lines, u, tree.s[0])
+    _put(tree, u)
+
+
+@kernel
+def delete(tree: LiveTree, u: int) -> None:
+    """LiveTree.delete."""
+    users, position = tree.users, _position(tree, u)
+    tree.numbers[SIZE] -= 1
+    for i in range(position, tree.numbers[SIZE]):
+        users[i] = users[i + 1]
+    _cancel(tree, u)
+    _renew(tree, position - 1, position)
+
+
+@kernel
+def _put(tree: LiveTree, u: int) -> None:
+    users, position = tree.users, _position(tree, u)
+    for i in range(tree.numbers[SIZE], position, -1):
+        users[i] = users[i - 1]
+    users[position] = u
+    tree.numbers[SIZE] += 1
+    _renew(tree, position - 1, position + 1)
+
+
+@part
+def _prune(tree: LiveTree, lines: NDArray[np.float64], u: int, s: float) -> None:
+    """priorities.envelope."""
+    kept = tree.envelope[u]
+    size = len(kept)
+    for i in range(size):  # sorted, the highest value and then slope first
+        value, slope = lines[u, i, 0], lines[u, i, 1]
+        j = i
+        while j > 0 and (
+            kept[j - 1, 0] < value or (kept[j - 1, 0] == value and kept[j - 1, 1] < slope)
+        ):
+            kept[j, 0], kept[j, 1] = kept[j - 1, 0], kept[j - 1, 1]
+            j -= 1
+        kept[j, 0], kept[j, 1] = value, slope
+    count = 0
+    for i in range(size):
+        value, slope = kept[i, 0], kept[i, 1]
+        needed = True
+        for j in range(count):
+            needed &= not (
+                kept[j, 0] >= value
+                and (kept[j, 1] >= slope or _above(kept[j, 0], kept[j, 1], value, slope, s))
+            )
+        if needed:
+            kept[count, 0], kept[count, 1] = value, slope
+            count += 1
+    for i in range(count, size):
+        kept[i, 0], kept[i, 1] = kept[0, 0], kept[0, 1]
+
+
+@kernel
+def _above(a: float, m: float, b: float, n: float, s: float) -> bool:
+    """priorities._above: a + m·s over b + n·s beyond any rounding."""
+    rise, other = m * s, n * s
+    size = abs(a) + abs(rise) + abs(b) + abs(other)
+    return (a + rise) - (b + other) > 16 * ULP * size
+
+
+@kernel
+def _position(tree: LiveTree, u: int) -> int:
+    """Return how many users precede one. O(log n)."""
+    low, high = 0, tree.numbers[SIZE]
+    while low < high:
+        middle = (low + high) // 2
+        v = tree.users[middle]
+        if v != u and precedes(tree.envelope, v, u, tree.s[0]):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _renew(tree: LiveTree, first: int, end: int) -> None:
+    """LiveTree._update_event, for all who have a new successor."""
+    for i in range(max(first, 0), end):
+        left = tree.users[i]
+        _cancel(tree, left)
+        if i + 1 < tree.numbers[SIZE]:
+            right = tree.users[i + 1]
+            when = _crossing(tree.envelope[left], tree.envelope[right], tree.s[0])
+            if when != _NEVER:
+                tree.when[left] = when
+                tree.serial[left] = tree.numbers[SERIAL]
+                tree.numbers[SERIAL] += 1
+                tree.numbers[BOOKED] += 1
+                _sift(tree, left, tree.numbers[BOOKED] - 1)
+
+
+@kernel
+def _cancel(tree: LiveTree, u: int) -> None:
+    """LiveTree._cancel_event."""
+    gap = tree.place[u]
+    if gap == _NONE:
+        return
+    tree.place[u] = _NONE
+    tree.numbers[BOOKED] -= 1
+    last = tree.numbers[BOOKED]
+    if gap != last:
+        _sift(tree, tree.heap[last], gap)
+
+
+@kernel
+def _sift(tree: LiveTree, u: int, gap: int) -> None:
+    """Put a user into a gap in the heap, or where it belongs from there."""
+    i, size = gap, tree.numbers[BOOKED]
+    while i > 0 and _sooner(tree, u, tree.heap[(i - 1) // 2]):
+        tree.heap[i] = tree.heap[(i - 1) // 2]
+        tree.place[tree.heap[i]] = i
+        i = (i - 1) // 2
+    while 2 * i + 1 < size:
+        child = 2 * i + 1
+        if child + 1 < size and _sooner(tree, tree.heap[child + 1], tree.heap[child]):
+            child += 1
+        if not _sooner(tree, tree.heap[child], u):
+            break
+        tree.heap[i] = tree.heap[child]
+        tree.place[tree.heap[i]] = i
+        i = child
+    tree.heap[i] = u
+    tree.place[u] = i
+
+
+@kernel
+def _sooner(tree: LiveTree, u: int, v: int) -> bool:
+    if tree.when[u] != tree.when[v]:
+        return tree.when[u] > tree.when[v]  # type: ignore[no-any-return]
+    return tree.serial[u] < tree.serial[v]  # type: ignore[no-any-return]
+
+
+@part
+def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> float:
+    """Envelopes.crossing."""
+    same = True
+    for i in range(len(a)):
+        same &= a[i, 0] == b[i, 0] and a[i, 1] == b[i, 1]
+    first = _NEVER
+    if same:
+        return first
+    for i in range(len(a)):
+        for j in range(len(b)):
+            if a[i, 1] == b[j, 1]:
+                continue
+            s = (b[j, 0] - a[i, 0]) / (a[i, 1] - b[j, 1])
+            early = s * _EARLY
+            if s <= 0.0 or early <= first or s * _LATE >= now:
+                continue
+            if early >= now:
+                ahead = order(a[i, 0], a[i, 1], b[j, 0], b[j, 1], now)
+                if (ahead if a[i, 1] < b[j, 1] else -ahead) >= 0:  # they have met already
+                    continue
+                early = now
+            if not (_hidden(a, i, s) or _hidden(b, j, s)):
+                first = early
+    return first
+
+
+@kernel
+def _hidden(envelope: NDArray[np.float64], line: int, s: float) -> bool:
+    """priorities._hidden."""
+    hidden = False
+    for other in range(len(envelope)):
+        hidden |= _above(
+            envelope[other, 0], envelope[other, 1], envelope[line, 0], envelope[line, 1], s
+        )
+    return hidden

@@ -1,0 +1,1 @@
+"""Studies: many simulations of a workload, what to measure in each, and what they show together."""

@@ -1,0 +1,177 @@
+"""A cell of a sweep: one simulation, known by a hash of all that goes into it."""
+
+import hashlib
+import io
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from allocator.simulation import fast as fast_path
+from allocator.simulation import reference, store
+from allocator.simulation.outcome import Outcome
+from allocator.simulation.setting import Setting, capacity_at
+from allocator.simulation.studies import measures
+from allocator.simulation.summary import end_of
+from allocator.simulation.trace import Trace
+
+FORMAT = 1
+"""Of a cell's files, and of what the simulators decide: cells of another are computed again."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trace on disk.
+
+    Args:
+        path: Parquet; every worker must see it there.
+        digest: SHA-256 of the file.
+        name: For people.
+        seed: Of the generator, if one made it.
+    """
+
+    path: Path
+    digest: str
+    name: str
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One simulation and what is kept of it; the fields mean what a sweep's file says."""
+
+    source: Source
+    policy: str
+    parameters: dict[str, float | str]
+    load: float | None
+    blocking: Literal["head-of-line", "skip"]
+    users: Literal["known", "appearing"]
+    per: Literal["user", "job"]
+    engine: Literal["fast", "reference"]
+    keep: Literal["users", "tasks"]
+
+    def inputs(self) -> dict[str, Any]:
+        """Return all that the results depend on; where the trace lies is no part of it."""
+        inputs = asdict(self)
+        del inputs["source"]
+        return {"format": FORMAT, "trace": self.source.digest, **inputs}
+
+    @cached_property
+    def key(self) -> str:
+        """What the cell's files are called: a hash of its inputs."""
+        text = json.dumps(self.inputs(), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def setting(self, trace: Trace) -> Setting:
+        """Return the setting for a trace."""
+        return Setting(
+            policy=self.policy,
+            parameters=self.parameters,
+            capacity=None if self.load is None else capacity_at(trace, self.load),
+            blocking=self.blocking,
+            users=self.users,
+            per=self.per,
+        )
+
+    def file(self, folder: Path) -> Path:
+        """Return where the cell's result is, once it is there."""
+        return folder / f"{self.key}.json"
+
+    def details(self, folder: Path) -> Path:
+        """Return where tasks and jobs are, if they are kept."""
+        return folder / f"{self.key}.npz"
+
+    def is_finished(self, folder: Path) -> bool:
+        """Tell whether the result is there; its file is written last, and whole."""
+        return self.file(folder).exists()
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def compute(cell: Cell, folder: Path) -> None:
+    """Simulate a cell and write its files; does nothing when they are there.
+
+    Raises:
+        OSError: a file cannot be read or written.
+        ValueError: the trace cannot be simulated so.
+    """
+    if cell.is_finished(folder):
+        return
+    trace = _read(cell.source.path, cell.source.digest)
+    setting = cell.setting(trace)
+    begun = time.perf_counter()
+    fast = cell.engine == "fast" and fast_path.supports(setting)
+    outcome = (fast_path if fast else reference).simulate(trace, setting)
+    seconds = time.perf_counter() - begun
+    if cell.keep == "tasks":
+        _write(cell.details(folder), _details(outcome))
+    result = {
+        **cell.inputs(),
+        "name": cell.source.name,
+        "seed": cell.source.seed,
+        "seconds": seconds,
+        **_summary(outcome),
+    }
+    _write(cell.file(folder), json.dumps(result, allow_nan=False).encode())
+
+
+def _summary(outcome: Outcome) -> dict[str, Any]:
+    trace, users = outcome.trace, measures.of_users(outcome)
+    return {
+        "tasks": len(trace),
+        "span_s": (end_of(trace) - int(trace.submitted[0])) / 1e6 if len(trace) else 0.0,
+        "started": int((outcome.started >= 0).sum()),
+        "mean_user_wait_s": _number(users.mean_wait()),
+        "operations": asdict(outcome.operations),
+        "users_measured": {
+            "name": users.name,
+            "tasks": users.tasks.tolist(),
+            "usage": users.usage.tolist(),
+            "wait_s": [_number(wait) for wait in users.wait.tolist()],
+            "completion": [_number(ratio) for ratio in users.completion.tolist()],
+        },
+    }
+
+
+def _details(outcome: Outcome) -> bytes:
+    jobs = measures.of_jobs(outcome)
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        wait=outcome.wait.astype(np.float32),
+        size=jobs.size,
+        machines=jobs.machines,
+        delay=jobs.delay,
+        completion=jobs.completion,
+    )
+    return buffer.getvalue()
+
+
+def _number(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that is either whole or not there, whoever else writes the same."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_bytes(content)
+    part.replace(path)
+
+
+@lru_cache(maxsize=1)
+def _read(path: Path, _digest: str) -> Trace:
+    """Read a trace once for all cells of it that a worker computes one after the other."""
+    return store.read(path)

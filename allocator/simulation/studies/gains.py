@@ -1,0 +1,99 @@
+"""A report's part about any workload: who gains, who loses and by how much, for each policy."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from allocator.simulation.studies.comparisons import Gain, gain, reduction
+from allocator.simulation.studies.gains_figures import saved_by_user
+from allocator.simulation.studies.results import Result
+from allocator.simulation.studies.section import Section, Table, duration
+
+_SHOWN = 8
+"""Users in a table of those who gain or lose most."""
+_DRAWN = 6
+"""Policies in a figure: those with the shortest waits."""
+
+
+def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
+    """Go through the groups of results that can be compared with the baseline's.
+
+    Of several seeds the first stands for all: users of different traces are different users.
+    """
+    groups: defaultdict[tuple[str, ...], list[Result]] = defaultdict(list)
+    for result in results:
+        if result.raw["engine"] == "fast":
+            groups[(*map(str, result.group[:4]), str(result.group[4]))].append(result)
+    for number, group in enumerate(groups.values(), 1):
+        first = group[0].raw["trace"]
+        same = [result for result in group if result.raw["trace"] == first]
+        base = next((result for result in same if result.label == baseline), None)
+        others = [result for result in same if result is not base]
+        if base is not None and others:
+            yield _section(f"gains-{number}", base, others)
+
+
+def _section(name: str, base: Result, others: Sequence[Result]) -> Section:
+    gains = {result.label: gain(base, result) for result in others}
+    waits = {result.label: result.mean_wait for result in others}
+    order = sorted(gains, key=lambda label: (np.isnan(waits[label]), waits[label]))
+    best = order[0]
+    where = "on its machines" if base.load is None else f"at {base.load:.0%} of its mean use"
+    return Section(
+        name,
+        f"Who gains and who loses: {base.raw['name']} {where}",
+        (
+            (
+                f"Against {base.label}, where the mean of users' mean waits is "
+                f"{duration(base.mean_wait)}. A user gains or loses when its mean wait changes by "
+                "more than a second. Light users are the half with less dominant use."
+            ),
+        ),
+        saved_by_user({label: gains[label] for label in order[:_DRAWN]}, base.label),
+        (
+            ("All policies", _overview(base, waits, gains, order)),
+            (f"Who gains most under {best}", _users(gains[best], most=True)),
+            (f"Who loses most under {best}", _users(gains[best], most=False)),
+        ),
+    )
+
+
+def _overview(
+    base: Result, waits: dict[str, float], gains: dict[str, Gain], order: Sequence[str]
+) -> Table:
+    return Table(
+        ("policy", "mean wait", "less by", "light users", "heavy users", "gain", "lose"),
+        [
+            (
+                label,
+                duration(waits[label]),
+                f"{reduction(base.mean_wait, waits[label]):+.1%}",
+                f"{gains[label].of_half(lighter=True):+.1%}",
+                f"{gains[label].of_half(lighter=False):+.1%}",
+                str(int(gains[label].gains.sum())),
+                str(int(gains[label].loses.sum())),
+            )
+            for label in order
+        ],
+    )
+
+
+def _users(gain: Gain, *, most: bool) -> Table:
+    chosen = gain.gains if most else gain.loses
+    saved = np.where(chosen, gain.saved, 0.0)
+    order = np.argsort(-saved if most else saved, kind="stable")[: min(_SHOWN, chosen.sum())]
+    return Table(
+        ("user", "tasks", "of all use", "mean wait before", "mean wait now", "saved"),
+        [
+            (
+                gain.users.name[user],
+                str(gain.users.tasks[user]),
+                f"{gain.users.usage[user]:.2%}",
+                duration(gain.before[user]),
+                duration(gain.after[user]),
+                ("" if most else "−") + duration(abs(gain.saved[user])),
+            )
+            for user in order
+        ],
+    )

@@ -1,0 +1,38 @@
+"""Who gains and who loses under a policy, drawn."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from allocator.simulation.studies.comparisons import Gain
+from allocator.simulation.studies.drawing import COLOURS, legend, new_figure
+
+
+def saved_by_user(gains: Mapping[str, Gain], baseline: str) -> Figure:
+    """Draw what each user's mean wait is shorter than under the baseline, and for whom."""
+    figure, (by_rank, by_usage) = new_figure(f"Mean wait saved against {baseline}", panels=2)
+    for i, (label, gain) in enumerate(gains.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        known = np.isfinite(gain.saved)
+        saved = np.sort(gain.saved[known])[::-1]
+        rank = np.arange(1, len(saved) + 1) / max(len(saved), 1)
+        by_rank.step(rank, saved, where="post", color=colour, label=label)
+        by_usage.scatter(
+            100.0 * gain.users.usage[known],
+            gain.saved[known],
+            s=10,
+            color=colour,
+            alpha=0.5,
+            linewidths=0.0,
+        )
+    for panel in (by_rank, by_usage):
+        panel.set_yscale("symlog", linthresh=10.0)
+        panel.axhline(0.0, color="0.3", linewidth=0.8)
+    by_rank.set_xlabel("Fraction of users, who gains most first")
+    by_rank.set_ylabel("Seconds saved per task")
+    by_usage.set_xscale("log")
+    by_usage.set_xlabel("Part of all use that is the user's (%)")
+    if gains:
+        legend(by_rank)
+    return figure

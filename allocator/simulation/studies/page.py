@@ -1,0 +1,88 @@
+"""A report as one HTML page that needs nothing else: figures are part of it."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from allocator.simulation.studies.section import Claim, Section, Table
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
+  padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+img { max-width: 100%; height: auto; }
+table { border-collapse: collapse; margin: .5rem 0 1rem; font-size: .9rem; }
+caption { text-align: left; font-weight: 600; padding: .3rem 0; }
+th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: right; }
+th:first-child, td:first-child, .claims td, .claims th { text-align: left; vertical-align: top; }
+.wide { overflow-x: auto; }
+.differs { color: #a33c00; font-weight: 600; } .agrees { color: #00694d; font-weight: 600; }
+nav a { margin-right: 1rem; }
+@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818; }
+  img { background: white; } th, td { border-color: #444; } a { color: #6cf; }
+  .differs { color: #ff9d6b; } .agrees { color: #4fd0a5; } }
+"""
+
+
+def render(title: str, sections: Sequence[Section], figures: Mapping[str, Path]) -> str:
+    """Return the page.
+
+    Args:
+        title: Of the study.
+        sections: In the order in which they are shown.
+        figures: The PNG files of sections, by their names.
+
+    Raises:
+        OSError: a figure cannot be read.
+    """
+    links = "".join(f'<a href="#{escape(s.name)}">{escape(s.title)}</a> ' for s in sections)
+    body = "".join(_section(section, figures) for section in sections)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
+        f"<h1>{escape(title)}</h1><nav>{links}</nav>{body}</body></html>\n"
+    )
+
+
+def _section(section: Section, figures: Mapping[str, Path]) -> str:
+    parts = [f'<section id="{escape(section.name)}"><h2>{escape(section.title)}</h2>']
+    parts += [f"<p>{escape(paragraph)}</p>" for paragraph in section.text]
+    if section.name in figures:
+        data = base64.b64encode(figures[section.name].read_bytes()).decode()
+        alt = escape(section.title)
+        parts.append(f'<p><img alt="{alt}" src="data:image/png;base64,{data}"></p>')
+    parts += [_table(title, table) for title, table in section.tables]
+    if section.claims:
+        parts.append(_claims(section.claims))
+    return "".join([*parts, "</section>"])
+
+
+def _table(title: str, table: Table) -> str:
+    heads = "".join(f"<th>{escape(heading)}</th>" for heading in table.headings)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows
+    )
+    return (
+        f'<div class="wide"><table><caption>{escape(title)}</caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _claims(claims: Sequence[Claim]) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(claim.theirs)}</td><td>{escape(claim.ours)}</td><td>"
+        + (
+            '<span class="agrees">the same</span>'
+            if claim.agrees
+            else f'<span class="differs">differs.</span> {escape(claim.why)}'
+        )
+        + "</td></tr>"
+        for claim in claims
+    )
+    return (
+        '<div class="wide"><table class="claims"><caption>Held against the paper</caption>'
+        f"<thead><tr><th>The paper</th><th>Here</th><th></th></tr></thead>"
+        f"<tbody>{rows}</tbody></table></div>"
+    )

@@ -1,0 +1,122 @@
+"""Writes the tables of docs/configuration.md from the configuration's schema."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from allocator.fairness import policies
+from allocator.service import config
+
+PAGE = Path(__file__).parent / "configuration.md"
+_TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+_HEAD = "| setting | values | default | meaning |\n|---|---|---|---|\n"
+_HEAD_OF_POLICIES = "| setting | of | values | default | meaning |\n|---|---|---|---|---|\n"
+_TYPES = {
+    "boolean": "`true`, `false`",
+    "integer": "whole number",
+    "number": "number",
+    "object": "table",
+    "string": "text",
+}
+
+
+def text() -> str:
+    """Return the page with its tables made anew."""
+    return _TABLE.sub(lambda found: found[1] + _table(found[2]), PAGE.read_text(encoding="utf-8"))
+
+
+def _table(name: str) -> str:
+    """Return the table that a mark of the page asks for.
+
+    Args:
+        name: `policy.name`, `policy.*`, or a section, with dots where it lies in another.
+    """
+    if name == "policy.name":
+        return f"{', '.join(f'`{policy}`' for policy in policies.names())}\n"
+    if name == "policy.*":
+        return _HEAD_OF_POLICIES + "".join(_of_policies())
+    section: type[BaseModel] = config.Config
+    for part in name.split("."):
+        section = next(_sections(section.model_fields[part].annotation))
+    return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in _rows(section))
+
+
+def _rows(section: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
+    """Go through a section's settings: name, values, default and meaning."""
+    properties = section.model_json_schema()["properties"]
+    for name, field in section.model_fields.items():
+        if not any(_sections(field.annotation)):
+            assert field.description, f"{section.__name__}.{name} has no docstring"
+            meaning = " ".join(field.description.split()).replace("|", r"\|")
+            yield f"`{name}`", _values(properties[name]), _default(field), meaning
+
+
+def _of_policies() -> Iterator[str]:
+    """Go through the parameters of all policies; what several have in common comes once."""
+    owners: dict[tuple[str, str, str, str], list[str]] = {}
+    for policy in policies.names():
+        for row in _rows(policies.find(policy)):
+            owners.setdefault(row, []).append(f"`{policy}`")
+    for (name, *rest), of in owners.items():
+        yield f"| {' | '.join([name, ', '.join(of), *rest])} |\n"
+
+
+def _sections(annotation: object) -> Iterator[type[BaseModel]]:
+    """Find the sections that a type is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in getattr(annotation, "__args__", ()):
+        yield from _sections(argument)
+
+
+def _values(schema: dict[str, Any]) -> str:
+    """Say what a setting may be."""
+    if "anyOf" in schema:
+        kinds = [_values(kind) for kind in schema["anyOf"] if kind.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    if "enum" in schema:
+        return ", ".join(f'`"{value}"`' for value in schema["enum"])
+    if schema["type"] == "array":
+        return f"list of {_values(schema['items'])}"
+    if schema["type"] == "object":
+        return f"table of {_values(schema['additionalProperties'])}"
+    kind = "path" if schema.get("format") == "path" else _TYPES[schema["type"]]
+    limits = [
+        f"{words} {schema[limit]:.12g}"
+        for limit, words in (
+            ("minimum", "from"),
+            ("exclusiveMinimum", "above"),
+            ("maximum", "to"),
+            ("exclusiveMaximum", "below"),
+        )
+        if limit in schema
+    ]
+    return " ".join([kind, *limits])
+
+
+def _default(field: FieldInfo) -> str:
+    """Say what a setting is when it is not given."""
+    if field.is_required():
+        return "must be given"
+    if field.default_factory is not None:
+        return "see there"
+    if field.default is None or field.default in ((), {}):
+        return "none"
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
+    if isinstance(field.default, str):
+        return f'`"{field.default}"`'
+    return f"`{field.default:.12g}`"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""`longshare sweep` and `longshare report` at the prompt."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from allocator.simulation import store
+from tests.cli.test_commands import longshare
+from tests.simulation.test_advice import bursts_beside_a_hog
+from tests.simulation.test_studies import SWEEP
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    store.write(bursts_beside_a_hog(), tmp_path / "hog.parquet")
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    return tmp_path
+
+
+def test_a_sweep_is_resumed_and_reported(folder: Path) -> None:
+    command = ("sweep", str(folder / "sweep.toml"), "--out", str(folder / "out"))
+    first = longshare(*command, "--backend", "sequential")
+    assert first.returncode == 0, first.stderr
+    assert "6 cells, 6 of them computed now" in first.stdout
+    again = json.loads(longshare(*command, "--json").stdout)
+    assert again == {"folder": str(folder / "out"), "cells": 6, "computed": 0}
+    told = longshare("report", str(folder / "out"))
+    assert told.returncode == 0, told.stderr
+    assert "SDRF Fig. 11" in told.stdout
+    assert (folder / "out" / "report.html").exists()
+    found = json.loads(longshare("report", str(folder / "out"), "--json").stdout)
+    assert list(found["sections"]) == ["sdrf-fig-11"]
+
+
+def test_a_trace_of_ones_own_takes_the_place_of_the_files(folder: Path) -> None:
+    (folder / "hog.parquet").rename(folder / "mine.parquet")
+    told = longshare(
+        *("sweep", str(folder / "sweep.toml"), "--trace", str(folder / "mine.parquet")),
+        *("--out", str(folder / "out"), "--backend", "sequential", "--json"),
+    )
+    assert json.loads(told.stdout)["computed"] == 6
+
+
+def test_what_cannot_be_used_ends_with_2(folder: Path) -> None:
+    out = ("--out", str(folder / "out"))
+    for command, complaint in (
+        (("sweep", str(folder / "nowhere.toml"), *out), "sdrf-small"),
+        (("sweep", str(folder / "sweep.toml"), "--backend", "abacus", *out), "abacus"),
+        (("report", str(folder)), "longshare sweep"),
+    ):
+        told = longshare(*command)
+        assert (told.returncode, told.stdout) == (2, "")
+        assert complaint in told.stderr

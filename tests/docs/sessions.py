@@ -1,0 +1,184 @@
+"""The documentation's blocks, and a shell in which a page's commands are run one after the other.
+
+What is written before a block says what becomes of it:
+
+    <!-- not run: REASON -->      its commands need what a test has not got
+    <!-- file: NAME -->           it is the content of that file
+    <!-- not configuration -->    it is TOML of another kind
+    <!-- before: COMMANDS -->     no block follows: what the reader is taken to have done already
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.service.served import free_port
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 40.0
+"""Seconds in which a command's output comes to look as it is written."""
+PROGRAMS = re.compile(
+    r"(#.*\n|\w+=\S+ )*"
+    r"(\$|longshare|make|git|curl|bash|\S*bin/\S+|python3?|pip|docker|cmake|mesos-\w+|mkdir|cd) "
+)
+"""What a block of commands is told by if it does not say `sh` or `console`."""
+_PARTS = re.compile(
+    r"^<!-- before:\n(?P<before>.*?)^-->"
+    r"|^(?:<!-- (?P<mark>(?:not|file)\b[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,:]\d+)*(?!\w)")
+"""One that is no part of a name, as in agent-1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of a page."""
+
+    page: Path
+    line: int
+    mark: str
+    language: str
+    text: str
+
+    @property
+    def runs(self) -> bool:
+        """Whether it holds commands."""
+        if self.mark.startswith("file: "):
+            return False
+        return self.language in {"sh", "bash", "shell", "console"} or (
+            not self.language and PROGRAMS.match(self.text) is not None
+        )
+
+    @property
+    def steps(self) -> Iterator[tuple[str, str]]:
+        """Go through the commands, each with the output that is shown below it."""
+        if not self.text.startswith("$ "):
+            yield self.text, ""
+            return
+        for step in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
+            command, _, output = re.sub(r"\\\n", "", step).partition("\n")
+            yield command, output
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def pages() -> list[Path]:
+    """Return all pages of documentation."""
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return a page's blocks."""
+    text = page.read_text()
+    found = []
+    for part in _PARTS.finditer(text):
+        line = text.count("\n", 0, part.start()) + 1
+        if part["before"] is not None:
+            found.append(Block(page, line, "before", "sh", part["before"]))
+        else:
+            found.append(Block(page, line, part["mark"] or "", part["language"], part["text"]))
+    return found
+
+
+def looks_like(output: str, written: str) -> bool:
+    """Whether an output is what is written, but for numbers, blanks, and what `…` stands for."""
+
+    def shape(text: str) -> str:
+        return " ".join(_NUMBER.sub("0", text).split())
+
+    pattern = ".*".join(re.escape(shape(part).strip()) for part in written.split("…"))
+    return re.fullmatch(pattern.replace(r".*", " ?.*"), shape(output)) is not None
+
+
+class Session:
+    """A shell in a folder with what a checkout has got for users, and addresses of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._steps = 0
+        self._ports = {str(port): str(free_port()) for port in (5050, 5060, 9105)}
+        self._lay_out()
+        environment = os.environ | {
+            "HOME": str(folder),
+            "LONGSHARE_ADDRESS": f"127.0.0.1:{self._ports['5060']}",
+            "PATH": f"{folder}/.venv/bin:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+        }
+        self._shell = subprocess.Popen(
+            ["bash"],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._shell.stdin is not None
+        self._shell.stdin.write("exec 3>&1; trap 'echo exit $? >&3' EXIT\n")
+
+    def write(self, name: str, text: str) -> None:
+        """Put a file into the folder."""
+        (self._folder / name).write_text(self._moved(text))
+
+    def run(self, commands: str) -> tuple[int, str]:
+        """Run commands up to the first that fails; return its exit code, and all they said.
+
+        When one of several fails, the shell ends.
+        """
+        self._steps += 1
+        output = self._folder / f".output-{self._steps}"
+        step = self._folder / f".step-{self._steps}"
+        several = "set -e\n" if commands.count("\n") > 0 else ""
+        step.write_text(f"{several}{self._moved(commands)}\n")
+        assert self._shell.stdin is not None
+        assert self._shell.stdout is not None
+        self._shell.stdin.write(
+            f". {step} >{output} 2>&1 </dev/null 3>&-; code=$?; set +e; echo exit $code >&3\n"
+        )
+        self._shell.stdin.flush()
+        said = self._shell.stdout.readline()
+        return int(said.split()[1]), output.read_text()
+
+    def close(self) -> None:
+        """End it, with all that it has left running."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._shell.pid, signal.SIGKILL)
+        self._shell.wait()
+        for pipe in (self._shell.stdin, self._shell.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+    def _moved(self, text: str) -> str:
+        """Move what is written for the usual ports to ours."""
+        return re.sub(
+            r"(?<=127\.0\.0\.1:)\d+", lambda port: self._ports.get(port[0], port[0]), text
+        )
+
+    def _lay_out(self) -> None:
+        """Put docs/ there, and programs of which `longshare` takes our ports for the usual."""
+        (self._folder / "docs").mkdir()
+        for file in (ROOT / "docs").glob("*.toml"):
+            self.write(f"docs/{file.name}", file.read_text())
+        programs = self._folder / ".venv" / "bin"
+        programs.mkdir(parents=True)
+        (programs / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+        (programs / "longshare").write_text(
+            '#!/bin/sh\ncommand=$1\ncase "$command" in\n'
+            f'local-mesos) shift; set -- "$command" --port {self._ports["5050"]}'
+            f' --allocator 127.0.0.1:{self._ports["5060"]} "$@";;\n'
+            f'framework) shift; set -- "$command" --master 127.0.0.1:{self._ports["5050"]} "$@";;\n'
+            "esac\n"
+            f'exec {shlex.quote(sys.executable)} -m allocator.cli "$@"\n'
+        )
+        for program in programs.iterdir():
+            program.chmod(0o755)

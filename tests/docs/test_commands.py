@@ -1,0 +1,88 @@
+"""What the documentation tells people to type works, and says what is written there."""
+
+import re
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from allocator.service.config import Config
+from tests.docs.sessions import PATIENCE, ROOT, Block, Session, blocks, looks_like, pages
+
+REASONS = {
+    "needs AWS",
+    "needs root",
+    "needs Docker",
+    "needs the trace",
+    "needs a real Mesos",
+    "needs Mesos's sources",
+    "takes minutes",
+    "shows the form",
+}
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def chosen(block: Block) -> bool:
+    return block.runs and not block.mark.startswith("not run: ")
+
+
+SESSIONS = [page for page in pages() if any(map(chosen, blocks(page)))]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)  # compilers of the fast path may have nothing cached
+@pytest.mark.parametrize("page", SESSIONS, ids=name)
+def test_the_commands_of_a_page_work_one_after_the_other(page: Path, tmp_path: Path) -> None:
+    found = blocks(page)
+    session = Session(tmp_path)
+    try:
+        for block in found:
+            if block.mark.startswith("file: "):
+                session.write(block.mark.removeprefix("file: "), block.text)
+        for block in filter(chosen, found):
+            for command, written in block.steps:
+                deadline = time.monotonic() + PATIENCE
+                while True:
+                    code, output = session.run(command)
+                    if code == 0 and (not written or looks_like(output, written)):
+                        break
+                    assert written, f"{block}: {command}\n{output}\nexit code {code}"
+                    assert time.monotonic() < deadline, (
+                        f"{block}: {command}\n{output}\nis not what is written:\n{written}"
+                    )
+                    time.sleep(0.2)
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_what_is_not_run_says_why(page: Path) -> None:
+    for block in blocks(page):
+        if block.mark.startswith("not run: "):
+            assert block.mark.removeprefix("not run: ") in REASONS, str(block)
+            assert block.runs, f"{block}: holds no commands"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_commands_stand_between_fences(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert re.findall(r"^    (?:longshare|make|\$|\.venv/bin/\w+) .*", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_configuration_that_is_shown_is_valid(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "toml" and not block.mark:
+            Config.model_validate(tomllib.loads(block.text))
+
+
+def test_outputs_are_compared_but_for_numbers_and_what_is_left_out() -> None:
+    written = "rank user\n   1 web   20.0%\n…\nend in 1.0 h on agent-1\n"
+    output = "rank user\n   1 web     5%\n   2 a\n   3 b\nend in 0.5 h on agent-1\n"
+    assert looks_like(output, written)
+    for difference in (("web", "adhoc"), (" h ", " min "), ("agent-1", "agent-2")):
+        assert not looks_like(output.replace(*difference), written)

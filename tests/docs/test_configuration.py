@@ -1,0 +1,44 @@
+"""The configuration's documentation is that of its schema."""
+
+import re
+import runpy
+import urllib.request
+from pathlib import Path
+
+from allocator.service.config import Config
+from tests.service.served import service
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "configuration.md").read_text()
+
+
+def test_the_tables_are_what_generate_py_writes_today() -> None:
+    generator = runpy.run_path(str(DOCS / "generate.py"))
+    assert generator["text"]() == PAGE, "run: python docs/generate.py"
+
+
+def test_every_section_has_a_table() -> None:
+    marks = {line.split()[2].split(".")[0] for line in PAGE.splitlines() if "<!-- table:" in line}
+    assert marks == set(Config.model_fields)
+
+
+def test_the_default_policy_is_the_one_that_the_page_names() -> None:
+    name, parameters = Config().policy.name, Config().policy.model_extra
+    assert (name, parameters) == ("sdrf", {"half_life": "1h"})
+    assert "`sdrf` with a half-life of an hour" in PAGE
+
+
+def test_every_metric_is_explained_and_nothing_else(tmp_path: Path) -> None:
+    table = re.findall(r"^\| (`longshare_.*?) \|", PAGE, re.MULTILINE)
+    explained = {name for row in table for name in re.findall(r"`(\w+)`", row)}
+    record = ["--record", str(tmp_path / "events")]
+    with (
+        service(tmp_path, '[policy]\nname = "tsf"\n', arguments=record) as running,
+        urllib.request.urlopen(running.metrics_url) as answer,
+    ):
+        shown = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
+    later = {  # when there is something to say
+        "longshare_live_tree_next_crossing_timestamp_seconds",
+        "longshare_store_last_save_timestamp_seconds",
+    }
+    assert shown | later == explained

@@ -1,0 +1,76 @@
+"""The documentation is a site in which every link leads somewhere."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(repository: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """Build the site of a repository as `make docs` does."""
+    return subprocess.run(
+        [*(sys.executable, "-m", "mkdocs", "build", "--site-dir", site)],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    built = build(ROOT, folder)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_every_page_and_every_file_that_a_page_links_to_is_in_it(site: Path) -> None:
+    pages = {page.stem for page in ROOT.glob("docs/*.md")}
+    assert pages - {page.stem for page in site.glob("*.html")} == set()
+    for page in site.glob("*.html"):
+        assert "site.css" in page.read_text()
+        for link in re.findall(r'(?:href|src)="([^":#]+)["#]', page.read_text()):
+            assert (site / link).is_file() or page.name == "404.html", (page.name, link)
+
+
+def test_lists_and_tables_are_such_in_it(site: Path) -> None:
+    for page in site.glob("*.html"):
+        text = re.sub(r"<pre>.*?</pre>", "", page.read_text(), flags=re.DOTALL)
+        for paragraph in re.findall(r"<p>(.*?)</p>", text, flags=re.DOTALL):
+            assert not re.search(r"^(\* |- |1\. |\||```)", paragraph, re.MULTILINE), (
+                f"{page.stem}.md wants an empty line before:\n{paragraph}"
+            )
+
+
+@pytest.mark.parametrize(
+    ("link", "complaint"),
+    [
+        ("nowhere.md", "nowhere.md"),
+        ("policies.md#no-such-policy", "no-such-policy"),
+        ("../deploy/nothing", "deploy/nothing"),
+        ("/policies.md", "/policies.md"),
+    ],
+)
+def test_a_link_that_leads_nowhere_fails_the_build(
+    link: str, complaint: str, tmp_path: Path
+) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for item in ("allocator", "ansible", "deploy", "frameworks", "mkdocs.yml", "proto"):
+        (tmp_path / item).symlink_to(ROOT / item)
+    with (tmp_path / "docs" / "index.md").open("a") as page:
+        page.write(f"\n[a mistake]({link})\n")
+    built = build(tmp_path, tmp_path / "site")
+    assert built.returncode != 0
+    assert complaint in built.stderr
+
+
+def test_links_of_the_pages_beside_it_lead_somewhere() -> None:
+    for page in ROOT.glob("*.md"):
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (ROOT / link).exists(), (page.name, link)

@@ -1,0 +1,257 @@
+"""Sweeps compute each cell once, whatever happens meanwhile, and reports show what they found."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from allocator.simulation import reference, store
+from allocator.simulation.setting import Setting
+from allocator.simulation.studies import cells as cells_module
+from allocator.simulation.studies.cells import Cell
+from allocator.simulation.studies.comparisons import by_size, distribution, reduction, speedup
+from allocator.simulation.studies.measures import Jobs
+from allocator.simulation.studies.plan import SweepError, names, read_sweep
+from allocator.simulation.studies.report import PAGE, write_report
+from allocator.simulation.studies.results import ResultsError, read_results, write_index
+from allocator.simulation.studies.sources import resolve
+from allocator.simulation.studies.sweep import Engine, cells_of, run
+from allocator.simulation.trace import MachineClass
+from tests.simulation.crowded import trace_of
+from tests.simulation.test_advice import bursts_beside_a_hog
+
+HERE = Engine("sequential")
+SWEEP = """
+title = "A hog and three others"
+[[traces]]
+path = "hog.parquet"
+[[grid]]
+loads = [0.6, 0.8]
+engine = "reference"
+policies = [{ policy = "drf" }, { policy = "sdrf", half_life = [60, "10m"] }]
+"""
+
+
+def prepared(folder: Path, text: str = SWEEP) -> list[Cell]:
+    """Write a sweep's file and its trace; return its cells."""
+    if not (folder / "hog.parquet").exists():
+        store.write(bursts_beside_a_hog(), folder / "hog.parquet")
+    (folder / "sweep.toml").write_text(text)
+    sweep, beside = read_sweep(str(folder / "sweep.toml"))
+    cells = cells_of(sweep, list(resolve(sweep.traces, beside, folder / "traces")))
+    write_index(folder, sweep.title, cells)
+    return cells
+
+
+def test_a_grid_is_every_policy_at_every_load_and_equal_cells_are_one(tmp_path: Path) -> None:
+    cells = prepared(tmp_path)
+    assert [(cell.load, cell.policy, cell.parameters) for cell in cells] == [
+        (load, policy, parameters)
+        for load in (0.6, 0.8)
+        for policy, parameters in (
+            ("drf", {}),
+            ("sdrf", {"half_life": 60}),
+            ("sdrf", {"half_life": "10m"}),
+        )
+    ]
+    assert len(prepared(tmp_path, SWEEP + SWEEP[SWEEP.index("[[grid]]") :])) == len(cells)
+
+
+def test_a_finished_cell_is_computed_again_only_if_its_inputs_changed(tmp_path: Path) -> None:
+    results = tmp_path / "cells"
+    assert run(prepared(tmp_path), results, HERE) == 6
+    stamps = {file: file.stat().st_mtime_ns for file in results.iterdir()}
+    assert run(prepared(tmp_path), results, HERE) == 0
+    assert run(prepared(tmp_path, SWEEP.replace('"10m"', '"20m"')), results, HERE) == 2
+    assert run(prepared(tmp_path), results, HERE) == 0, "and what was there before still is"
+    for file, stamp in stamps.items():
+        assert file.stat().st_mtime_ns == stamp
+    trace = bursts_beside_a_hog()
+    store.write(replace(trace, runtime=trace.runtime + 1), tmp_path / "hog.parquet")
+    assert run(prepared(tmp_path), results, HERE) == 6
+
+
+def test_another_format_makes_all_cells_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(prepared(tmp_path), tmp_path / "cells", HERE) == 6
+    monkeypatch.setattr(cells_module, "FORMAT", cells_module.FORMAT + 1)
+    assert not any(cell.is_finished(tmp_path / "cells") for cell in prepared(tmp_path))
+
+
+def test_what_was_finished_stays_when_a_later_cell_fails(tmp_path: Path) -> None:
+    cells = prepared(tmp_path)
+    broken = replace(cells[3], load=-1.0)
+    with pytest.raises(ValueError, match="load -1"):
+        run([*cells[:3], broken, *cells[4:]], tmp_path / "cells", HERE)
+    assert [cell.is_finished(tmp_path / "cells") for cell in cells[:3]] == 3 * [True]
+    (tmp_path / "cells" / f"{cells[3].key}.json.77.part").write_text("half a file")
+    assert run(cells, tmp_path / "cells", HERE) == 3
+
+
+@pytest.mark.slow  # starts processes
+def test_processes_side_by_side_find_the_same(tmp_path: Path) -> None:
+    seen: list[int] = []
+    cells = prepared(tmp_path)
+    run(cells, tmp_path / "one", HERE)
+    run(cells, tmp_path / "many", Engine("loky", jobs=2), seen.append)
+    assert seen[-1] == 6
+    for cell in cells:
+        one, other = (
+            json.loads(cell.file(tmp_path / name).read_text()) for name in ("one", "many")
+        )
+        for result in (one, other):
+            result.pop("seconds")
+            result["operations"].pop("seconds")
+        assert one == other
+
+
+def test_a_backend_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="abacus"):
+        run(prepared(tmp_path), tmp_path / "cells", Engine("abacus"))
+
+
+def test_a_cell_is_what_the_simulator_says(tmp_path: Path) -> None:
+    cells = prepared(tmp_path)
+    run(cells, tmp_path / "cells", HERE)
+    _, results = read_results(tmp_path)
+    trace = bursts_beside_a_hog()
+    for cell, result in zip(cells, results, strict=True):
+        setting = cell.setting(trace)
+        assert isinstance(setting, Setting)
+        waits = reference.simulate(trace, setting).wait
+        of_users = [waits[trace.user == user].mean() for user in range(len(trace.users))]
+        assert result.mean_wait == pytest.approx(np.mean(of_users))
+        assert result.users.wait == pytest.approx(of_users)
+        assert result.users.tasks.sum() == len(trace)
+
+
+def test_a_report_is_one_page_that_needs_nothing_else_and_its_figures(tmp_path: Path) -> None:
+    run(prepared(tmp_path), tmp_path / "cells", HERE)
+    sections = write_report(tmp_path, tmp_path)
+    assert [section.name for section in sections] == ["sdrf-fig-11"]
+    fast = SWEEP.replace('engine = "reference"', "")
+    cells = prepared(tmp_path, fast)
+    for cell in cells:  # the fast path decides the same, without its compiler
+        plain = replace(cell, engine="reference").file(tmp_path / "cells")
+        result = json.loads(plain.read_text()) | {"engine": "fast"}
+        cell.file(tmp_path / "cells").write_text(json.dumps(result))
+    sections = write_report(tmp_path, tmp_path / "page")
+    names = [section.name for section in sections]
+    assert names == ["sdrf-fig-8", "sdrf-fig-9", "sdrf-fig-10", "gains-1", "gains-2"]
+    page = (tmp_path / "page" / PAGE).read_text()
+    assert re.findall(r'(?:src|href)="(?!data:image/png|#)', page) == []
+    assert page.count("data:image/png;base64,") == len(names)
+    for name in names:
+        assert (tmp_path / "page" / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    lowers = sections[0].claims[0]
+    assert "at 60%" in lowers.ours
+    _, results = read_results(tmp_path)
+    waits = {(r.load, r.label): r.mean_wait for r in results}
+    best = min(wait for (load, label), wait in waits.items() if load == 0.6 and label != "drf")
+    assert f"{1 - best / waits[0.6, 'drf']:.1%} less at 60%" in lowers.ours
+
+
+def test_machines_and_jobs_make_the_figures_of_the_other_paper(tmp_path: Path) -> None:
+    rows = [(t, 40, name, 1.0, 1.0) for t, name in enumerate(["a", "a", "b", "c", "b", "c", "a"])]
+    machines = (MachineClass("big", 1, (2.0, 2.0)), MachineClass("small", 1, (1.0, 1.0)))
+    trace = trace_of(rows, machines, ((0,),), {"a": 0})
+    store.write(trace, tmp_path / "hog.parquet")
+    text = """
+title = "Jobs"
+[[traces]]
+path = "hog.parquet"
+[[grid]]
+blocking = "skip"
+users = "appearing"
+keep = "tasks"
+engine = "reference"
+policies = [
+    { policy = "tsf", per = "job" },
+    { policy = "drf", per = "job" },
+    { policy = "fifo", per = "job" },
+]
+"""
+    run(prepared(tmp_path, text), tmp_path / "cells", HERE)
+    found = {section.name: section for section in write_report(tmp_path, tmp_path)}
+    assert list(found) == ["tsf-fig-8", "tsf-fig-9", "tsf-fig-10", "tsf-fig-11"]
+    _, results = read_results(tmp_path)
+    jobs = results[0].jobs
+    assert jobs.size.tolist() == [3, 2, 2]
+    assert jobs.machines.tolist() == [1, 2, 2]
+    outcome = reference.simulate(
+        trace, Setting("tsf", blocking="skip", users="appearing", per="job")
+    )
+    assert results[0].waits == pytest.approx(outcome.wait)
+    for number in range(3):
+        mine = trace.job == number
+        first = trace.submitted[mine].min()
+        assert jobs.delay[number] == pytest.approx((outcome.started[mine].min() - first) / 1e6)
+        assert jobs.completion[number] == pytest.approx(
+            (outcome.finished[mine].max() - first) / 1e6
+        )
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_studies_that_come_with_longshare_can_be_read(name: str) -> None:
+    sweep, _ = read_sweep(name)
+    assert sweep.title
+    assert sweep.grids
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("loads", "lodes", "lodes"),
+        ('"drf"', '"lottery"', "there are: cdrf"),
+        ("half_life = [60", "half_life = [-60", "half_life"),
+        ("[[traces]]", "[[traces]]\nseed = 1", "traces"),
+        ("loads = [0.6", "loads = [0", "greater than 0"),
+        ("title", "title =", "line 2"),
+    ],
+)
+def test_a_sweep_that_makes_no_sense_is_named(
+    tmp_path: Path, old: str, new: str, complaint: str
+) -> None:
+    assert old in SWEEP
+    with pytest.raises(SweepError, match=complaint):
+        prepared(tmp_path, SWEEP.replace(old, new, 1))
+
+
+def test_a_sweep_that_is_not_there_is_answered_with_those_that_come_along() -> None:
+    with pytest.raises(SweepError, match="sdrf-small"):
+        read_sweep("nowhere.toml")
+
+
+def test_an_unknown_generator_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    text = SWEEP.replace('path = "hog.parquet"', 'generate = "noise"')
+    with pytest.raises(ValueError, match="google-month"):
+        prepared(tmp_path, text)
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="longshare sweep"):
+        read_results(tmp_path)
+    prepared(tmp_path)
+    with pytest.raises(ResultsError, match="none of the sweep's 6 cells"):
+        read_results(tmp_path)
+
+
+def test_comparisons_are_what_they_say() -> None:
+    assert reduction(10.0, 8.0) == pytest.approx(0.2)
+    assert reduction(0.0, 8.0) == 0.0
+    values, parts = distribution([3.0, float("nan"), 1.0, 2.0])
+    assert (values.tolist(), parts.tolist()) == ([1.0, 2.0, 3.0], [0.25, 0.5, 0.75])
+    size = np.array([1, 50, 600])
+    one = Jobs(size, size, np.zeros(3), np.array([10.0, 20.0, np.nan]))
+    other = Jobs(size, size, np.zeros(3), np.array([5.0, 30.0, 1.0]))
+    gained = by_size(size, speedup(one, other))
+    assert {name: values.tolist() for name, values in gained.items()} == {
+        "small": [0.5],
+        "medium": [-0.5],
+        "big": [],
+        "huge": [],
+    }
