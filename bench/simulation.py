@@ -1,6 +1,7 @@
 """The simulator: the reference against the fast path, and how the fast path grows.
 
-Processor time of one core, best of three; traces are made and kernels compiled before.
+Processor time of one core, of the fast path the best of three; traces are made and kernels
+compiled before.
 """
 
 import resource
@@ -18,10 +19,13 @@ from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
 
-POLICIES: tuple[tuple[str, dict[str, float | str]], ...] = (
-    ("drf", {}),
-    ("sdrf", {"delta": 0.9999}),
+DELTA = 0.9999
+COLUMNS: tuple[tuple[str, str, dict[str, float | str], bool], ...] = (
+    ("DRF", "drf", {}, False),
+    ("SDRF", "sdrf", {"delta": DELTA}, False),
+    ("SDRF, events counted", "sdrf", {"delta": DELTA}, True),
 )
+"""Title, policy, parameters, and whether operations and events are counted."""
 LOAD = 0.5
 TASKS = (100_000, 1_000_000, 10_000_000)
 USERS = (10, 100, 627, 1000, 10_000)
@@ -47,13 +51,20 @@ def workload(tasks: int, users: int) -> Trace:
 
 
 def rate(
-    simulate: Callable[[Trace, Setting], Outcome], trace: Trace, setting: Setting, times: int = 3
+    trace: Trace,
+    column: tuple[str, str, dict[str, float | str], bool],
+    plain: Callable[[Trace, Setting], Outcome] | None = None,
 ) -> float:
-    """Return tasks per second of processor time."""
+    """Return tasks per second of processor time, of the fast path unless another is given."""
+    _title, policy, parameters, events = column
+    setting = Setting(policy, parameters, capacity_at(trace, LOAD))
     best = float("inf")
-    for _ in range(times):
+    for _ in range(3 if plain is None else 1):
         begun = time.process_time()
-        simulate(trace, setting)
+        if plain is None:
+            fast.simulate(trace, setting, events=events)
+        else:
+            plain(trace, setting)
         best = min(best, time.process_time() - begun)
     return len(trace) / best
 
@@ -66,37 +77,26 @@ def main() -> None:
     fast.simulate(small, Setting("drf", {}, capacity_at(small, LOAD)))
     console.print(f"Kernels compiled, or loaded, in {time.process_time() - begun:.1f} s.")
 
-    against = Table(
-        "policy", "reference", "fast path", "times", title="Tasks/s, 10⁵ tasks, 627 users"
-    )
-    growth = Table(
-        "tasks",
-        *(name for name, _ in POLICIES),
-        "memory so far",
-        title="Tasks/s, fast path, 627 users",
-    )
-    by_users = Table(
-        "users", *(name for name, _ in POLICIES), title="ns/task, fast path, 10⁶ tasks"
-    )
+    titles = [title for title, *_ in COLUMNS]
+    against = Table("simulator", *titles, title="Tasks/s, 10⁵ tasks, 627 users")
+    growth = Table("tasks", *titles, "memory so far", title="Tasks/s, fast path, 627 users")
+    by_users = Table("users", *titles, title="ns/task, fast path, 10⁶ tasks")
     with Progress(console=console, transient=True) as progress:
-        job = progress.add_task("measuring", total=len(POLICIES) + len(TASKS) + len(USERS))
+        job = progress.add_task("measuring", total=2 + len(TASKS) + len(USERS))
         trace = google_month.generate(seed=0, tasks=TASKS[0])
-        for name, parameters in POLICIES:
-            setting = Setting(name, parameters, capacity_at(trace, LOAD))
-            slow = rate(reference.simulate, trace, setting, times=1)
-            quick = rate(fast.simulate, trace, setting)
-            against.add_row(name, f"{slow:,.0f}", f"{quick:,.0f}", f"{quick / slow:,.0f}")
+        for simulator in (reference.simulate, None):
+            rates = [rate(trace, column, simulator) for column in COLUMNS]
+            name = "fast path" if simulator is None else "reference"
+            against.add_row(name, *(f"{r:,.0f}" for r in rates))
             progress.advance(job)
         for users in USERS:
             trace = workload(PER_USERS, users)
-            capacity = capacity_at(trace, LOAD)
-            rates = [rate(fast.simulate, trace, Setting(n, p, capacity)) for n, p in POLICIES]
+            rates = [rate(trace, column) for column in COLUMNS]
             by_users.add_row(f"{users:,}", *(f"{1e9 / r:,.0f}" for r in rates))
             progress.advance(job)
         for tasks in TASKS:
             trace = google_month.generate(seed=0, tasks=tasks)
-            capacity = capacity_at(trace, LOAD)
-            rates = [rate(fast.simulate, trace, Setting(n, p, capacity)) for n, p in POLICIES]
+            rates = [rate(trace, column) for column in COLUMNS]
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             growth.add_row(f"{tasks:,}", *(f"{r:,.0f}" for r in rates), f"{peak:.2f} GiB")
             progress.advance(job)

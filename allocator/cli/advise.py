@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -63,7 +64,12 @@ def advise(
                 report(done)
 
             found = advice.advise(
-                read, setting, fast.simulate, coarse=coarse, fine=fine, on_trial=on_trial
+                read,
+                setting,
+                partial(fast.simulate, events=False),
+                coarse=coarse,
+                fine=fine,
+                on_trial=on_trial,
             )
     except advice.AdviceError as error:
         fail(1, str(error))
