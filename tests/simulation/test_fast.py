@@ -20,7 +20,6 @@ from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import UNCONSTRAINED, Trace
 from tests.simulation.workloads import SECOND, machine_workloads, pooled_workloads
 
-
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # kernels are compiled first
 
 
