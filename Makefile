@@ -81,7 +81,7 @@ roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-aw
 	@mv $@.part $@
 
 reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
-	@set -e; for study in sdrf-small live-tree tsf-small; do \
+	@set -e; for study in sdrf-small table-1 tsf-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
 
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer
