@@ -73,7 +73,7 @@ dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
 	@ls dist
 
 roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
-	LONGSHARE_DEBIAN=.cache/debian $(BIN)/pytest tests/ansible/test_roles.py $(ARGS)
+	LONGSHARE_DEBIAN=.cache/debian $(BIN)/pytest --basetemp .cache/roles tests/ansible/test_roles.py $(ARGS)
 
 .cache/debian:
 	@mkdir -p .cache && rm -rf $@.part
@@ -81,7 +81,7 @@ roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-aw
 	@mv $@.part $@
 
 reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
-	@set -e; for study in sdrf-small live-tree tsf-small; do \
+	@set -e; for study in sdrf-small table-1 tsf-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
 
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer

@@ -7,4 +7,6 @@ from hypothesis import settings
 # No deadline: how long an example takes depends on who else uses the machine.
 # Where CI decides, the same commit tries the same examples; everywhere else, new ones each time.
 settings.register_profile("longshare", deadline=None, derandomize="CI" in os.environ)
-settings.load_profile("longshare")
+# Once more on another Python: what differs there shows in a few examples.
+settings.register_profile("again", settings.get_profile("longshare"), max_examples=20)
+settings.load_profile(os.environ.get("LONGSHARE_HYPOTHESIS", "longshare"))

@@ -96,6 +96,8 @@ class Debian:
         for name in ("allocator", "transport"):
             (module / f"liblongshare_{name}.so").write_bytes(b"not really a library")
         self._settings = {
+            # The environment, and so HOME, is this one's, and not of who would have logged in.
+            "ansible_async_dir": "/root/.ansible_async",
             "ansible_become": "false",
             "ansible_connection": "community.general.chroot",
             "ansible_host": str(self.root),

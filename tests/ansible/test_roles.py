@@ -201,7 +201,7 @@ def test_an_experiment_that_there_is_not_is_refused_with_those_there_are(
 
 @contextmanager
 def master(allocator: Service) -> Iterator[str]:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [
             *(sys.executable, "-m", "allocator.cli", "local-mesos", "--agents", "2"),
             *("--resources", "cpus:4;mem:6144", "--port", "0"),
@@ -209,12 +209,12 @@ def master(allocator: Service) -> Iterator[str]:
         ],
         stdout=subprocess.PIPE,
         text=True,
-    )
-    try:
-        assert process.stdout is not None
-        found = re.search(r"Mesos master on (\S+)", process.stdout.readline())
-        assert found is not None
-        yield found[1]
-    finally:
-        process.terminate()
-        process.wait()
+    ) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"Mesos master on (\S+)", process.stdout.readline())
+            assert found is not None
+            yield found[1]
+        finally:
+            process.terminate()
+            process.wait()

@@ -16,6 +16,7 @@ def trace(tmp_path: Path) -> str:
     return str(tmp_path / "trace.parquet")
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.slow  # compiles the fast path
 def test_advice_is_a_table_and_a_sentence_for_people_and_json_for_scripts(trace: str) -> None:
     told = longshare("advise", trace, "--load", "0.8")
@@ -27,6 +28,7 @@ def test_advice_is_a_table_and_a_sentence_for_people_and_json_for_scripts(trace:
     assert f"half_life = {found['best']['half_life_s']:.0f}" in told.stdout
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.slow  # likewise
 def test_a_cluster_where_nobody_waits_ends_with_1_and_the_reason(trace: str) -> None:
     told = longshare("advise", trace, "--capacity", "cpus=1000,mem=1000")

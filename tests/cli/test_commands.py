@@ -17,7 +17,7 @@ def longshare(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "allocator.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,  # a compiler may be at work
         check=False,
     )
 

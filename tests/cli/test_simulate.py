@@ -75,13 +75,16 @@ def test_json_is_the_summary_that_is_written_with_tasks_and_users(
 
 
 def test_people_get_a_table(trace: Path) -> None:
-    told = longshare("simulate", str(trace), "--policy", "tsf", "--blocking", "skip")
+    command = ("simulate", str(trace), "--policy", "tsf", "--blocking", "skip")
+    told = longshare(*command, "--reference")
     assert told.returncode == 0, told.stderr
     assert "tsf on 2 machines: 5 tasks of 3 users" in told.stdout
     assert "1 tasks fit nowhere" in told.stdout
     assert "mean of users' mean waits: 5.5 s" in told.stdout
 
 
+@pytest.mark.slow  # compiles the fast path
+@pytest.mark.timeout(600)
 def test_the_fast_path_and_the_reference_tell_the_same(trace: Path) -> None:
     command = ("simulate", str(trace), "--policy", "sdrf", "--set", "half_life=1m")
     load = ("--load", "0.9", "--json")

@@ -30,7 +30,7 @@ def test_a_sweep_is_resumed_and_reported(folder: Path) -> None:
     assert "SDRF Fig. 11" in told.stdout
     assert (folder / "out" / "report.html").exists()
     found = json.loads(longshare("report", str(folder / "out"), "--json").stdout)
-    assert list(found["sections"]) == ["sdrf-fig-11"]
+    assert "sdrf-fig-11" in found["sections"]
 
 
 def test_a_trace_of_ones_own_takes_the_place_of_the_files(folder: Path) -> None:

@@ -20,6 +20,8 @@ from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import UNCONSTRAINED, Trace
 from tests.simulation.workloads import SECOND, machine_workloads, pooled_workloads
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # kernels are compiled first
+
 
 @pytest.fixture(autouse=True, scope="module")
 def compiled() -> None:
@@ -166,8 +168,6 @@ def data() -> Path:
     return Path(folder)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("policy", "parameters"), [("drf", {}), ("sdrf", {"delta": 0.99999}), ("fifo", {})]
 )
@@ -178,7 +178,6 @@ def test_every_job_of_lcg_starts_when_the_reference_starts_it(
     assert_same(trace, Setting(policy, parameters, capacity_at(trace, 0.5)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["tsf", "cdrf", "drf", "fifo"])
 def test_every_pod_of_openb_starts_when_and_where_the_reference_starts_it(
     data: Path, policy: str
@@ -194,7 +193,6 @@ def test_every_pod_of_openb_starts_when_and_where_the_reference_starts_it(
     assert_same(fewer, Setting(policy, blocking="skip"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["tsf", "cdrf", "drf", "cmmf"])
 def test_each_job_a_user_a_constrained_hour_is_decided_alike(policy: str) -> None:
     hour = google_constrained_hour.generate(seed=1, tasks=9000)

@@ -27,10 +27,6 @@ class _Study:
     sdrf: defaultdict[float, defaultdict[float, Several]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
-    watched: defaultdict[float, defaultdict[float, Several]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
-    """SDRF by the reference, which counts what the Live Tree looks at."""
     timed: dict[str, Result] = field(default_factory=dict)
     """By ranking: "live-tree" and "scan", from the reference."""
 
@@ -40,7 +36,7 @@ class _Study:
         )
 
     def events(self, load: float, forgotten: float) -> float:
-        return float(np.mean([result.events for result in self.watched[load][forgotten]]))
+        return float(np.mean([result.events for result in self.sdrf[load][forgotten]]))
 
     def best(self, load: float) -> float:
         """Return the 1 − δ that lowers waits most."""
@@ -58,9 +54,9 @@ def sections(results: Sequence[Result]) -> Iterator[Section]:
         loads = sorted(load for load in study.sdrf if study.drf.get(load))
         if loads:
             yield from _figures(study, loads, suffix)
-        watched = sorted(load for load in study.watched if len(study.watched[load]) > 1)
-        if watched:
-            yield _events(study, watched, suffix)
+        several = sorted(load for load in study.sdrf if len(study.sdrf[load]) > 1)
+        if several:
+            yield _events(study, several, suffix)
         if {"live-tree", "scan"} <= study.timed.keys():
             yield _table_1(study, suffix)
 
@@ -75,8 +71,6 @@ def _studies(results: Sequence[Result]) -> list[_Study]:
         study = studies.setdefault((name, blocking, users, per), _Study(name))
         if result.raw["engine"] == "reference" and "ranking" in result.parameters:
             study.timed[str(result.parameters["ranking"])] = result
-        elif result.raw["engine"] == "reference":
-            study.watched[load][result.forgotten].append(result)
         elif result.policy == "drf":
             study.drf[load].append(result)
         elif result.parameters.keys() <= {"delta", "half_life"}:
@@ -232,15 +226,15 @@ def _few_complete_less(drf: Result, sdrf: Result) -> Claim:
 def _events(study: _Study, loads: Sequence[float], suffix: str) -> Section:
     curves = {
         load: (
-            np.array(sorted(study.watched[load], reverse=True)),
-            np.array([study.events(load, f) for f in sorted(study.watched[load], reverse=True)]),
+            np.array(sorted(study.sdrf[load], reverse=True)),
+            np.array([study.events(load, f) for f in sorted(study.sdrf[load], reverse=True)]),
         )
         for load in loads
     }
-    tasks = int(next(iter(study.watched[loads[0]].values()))[0].raw["tasks"])
+    tasks = int(next(iter(study.sdrf[loads[0]].values()))[0].raw["tasks"])
     lowest = curves[loads[0]]
     falls = all((np.diff(counted) <= 0).all() for _, counted in curves.values())
-    shared = study.watched[loads[0]].keys() & study.watched[loads[-1]].keys()
+    shared = study.sdrf[loads[0]].keys() & study.sdrf[loads[-1]].keys()
     more = sum(study.events(loads[0], f) >= study.events(loads[-1], f) for f in shared)
     return Section(
         f"sdrf-fig-11{suffix}",
