@@ -95,6 +95,9 @@ def test_the_fast_path_and_the_reference_tell_the_same(trace: Path) -> None:
         del fast[own], plain[own]
     assert fast == plain
     assert fast["setting"]["load"] == 0.9
+    uncounted = json.loads(longshare(*command, *load, "--no-events").stdout)
+    assert (uncounted["live_tree_events"], uncounted["operations"]) == (None, {})
+    assert uncounted["mean_user_wait_s"] == plain["mean_user_wait_s"]
 
 
 @pytest.mark.parametrize(
