@@ -244,10 +244,21 @@ class Engine:
         """Have somebody look at each allocation run from now on."""
         self._watcher = watcher
 
-    def restore(self, options: contract.Options, snapshot: contract.Snapshot) -> contract.Decisions:
+    def restore(
+        self,
+        options: contract.Options,
+        snapshot: contract.Snapshot,
+        memory: Memory | None = None,
+    ) -> contract.Decisions:
         """Replace all that is known of the cluster; what users owe is kept.
 
         Filters are lost, as in a failover of a stock master.
+
+        Args:
+            options: The master's.
+            snapshot: All that is.
+            memory: What another engine has left, which led meanwhile; what it says holds if it
+                is of later than what is known here.
 
         Raises:
             InvalidEvent: the snapshot is malformed or contradicts itself; nothing has changed.
@@ -256,7 +267,9 @@ class Engine:
         _fill(cluster, snapshot)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
-        cluster.ledger.clients.users.inherit(self.memory())
+        known = self.memory()
+        later = memory is not None and memory.time > known.time
+        cluster.ledger.clients.users.inherit(memory if later and memory is not None else known)
         self._inherited = None
         self._cluster = cluster
         self._allocation = Allocation(cluster)

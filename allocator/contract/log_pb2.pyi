@@ -90,6 +90,9 @@ class LogRestore(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    memory: _builtins.bytes
+    """what another engine has left, as stores keep it; empty: nothing"""
     @_builtins.property
     def options(self) -> _allocator_pb2.Options: ...
     @_builtins.property
@@ -102,10 +105,11 @@ class LogRestore(_message.Message):
         options: _allocator_pb2.Options | None = ...,
         snapshot: _allocator_pb2.Snapshot | None = ...,
         outcome: Global___Outcome | None = ...,
+        memory: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "outcome", b"outcome", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "outcome", b"outcome", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "options", b"options", "outcome", b"outcome", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

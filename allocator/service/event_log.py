@@ -106,12 +106,19 @@ class LoggedEngine(Engine):
         event_log.write(log.LogEntry(header=header))
 
     @override
-    def restore(self, options: contract.Options, snapshot: contract.Snapshot) -> contract.Decisions:
+    def restore(
+        self,
+        options: contract.Options,
+        snapshot: contract.Snapshot,
+        memory: Memory | None = None,
+    ) -> contract.Decisions:
         entry = log.LogEntry(restore=log.LogRestore(options=options, snapshot=snapshot))
+        if memory is not None:
+            entry.restore.memory = codec.encode(memory)
         return self._logged(
             entry,
             entry.restore.outcome,
-            lambda: super(LoggedEngine, self).restore(options, snapshot),
+            lambda: super(LoggedEngine, self).restore(options, snapshot, memory),
         )
 
     @override

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.fairness.policies import Policy
@@ -46,11 +47,15 @@ def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
     Raises:
         EventLogError: the header cannot be read.
     """
-    try:
-        memory = codec.decode(header.memory) if header.memory else None
-    except StoreError as error:
-        raise EventLogError(f"the memory in the log's header: {error}") from error
+    memory = _memory(header.memory, "the memory in the log's header")
     return Engine(decode_settings(header.settings, policy), memory=memory)
+
+
+def _memory(data: bytes, which: str) -> Memory | None:
+    try:
+        return codec.decode(data) if data else None
+    except StoreError as error:
+        raise EventLogError(f"{which}: {error}") from error
 
 
 def header_and_rest(
@@ -74,12 +79,18 @@ def header_and_rest(
 
 
 def perform(engine: Engine, entry: log.LogEntry) -> log.Outcome:
-    """Do to an engine what an entry says, and return what came of it."""
+    """Do to an engine what an entry says, and return what came of it.
+
+    Raises:
+        EventLogError: the entry holds a memory that cannot be read.
+    """
     outcome = log.Outcome()
     try:
         match entry.WhichOneof("entry"):
             case "restore":
-                decisions = engine.restore(entry.restore.options, entry.restore.snapshot)
+                restored = entry.restore
+                memory = _memory(restored.memory, "the memory beside a snapshot")
+                decisions = engine.restore(restored.options, restored.snapshot, memory)
                 outcome.decisions = decisions.SerializeToString(deterministic=True)
             case "apply":
                 decisions = engine.apply(entry.apply.events)

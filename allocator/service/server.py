@@ -59,7 +59,8 @@ async def serve(config: Config, record: Path | None = None) -> None:
         if store is not None:
             keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
         statistics = SessionStatistics()
-        sessions = Sessions(engine, statistics, config.listen.sessions)
+        recall = keeper.recall if keeper is not None else _nothing
+        sessions = Sessions(engine, statistics, config.listen.sessions, recall)
         stored = keeper.statistics if keeper is not None else None
         registry = metrics.registry(
             engine,
@@ -77,6 +78,11 @@ async def serve(config: Config, record: Path | None = None) -> None:
         await stop.wait()
         _log.info("stopping")
         sessions.end("the allocator is stopping")
+
+
+async def _nothing() -> Memory | None:
+    """Recall what a service without a store has stored."""
+    return None
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import grpc
@@ -11,6 +11,7 @@ import structlog
 from allocator import __version__
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.memory import Memory
 from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 
@@ -69,6 +70,7 @@ class Session:
     Args:
         engine: Decides.
         statistics: Kept up to date.
+        recall: Returns what another service, beside another master, may have left in the store.
         claim: Called with the instant of a master's election before it is served; raises
             ProtocolError if another one was elected later.
         resign: Called when a master says that it does not lead.
@@ -78,6 +80,7 @@ class Session:
         self,
         engine: Engine,
         statistics: SessionStatistics,
+        recall: Callable[[], Awaitable[Memory | None]],
         claim: Callable[["Session", int], None],
         resign: Callable[["Session"], None],
     ) -> None:
@@ -87,6 +90,7 @@ class Session:
         self._misfits: dict[str, str] = {}
         """Frameworks that have been reported as kept from offers, and how."""
         self._statistics = statistics
+        self._recall = recall
         self._claim = claim
         self._resign = resign
         self._leads = False
@@ -148,7 +152,10 @@ class Session:
         )
         while (message := await self._next(requests)) is not None:
             begun = time.perf_counter()
-            answer = self._answer(message)
+            memory: Memory | None = None
+            if message.snapshot.leading_since_ns > 0 and not self._leads:
+                memory = await self._recall()
+            answer = self._answer(message, memory)
             decided = time.perf_counter()
             self._statistics.observe("decide", decided - begun)
             if answer is not None:
@@ -159,10 +166,12 @@ class Session:
                 self._statistics.observe("write", time.perf_counter() - decided)
             self._statistics.lag = time.perf_counter() - begun
 
-    def _answer(self, message: contract.FromMaster) -> contract.ToMaster | None:
+    def _answer(
+        self, message: contract.FromMaster, memory: Memory | None
+    ) -> contract.ToMaster | None:
         match message.WhichOneof("message"):
             case "snapshot":
-                return self._restore(message.snapshot)
+                return self._restore(message.snapshot, memory)
             case "events":
                 return self._apply(message.events)
             case "hello":
@@ -172,7 +181,7 @@ class Session:
                     grpc.StatusCode.INVALID_ARGUMENT, "a message of a kind that is not known"
                 )
 
-    def _restore(self, snapshot: contract.Snapshot) -> contract.ToMaster:
+    def _restore(self, snapshot: contract.Snapshot, memory: Memory | None) -> contract.ToMaster:
         self._synchronised, self._asked = True, False
         self._leads = snapshot.leading_since_ns > 0
         if not self._leads:
@@ -180,7 +189,7 @@ class Session:
             return _nothing(snapshot.sequence)
         self._claim(self, snapshot.leading_since_ns)
         try:
-            decisions = self._engine.restore(self.hello.options, snapshot)
+            decisions = self._engine.restore(self.hello.options, snapshot, memory)
         except InvalidEvent as error:
             # Not asked for again: it would come back as it is, at once, for ever.
             raise ProtocolError(

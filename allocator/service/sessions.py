@@ -1,12 +1,13 @@
 """All masters that are connected, of whom the one elected last is served (fencing)."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.session import (
     Ended,
@@ -33,10 +34,18 @@ class Sessions:
         engine: Decides.
         statistics: Kept up to date.
         most: Streams at once.
+        recall: Returns what is in the store now; None: nothing, or it cannot be read.
     """
 
-    def __init__(self, engine: Engine, statistics: SessionStatistics, most: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        statistics: SessionStatistics,
+        most: int,
+        recall: Callable[[], Awaitable[Memory | None]],
+    ) -> None:
         self._engine = engine
+        self._recall = recall
         self._statistics = statistics
         self._most = most
         self._open: dict[Session, None] = {}
@@ -65,7 +74,7 @@ class Sessions:
         self, requests: Requests, context: Context
     ) -> AsyncIterator[contract.ToMaster]:
         """Serve a stream to its end."""
-        session = Session(self._engine, self._statistics, self._claim, self._resign)
+        session = Session(self._engine, self._statistics, self._recall, self._claim, self._resign)
         # Cancelled in a read or abandoned in a write: a lost peer shows in more ways than one.
         closed = "the master's side is gone"
         try:

@@ -79,9 +79,10 @@ class Trace:
         self._check(np.diff(self.submitted, prepend=np.int64(0)) < 0, "submitted before the last")
         self._check(self.runtime < 0, "a negative run time")
         self._check((self.user < 0) | (self.user >= len(self.users)), "an unknown user")
-        self._check(~np.isfinite(self.demand).all(axis=1), "a demand that is no number")
-        self._check((self.demand < 0).any(axis=1), "a negative demand")
-        self._check(~(self.demand > 0).any(axis=1), "a demand of nothing")
+        numbers = np.isfinite(self.demand)
+        self._check(~np.all(numbers, axis=1), "a demand that is no number")
+        self._check(np.any(self.demand < 0, axis=1), "a negative demand")
+        self._check(~np.any(self.demand > 0, axis=1), "a demand of nothing")
         self._check(
             (self.constraint < UNCONSTRAINED) | (self.constraint >= len(self.constraints)),
             "an unknown constraint",

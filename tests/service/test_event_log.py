@@ -118,6 +118,30 @@ def test_what_was_recorded_is_decided_again_bit_for_bit(tmp_path: Path) -> None:
     assert (replayed.entries, replayed.events, replayed.offers) == (12, 8, 1)
 
 
+def test_what_another_engine_has_left_since_is_taken_over_and_is_part_of_the_log(
+    tmp_path: Path,
+) -> None:
+    master = RecordedMaster(tmp_path / "log")
+    now = START_NS / 1e9
+    owed = {"a": Remembered({"cpus": 0.5}, {}), "b": Remembered({"mem": 0.25}, {})}
+    for left, expected in (
+        (Memory(now - 1.0, {"a": Remembered({"cpus": 0.9}, {})}), None),  # it knows better itself
+        (Memory(now + 50.0, owed), {"a": 0.5 / 2**0.5, "b": 0.25 / 2**0.5}),
+    ):
+        before = {s.user: s.commitment for s in master.engine.standings()}
+        if expected is not None:
+            master.now_ns += 100_000_000_000
+        snapshot = contract.Snapshot(
+            time_ns=master.now_ns, agents=[agent_call("s", "cpus:4;mem:4")]
+        )
+        master.engine.restore(master.options, snapshot, left)
+        after = {s.user: s.commitment for s in master.engine.standings()}
+        assert after == pytest.approx(before if expected is None else expected)
+    master.event_log.close()
+    replayed = replay(tmp_path / "log")
+    assert (replayed.difference, replayed.entries) == (None, 3)
+
+
 steps = st.sampled_from(["tick", "decline", "finish", "agent", "framework", "bad", "weigh", "look"])
 
 

@@ -275,3 +275,23 @@ def test_a_service_on_another_machine_knows_what_users_owe(server: Server, tmp_p
         later = stream.now_ns + 50 * SECOND
         owed = commitment_after(second, later, agents=[FREE], frameworks=[FRAMEWORK])
     assert owed == pytest.approx(0.25 * (1 - DELTA**100) * DELTA**50, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_the_service_beside_a_new_leader_takes_over_what_users_owe_without_a_restart(
+    server: Server, tmp_path: Path
+) -> None:
+    settings = f'{POLICY}[store]\nkind = "zookeeper"\nevery = 0.05\nhosts = "{server.hosts}"\n'
+    homes = [tmp_path / "first", tmp_path / "second"]
+    for home in homes:
+        home.mkdir()
+    with service(homes[0], settings) as first, service(homes[1], settings) as second:
+        stream = run_up_a_debt(first, 100)
+        with closing(ZookeeperStore(server.hosts, ZNODE)) as looking:
+            wait_for(lambda: (looking.load() or memory(0.0)).time == stream.now_ns / SECOND)
+        stream.close()
+        later = stream.now_ns + 50 * SECOND
+        owed = commitment_after(second, later, agents=[FREE], frameworks=[FRAMEWORK])
+        assert owed == pytest.approx(0.25 * (1 - DELTA**100) * DELTA**50, rel=1e-9)
+        wait_for(lambda: scrape(second)["longshare_store_saves_total",] > 0)
+        assert scrape(second)["longshare_store_degraded",] == 0.0

@@ -17,7 +17,7 @@ class Store(Protocol):
     """Holds one memory. Its methods block, and are called one at a time, from any thread."""
 
     def load(self) -> Memory | None:
-        """Return what was saved last; None: nothing ever was.
+        """Return what was saved last, whoever did; None: nothing ever was.
 
         Raises:
             StoreUnavailable: it does not answer.

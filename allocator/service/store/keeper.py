@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.memory import Memory
 from allocator.service.store import Store, StoreError
 
 LONGEST_PAUSE = 30.0
@@ -60,6 +61,18 @@ class Keeper:
             self._saved = state
             self._succeeded()
             return True
+
+    async def recall(self) -> Memory | None:
+        """Return what is in the store now, which another service may have saved.
+
+        None: nothing is, or it cannot be read; then what the engine knows is all there is.
+        """
+        async with self._saving:
+            try:
+                return await asyncio.to_thread(self._store.load)
+            except Exception as error:  # noqa: BLE001 - whatever it is, a master is to be served
+                self._failed(error)
+                return None
 
     async def run(self) -> None:
         """Save regularly until told to stop, then once more."""

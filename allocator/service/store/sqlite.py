@@ -46,7 +46,7 @@ class SqliteStore:
             raise StoreError(str(error)) from error
 
     def load(self) -> Memory | None:
-        """Return what was in the file when it was opened."""
+        """Return what was in the file when it was opened; nobody else has written it since."""
         return self._loaded
 
     def save(self, memory: Memory) -> None:

@@ -69,14 +69,16 @@ class ZookeeperStore:
         try:
             with self._explained():
                 self._client.start(timeout=patience)
-                self._version, self._loaded = self._read()
+                self._version, _ = self._read()
         except BaseException:
             self.close()
             raise
 
     def load(self) -> Memory | None:
-        """Return what the node held when the store was opened."""
-        return self._loaded
+        """Return what the node holds now, whoever wrote it; from then on it is ours to replace."""
+        with self._explained():
+            self._version, memory = self._read()
+            return memory
 
     def save(self, memory: Memory) -> None:
         """Write to the node; when this returns, a majority of servers has it on disk."""

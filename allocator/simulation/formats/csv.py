@@ -109,6 +109,6 @@ def _demand(sieve: Sieve, batch: Rows, resources: tuple[str, ...]) -> NDArray[np
     for place, resource in enumerate(resources):
         demand[:, place], unreadable = numbers(batch.columns[resource])
         sieve.drop(f"demand of {resource} is no number", unreadable)
-    sieve.drop("demand is negative", (demand < 0).any(axis=1))
-    sieve.drop("demand is nothing", ~(demand > 0).any(axis=1))
+    sieve.drop("demand is negative", np.any(demand < 0, axis=1))
+    sieve.drop("demand is nothing", ~np.any(demand > 0, axis=1))
     return demand

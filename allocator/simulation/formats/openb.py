@@ -75,7 +75,7 @@ def convert(pods: Path, nodes: Path) -> Conversion:
                 values["num_gpu"] * values["gpu_milli"] / 1000,
             )
         )
-        sieve.drop("demand is nothing", ~(demand > 0).any(axis=1))
+        sieve.drop("demand is nothing", ~np.any(demand > 0, axis=1))
         encoded = batch.columns["gpu_spec"].dictionary_encode()
         allowed = [_allowed(spec, machines) for spec in encoded.dictionary.to_pylist()]
         numbered = np.array(
