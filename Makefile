@@ -88,7 +88,7 @@ sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanit
 	LONGSHARE_SANITIZE=1 $(BIN)/pytest tests/module $(ARGS)
 
 fuzz: $(DEV) ## attack the service for minutes with messages that mean harm
-	LONGSHARE_ATTACKS=30000 $(BIN)/pytest --timeout 0 tests/service/test_hostile_input.py $(ARGS)
+	LONGSHARE_ATTACKS=30000 $(BIN)/pytest --timeout 0 tests/service/masters/test_hostile_input.py $(ARGS)
 
 crashes: $(DEV) ## kill the service 50 times in a running cluster
 	LONGSHARE_CRASHES=50 $(BIN)/pytest --timeout 0 tests/frameworks/test_crashes.py $(ARGS)

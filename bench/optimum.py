@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from allocator.fairness.divisible.optimum import create, optimum
-from allocator.fairness.divisible.problem import Problem, read_problem
-from allocator.fairness.divisible.progressive_filling import Tank, fill
+from allocator.theory.divisible.optimum import create, optimum
+from allocator.theory.divisible.problem import Problem, read_problem
+from allocator.theory.divisible.progressive_filling import Tank, fill
 
 USERS = (50, 200, 1000)
 CLASSES = (4, 10, 40)

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from allocator.fairness.divisible.optimum import create
-from allocator.fairness.properties.search import PROPERTIES, search
+from allocator.theory.divisible.optimum import create
+from allocator.theory.properties.search import PROPERTIES, search
 
 POLICIES = ("per-machine-drf", "drfh", "cdrf", "tsf", "stsf", "sdrf")
 TRIALS = 300

@@ -10,8 +10,8 @@ from allocator.cli.connection import REFUSED, USAGE, fail
 from allocator.cli.optimum import read_toml
 
 if TYPE_CHECKING:
-    from allocator.fairness.incentives.misreport import Lie
-    from allocator.fairness.incentives.profile import Profile
+    from allocator.theory.incentives.misreport import Lie
+    from allocator.theory.incentives.profile import Profile
 
 
 def incentives(
@@ -31,8 +31,8 @@ def incentives(
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
     from rich.progress import Progress  # noqa: PLC0415
 
-    from allocator.fairness.incentives.misreport import best_lie  # noqa: PLC0415
-    from allocator.fairness.incentives.profile import read_profile  # noqa: PLC0415
+    from allocator.theory.incentives.misreport import best_lie  # noqa: PLC0415
+    from allocator.theory.incentives.profile import read_profile  # noqa: PLC0415
 
     try:
         profile = read_profile(read_toml(file))

@@ -13,8 +13,8 @@ from allocator.cli.parameters import Parameters, parse
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from allocator.fairness.divisible.optimum import DivisiblePolicy, Shared
-    from allocator.fairness.divisible.problem import Problem
+    from allocator.theory.divisible.optimum import DivisiblePolicy, Shared
+    from allocator.theory.divisible.problem import Problem
 
 
 def optimum(
@@ -35,8 +35,8 @@ def optimum(
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
     from rich.progress import Progress  # noqa: PLC0415
 
-    from allocator.fairness.divisible import optimum as divisible  # noqa: PLC0415
-    from allocator.fairness.divisible.problem import read_problem  # noqa: PLC0415
+    from allocator.theory.divisible import optimum as divisible  # noqa: PLC0415
+    from allocator.theory.divisible.problem import read_problem  # noqa: PLC0415
 
     chosen = divisible_policy(policy, parse(parameters))
     try:
@@ -62,7 +62,7 @@ def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "Divisibl
     Raises:
         typer.BadParameter: there is none of this name, or a parameter is not one of it.
     """
-    from allocator.fairness.divisible import optimum as divisible  # noqa: PLC0415
+    from allocator.theory.divisible import optimum as divisible  # noqa: PLC0415
 
     try:
         return divisible.create(name, parameters)

@@ -11,9 +11,9 @@ from allocator.cli.optimum import divisible_policy
 from allocator.cli.parameters import Parameters, parse
 
 if TYPE_CHECKING:
-    from allocator.fairness.divisible.problem import Problem
-    from allocator.fairness.properties.case import Placement, Property, Violation
-    from allocator.fairness.properties.search import Outcome
+    from allocator.theory.divisible.problem import Problem
+    from allocator.theory.properties.case import Placement, Property, Violation
+    from allocator.theory.properties.search import Outcome
 
 _NAMES = (
     "sharing-incentive, strategy-proofness, envy-freeness, pareto-optimality, single-machine, "
@@ -49,7 +49,7 @@ def properties(
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
     from rich.progress import Progress  # noqa: PLC0415
 
-    from allocator.fairness.properties.search import search  # noqa: PLC0415
+    from allocator.theory.properties.search import search  # noqa: PLC0415
 
     chosen = divisible_policy(policy, parse(parameters))
     asked = _asked(wanted)
@@ -77,7 +77,7 @@ def properties(
 
 
 def _asked(wanted: str | None) -> "list[Property]":
-    from allocator.fairness.properties.search import PROPERTIES  # noqa: PLC0415
+    from allocator.theory.properties.search import PROPERTIES  # noqa: PLC0415
 
     asked = [each for each in PROPERTIES if wanted in {None, each.name}]
     if not asked:
@@ -88,7 +88,7 @@ def _asked(wanted: str | None) -> "list[Property]":
 
 
 def _as_json(outcome: "Outcome") -> dict[str, Any]:
-    from allocator.fairness.divisible.problem_file import file_of  # noqa: PLC0415
+    from allocator.theory.divisible.problem_file import file_of  # noqa: PLC0415
 
     found = outcome.violation
     return {
@@ -142,7 +142,7 @@ def _file(policy: str, name: str, violation: "Violation", problem: "Problem") ->
     """Return a problem file that tells what to look for in its optimum."""
     import tomli_w  # noqa: PLC0415
 
-    from allocator.fairness.divisible.problem_file import file_of  # noqa: PLC0415
+    from allocator.theory.divisible.problem_file import file_of  # noqa: PLC0415
 
     lied = " (this is the lie)" if problem is violation.lie else ""
     lines = [f"{policy} lacks {name}{lied}: {violation.text}."]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from allocator.contract import log_pb2 as log
     from allocator.fairness.policies import Policy
-    from allocator.service.replay import Replayed
-    from allocator.service.whatif import Fate
+    from allocator.service.record.replay import Replayed
+    from allocator.service.record.whatif import Fate
 
 
 def replay(
@@ -42,7 +42,7 @@ def replay(
     """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
 
-    from allocator.service.event_log import EventLogError  # noqa: PLC0415
+    from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
 
     console = Console()
     try:
@@ -61,7 +61,7 @@ def _compare(file: Path, console: "Console", *, as_json: bool) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
-    from allocator.service.replay import replay as recompute  # noqa: PLC0415
+    from allocator.service.record.replay import replay as recompute  # noqa: PLC0415
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"Replaying {file.name}", total=file.stat().st_size)
@@ -103,10 +103,10 @@ def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> N
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
-    from allocator.service import whatif  # noqa: PLC0415
-    from allocator.service.event_log import decode_settings  # noqa: PLC0415
-    from allocator.service.history import reconstruct  # noqa: PLC0415
-    from allocator.service.replay import header_and_rest, new_engine  # noqa: PLC0415
+    from allocator.service.record import whatif  # noqa: PLC0415
+    from allocator.service.record.event_log import decode_settings  # noqa: PLC0415
+    from allocator.service.record.history import reconstruct  # noqa: PLC0415
+    from allocator.service.record.replay import header_and_rest, new_engine  # noqa: PLC0415
 
     left_out: list[int] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:

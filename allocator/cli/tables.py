@@ -111,7 +111,7 @@ def lines_of_cluster(cluster: admin.Cluster) -> str:
         f"allocated: {used}",
     ]
     if cluster.HasField("next_passing"):
-        from allocator.service.explain import duration  # noqa: PLC0415 - loads the engine
+        from allocator.service.show.explain import duration  # noqa: PLC0415 - loads the engine
 
         passing = cluster.next_passing
         lines.append(

@@ -11,9 +11,9 @@ import grpc
 import structlog
 
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
-from allocator.service.admin import Admin
 from allocator.service.config import ConfigError, ListenSection, TlsSection
-from allocator.service.sessions import Sessions
+from allocator.service.masters.sessions import Sessions
+from allocator.service.operators.admin import Admin
 
 GRACE = 0.5
 """Seconds that a stream gets to end by itself."""

@@ -11,22 +11,22 @@ import structlog
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
-from allocator.service import metrics
-from allocator.service.admin import Admin
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
-from allocator.service.event_log import EventLog, LoggedEngine
 from allocator.service.listening import listening
-from allocator.service.recorder import Recorder
-from allocator.service.session import SessionStatistics
-from allocator.service.sessions import Sessions
-from allocator.service.sightings import OfferTrail, Past
-from allocator.service.status import Status
+from allocator.service.masters.session import SessionStatistics
+from allocator.service.masters.sessions import Sessions
+from allocator.service.operators.admin import Admin
+from allocator.service.record.event_log import EventLog, LoggedEngine
+from allocator.service.show import metrics
+from allocator.service.show.recorder import Recorder
+from allocator.service.show.sightings import OfferTrail, Past
+from allocator.service.show.status import Status
+from allocator.service.show.web import serving
 from allocator.service.store import Store, StoreError, StoreUnavailable
 from allocator.service.store.keeper import Keeper, keeping
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.zookeeper import ZookeeperStore
 from allocator.service.supervision import supervised
-from allocator.service.web import serving
 
 _FLUSH_EVERY = 1.0
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from allocator.fairness.divisible import FluidUser, Trajectory, fluid
+from allocator.theory.divisible import FluidUser, Trajectory, fluid
 from frameworks.experiment import (
     SETTLED,
     CommitmentAt,

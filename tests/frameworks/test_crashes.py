@@ -22,7 +22,7 @@ from frameworks.harness.observer import Observer
 from frameworks.harness.processes import Children
 from tests.frameworks.test_whole_system import address_of
 from tests.service.served import Service, service, wait_for
-from tests.service.test_metrics import scrape
+from tests.service.show.test_metrics import scrape
 
 CRASHES = int(os.environ.get("LONGSHARE_CRASHES", "5"))
 SEED = int(os.environ.get("LONGSHARE_SEED", "1"))

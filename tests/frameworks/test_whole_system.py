@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from allocator.service.event_log import EventLogError
-from allocator.service.replay import replay
+from allocator.service.record.event_log import EventLogError
+from allocator.service.record.replay import replay
 from frameworks import experiment
 from frameworks.harness.comparison import compare
 from frameworks.harness.observer import Observer

@@ -71,7 +71,7 @@ def test_the_wheels_hold_every_file_of_their_packages_and_no_other(wheels: Path)
     wanted = {name for folder, names in PACKAGES.items() for name in _files(ROOT / folder, *names)}
     assert built == wanted
     assert {
-        "allocator/service/page/index.html",
+        "allocator/service/show/page/index.html",
         "frameworks/experiments/sdrf-adaptive.toml",
     } < built
 

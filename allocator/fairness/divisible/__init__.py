@@ -1,6 +1,0 @@
-"""The exact optimum for tasks that can be divided at will: what fairness aims at."""
-
-from allocator.fairness.divisible.fluid import FluidUser, Trajectory, fluid
-from allocator.fairness.divisible.water_filling import Optimum, drf, mmf, sdrf, smmf
-
-__all__ = ["FluidUser", "Optimum", "Trajectory", "drf", "fluid", "mmf", "sdrf", "smmf"]

@@ -1,0 +1,1 @@
+"""Masters that are connected: their streams, and which of them is served."""

@@ -1,0 +1,155 @@
+"""Answers operators: how users stand, why, and what their orders have changed."""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+import grpc
+import structlog
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.errors import InvalidOrder
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import operator_pb2 as operator
+from allocator.contract.admin_pb2_grpc import AdminServicer
+from allocator.service.masters.session import SessionStatistics
+from allocator.service.show.explain import explain, upcoming
+from allocator.service.show.shares import UserShare, user_shares
+from allocator.service.store.keeper import Keeper
+
+_log = structlog.get_logger(__name__)
+
+
+class Admin(AdminServicer):
+    """Looks at the engine between two messages of the master: both run in one event loop.
+
+    Args:
+        engine: Whom the orders are for.
+        statistics: Of the session.
+        keeper: Stores what is ordered at once; None: it is kept in memory alone.
+    """
+
+    def __init__(
+        self, engine: Engine, statistics: SessionStatistics, keeper: Keeper | None
+    ) -> None:
+        self._engine = engine
+        self._statistics = statistics
+        self._keeper = keeper
+
+    async def Shares(  # noqa: N802 - the name is the contract's
+        self,
+        request: admin.SharesRequest,  # noqa: ARG002 - asks for nothing in particular
+        context: grpc.aio.ServicerContext[admin.SharesRequest, admin.SharesReply],  # noqa: ARG002
+    ) -> admin.SharesReply:
+        """Say how all users stand."""
+        return admin.SharesReply(
+            cluster=self._cluster(), users=map(_message, user_shares(self._engine))
+        )
+
+    async def Explain(  # noqa: N802
+        self,
+        request: admin.ExplainRequest,
+        context: grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation],
+    ) -> admin.Explanation:
+        """Say why a user is where it is."""
+        rows = user_shares(self._engine)
+        row = next((row for row in rows if row.user == request.user), None)
+        if row is None:
+            await _abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}")
+        explanation = explain(self._engine, row, rows)
+        explanation.user.CopyFrom(_message(row))
+        explanation.cluster.CopyFrom(self._cluster())
+        return explanation
+
+    async def Order(  # noqa: N802
+        self,
+        request: operator.Order,
+        context: grpc.aio.ServicerContext[operator.Order, admin.OrderReply],
+    ) -> admin.OrderReply:
+        """Carry out an order."""
+        before = {row.user: row for row in user_shares(self._engine)}
+        try:
+            self._engine.order(request)
+        except InvalidOrder as error:
+            known = {user for user, row in before.items() if row.can_be_ordered}
+            unknown = _named(request) - known
+            code = grpc.StatusCode.NOT_FOUND if unknown else grpc.StatusCode.INVALID_ARGUMENT
+            await _abort(context, code, str(error))
+        after = {row.user: row for row in user_shares(self._engine)}
+        changes = [
+            admin.Change(before=_message(before[user]), after=_message(row))
+            for user, row in after.items()
+            if _subject_to_orders(before[user]) != _subject_to_orders(row)
+        ]
+        _log.info(
+            "order carried out",
+            order=request.WhichOneof("order"),
+            users=sorted(_named(request)) or "all",
+            changed=len(changes),
+            peer=context.peer(),
+        )
+        if self._keeper is not None:
+            await self._keeper.remember_now()
+        return admin.OrderReply(changes=changes)
+
+    def _cluster(self) -> admin.Cluster:
+        engine = self._engine
+        return admin.Cluster(
+            time=engine.now,
+            connected=self._statistics.connected,
+            policy=engine.pool.policy.name,
+            agents=engine.agents,
+            frameworks=engine.frameworks,
+            wanting=engine.pool.active,
+            capacity=engine.pool.capacity.to_doubles(),
+            allocation=engine.pool.held().to_doubles(),
+            next_passing=upcoming(engine),
+        )
+
+
+def _message(row: UserShare) -> admin.UserShare:
+    own = row.standing
+    return admin.UserShare(
+        user=row.user,
+        parent=row.parent,
+        rank=row.rank,
+        weight=own.weight,
+        entitlement=own.entitlement,
+        allocation={name: holding.allocation for name, holding in row.holdings.items()},
+        shares={name: holding.share for name, holding in row.holdings.items()},
+        counted=list(own.shares),
+        dominant_resource=row.dominant_resource,
+        dominant_share=own.share,
+        commitments=own.commitments,
+        dominant_commitment=own.commitment,
+        priority=own.priority,
+        active=own.active,
+        shortfall=row.shortfall,
+        task_share=own.task_share,
+        demands=[admin.Demand(amounts=demand.to_doubles()) for demand in row.demands],
+    )
+
+
+def _named(order: operator.Order) -> set[str]:
+    match order.WhichOneof("order"):
+        case "set_weight":
+            return {order.set_weight.user}
+        case "reset_commitments":
+            return set(order.reset_commitments.users)
+        case _:
+            return set()
+
+
+def _subject_to_orders(row: UserShare) -> tuple[float, Mapping[str, float], float]:
+    own = row.standing
+    owed = {name: commitment for name, commitment in own.commitments.items() if commitment}
+    return own.weight, owed, own.inherited
+
+
+async def _abort(
+    context: "grpc.aio.ServicerContext[operator.Order, admin.OrderReply]"
+    " | grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation]",
+    code: grpc.StatusCode,
+    text: str,
+) -> NoReturn:
+    await context.abort(code, text)
+    raise AssertionError("abort raises")

@@ -1,0 +1,156 @@
+"""What another policy would have done with the tasks of an event log.
+
+The recorded frameworks answered the recorded offers, so nobody can know for certain. The model:
+each user has the tasks it ran, ready since its framework began to take all that it was offered,
+each for as long as it took; all machines are one; whenever something is free, the user that the
+policy ranks first starts its next task, unless that does not fit. To see what the model itself
+makes different, the recorded policy goes through it, too.
+"""
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+
+from allocator.cluster.settings import EngineSettings
+from allocator.fairness.policies import Policy
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+from allocator.service.record.history import History, Task
+
+
+@dataclass(slots=True)
+class Fate:
+    """What became of a user."""
+
+    tasks: int = 0
+    share: float = 0.0
+    """Dominant share, averaged over the log's time."""
+    wait: float = 0.0
+    """Seconds from ready to start, averaged over tasks; to the log's end for one not started."""
+    cpu_seconds: float = 0.0
+    """Held within the log's time."""
+    commitment: float = 0.0
+    """Dominant commitment at the log's end."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    tasks: deque[Task] = field(default_factory=deque)
+    started: int = 0
+    waited: float = 0.0
+    held: dict[str, float] = field(default_factory=dict)
+    """Resource → amount × seconds"""
+
+
+def recorded(history: History) -> dict[str, Fate]:
+    """Return what became of users in fact."""
+    queues: dict[str, _Queue] = {}
+    for task in history.tasks:
+        _count(queues.setdefault(task.user, _Queue()), task, task.start, task.end)
+    return _fates(history, queues, history.commitments)
+
+
+def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict[str, Fate]:
+    """Return what would become of users under a policy.
+
+    Costs O((n log n)·m) for n tasks and m resources, times the users whose next task does not fit.
+    """
+    return _Model(history, settings, policy).run()
+
+
+class _Model:
+    def __init__(self, history: History, settings: EngineSettings, policy: Policy) -> None:
+        self._history = history
+        self._pool: Pool[str] = Pool(policy, now=history.begin, excluded=history.excluded)
+        self._capacity = self._held = Quantities()
+        self._queues: dict[str, _Queue] = {}
+        self._ends: list[tuple[float, int, str, Quantities]] = []
+        self._serial = 0
+        declared = (user.name for user in settings.users)
+        for name in dict.fromkeys([*declared, *(task.user for task in history.tasks)]):
+            self._pool.add(name, weight=history.weights.get(name, 1.0))
+            owed, others = history.debts.get(name, ({}, 0.0))
+            self._pool.set_commitment(name, owed, others=others)
+            self._queues[name] = _Queue()
+
+    def run(self) -> dict[str, Fate]:
+        ready = deque(sorted(self._history.tasks, key=lambda task: (task.ready, task.start)))
+        capacities = deque(self._history.capacities)
+        while ready or self._ends or capacities:
+            instants = [when for when, *_ in self._ends[:1]]
+            instants += [ready[0].ready] if ready else []
+            instants += [capacities[0][0]] if capacities else []
+            now = min(instants)
+            if now > self._history.end:
+                break
+            self._pool.advance(now)
+            while capacities and capacities[0][0] <= now:
+                self._set_capacity(capacities.popleft()[1])
+            while self._ends and self._ends[0][0] <= now:
+                _, _, user, demand = heapq.heappop(self._ends)
+                self._pool.release(user, demand)
+                self._held = self._held - demand
+            while ready and ready[0].ready <= now:
+                task = ready.popleft()
+                self._queues[task.user].tasks.append(task)
+            self._start_what_fits(now)
+        self._pool.advance(self._history.end)
+        owed = {name: self._pool.standing(name).commitment for name in self._queues}
+        return _fates(self._history, self._queues, owed)
+
+    def _set_capacity(self, capacity: Quantities) -> None:
+        self._capacity = capacity
+        self._pool.set_capacity(capacity)
+
+    def _start_what_fits(self, now: float) -> None:
+        for name, queue in self._queues.items():
+            self._pool.set_active(name, bool(queue.tasks))
+        while self._pool.active:
+            user = self._pool.minimum()
+            queue = self._queues[user]
+            task = queue.tasks[0]
+            if not self._capacity.contains(self._held + task.demand):
+                self._pool.set_active(user, False)
+                continue
+            queue.tasks.popleft()
+            self._pool.allocate(user, task.demand)
+            self._held = self._held + task.demand
+            end = now + (task.end - task.start)
+            self._serial += 1
+            heapq.heappush(self._ends, (end, self._serial, user, task.demand))
+            _count(queue, task, now, min(end, self._history.end))
+            if not queue.tasks:
+                self._pool.set_active(user, False)
+
+
+def _count(queue: _Queue, task: Task, start: float, end: float) -> None:
+    queue.started += 1
+    queue.waited += start - task.ready
+    for name, amount in task.demand.items():
+        queue.held[name] = queue.held.get(name, 0.0) + amount * (end - start)
+
+
+def _fates(
+    history: History, queues: dict[str, _Queue], commitments: dict[str, float]
+) -> dict[str, Fate]:
+    there: dict[str, float] = {}
+    for number, (since, capacity) in enumerate(history.capacities):
+        following = history.capacities[number + 1 : number + 2]
+        until = following[0][0] if following else history.end
+        for name, amount in capacity.items():
+            there[name] = there.get(name, 0.0) + amount * (until - since)
+    fates = {}
+    for user, queue in sorted(queues.items()):
+        tasks = queue.started + len(queue.tasks)
+        waited = queue.waited + sum(history.end - task.ready for task in queue.tasks)
+        fates[user] = Fate(
+            tasks=tasks,
+            share=max(
+                (held / there[name] for name, held in queue.held.items() if there.get(name)),
+                default=0.0,
+            ),
+            wait=waited / tasks if tasks else 0.0,
+            cpu_seconds=queue.held.get("cpus", 0.0) / 1000,
+            commitment=commitments.get(user, 0.0),
+        )
+    return fates

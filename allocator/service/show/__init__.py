@@ -1,0 +1,1 @@
+"""How users stand, shown: to Prometheus, to people in a page or a sentence, as a recording."""

@@ -1,0 +1,221 @@
+"""Why a user is where it is in the order, and when that will change, in numbers and in words."""
+
+import math
+
+from allocator.cluster.engine import Engine
+from allocator.contract import admin_pb2 as admin
+from allocator.fairness.policies.policy import Policy
+from allocator.fairness.policies.sdrf import Sdrf
+from allocator.fairness.pool import Standing
+from allocator.service.show.shares import UserShare, dominant
+
+
+def explain(engine: Engine, row: UserShare, rows: list[UserShare]) -> admin.Explanation:
+    """Explain one user among all; the caller adds what it looks like and the cluster."""
+    siblings = [other for other in rows if other.parent == row.parent]
+    wanting = [other for other in siblings if other.standing.active]
+    own = row.standing
+    explanation = admin.Explanation(
+        priority=_priority(engine.pool.policy, own),
+        priority_without_debt=_without_debt(engine.pool.policy, own),
+        passings=_passings(engine, own.user),
+    )
+    explanation.rank_without_debt = 1 + sum(
+        (other.standing.priority, other.rank) < (explanation.priority_without_debt, row.rank)
+        for other in siblings
+        if other is not row
+    )
+    if own.active:
+        place = wanting.index(row)
+        explanation.turn = place + 1
+        if place > 0:
+            explanation.ahead.CopyFrom(_neighbour(row, wanting[place - 1]))
+        if place + 1 < len(wanting):
+            explanation.behind.CopyFrom(_neighbour(row, wanting[place + 1]))
+    else:
+        explanation.no_offers = _why_none(engine, own.user)
+    halved = halved_after(own, engine.pool.policy.tau)
+    if halved is not None:
+        explanation.halved_after = halved
+    explanation.words.extend(_words(row, explanation, len(siblings), len(wanting)))
+    explanation.words.extend(_words_of_fits(engine, own.user))
+    return explanation
+
+
+def halved_after(standing: Standing[str], tau: float | None) -> float | None:
+    """Return in how many seconds the dominant commitment will be half of what it is.
+
+    That is if nothing changes: each commitment moves towards its over-use (Eq. 12). None: nothing
+    is owed, it will never be that low, or the policy has no memory.
+    """
+    half = standing.commitment / 2
+    if tau is None or half <= 0.0:
+        return None
+    after = 0.0
+    for name in standing.measured:
+        owed, towards = standing.commitments[name], standing.overuse[name]
+        if towards >= half:
+            return None
+        if owed > half:
+            after = max(after, tau * math.log((owed - towards) / (half - towards)))
+    return after
+
+
+def upcoming(engine: Engine) -> admin.Passing | None:
+    """Return the next change of the order among the users at the top."""
+    crossing = next(engine.pool.crossings(), None)
+    if crossing is None:
+        return None
+    after = max(crossing.when - engine.pool.now, 0.0)
+    return admin.Passing(after=after, passing=crossing.right, passed=crossing.left)
+
+
+def _priority(policy: Policy, standing: Standing[str]) -> admin.Priority:
+    """Take a priority apart; (held + owed) / weight gives it again."""
+    parts = admin.Priority(weight=standing.weight)
+    if not policy.goes_by_shares:
+        parts.held = standing.priority * standing.weight
+        return parts
+    if isinstance(policy, Sdrf) and policy.form == "thesis":
+        sums = {name: o + standing.commitments[name] for name, o in standing.measured.items()}
+        name = dominant(sums)
+        parts.held_resource = parts.owed_resource = name
+        parts.held = standing.measured.get(name, 0.0)
+        parts.owed = standing.commitments.get(name, 0.0)
+        return parts
+    parts.held = max(standing.measured.values(), default=0.0)
+    parts.held_resource = dominant(standing.measured)
+    if policy.tau is not None:
+        owed = {name: standing.commitments[name] for name in standing.measured}
+        parts.owed, parts.owed_resource = standing.commitment, dominant(owed)
+    return parts
+
+
+def _without_debt(policy: Policy, standing: Standing[str]) -> float:
+    if policy.tau is None:
+        return standing.priority
+    return max(standing.measured.values(), default=0.0) / standing.weight
+
+
+def _passings(engine: Engine, user: str) -> list[admin.Passing]:
+    if user not in engine.pool:
+        return []
+    now = engine.pool.now
+    return [
+        admin.Passing(after=max(when - now, 0.0), passing=right, passed=left)
+        for when, left, right in engine.pool.crossings()
+        if user in (left, right)
+    ]
+
+
+def _neighbour(row: UserShare, other: UserShare) -> admin.Neighbour:
+    priority = other.standing.priority
+    return admin.Neighbour(
+        user=other.user, priority=priority, distance=abs(priority - row.standing.priority)
+    )
+
+
+def _why_none(engine: Engine, user: str) -> str:
+    if not engine.frameworks:
+        return "no framework is known to the master"
+    roles = engine.filters_by_role()
+    if engine.settings.user_key == "role" and not any(
+        role == user.removesuffix("/.") or role.startswith(f"{user}/") for role in roles
+    ):
+        return f"no framework has registered in the role {user}"
+    return "it has no framework that is connected, active and has not suppressed offers"
+
+
+def _words(
+    row: UserShare, explanation: admin.Explanation, siblings: int, wanting: int
+) -> list[str]:
+    own = row.standing
+    words = [_words_of_rank(row, explanation, siblings, wanting)]
+    words.append(_words_of_priority(own, explanation.priority))
+    words.append(_words_of_entitlement(row))
+    words.extend(_words_of_neighbours(explanation))
+    if explanation.priority.owed > 0.0:
+        words.append(
+            f"Without its debt its priority would be {explanation.priority_without_debt:.4f}: "
+            f"rank {explanation.rank_without_debt}."
+        )
+        words.append(_words_of_fading(explanation))
+    for passing in explanation.passings:
+        when = duration(passing.after)
+        if passing.passing == own.user:
+            words.append(f"If nothing changes, it may overtake {passing.passed} in {when}.")
+        else:
+            words.append(f"If nothing changes, {passing.passing} may overtake it in {when}.")
+    return words
+
+
+def _words_of_rank(
+    row: UserShare, explanation: admin.Explanation, siblings: int, wanting: int
+) -> str:
+    among = f"the users below {row.parent}" if row.parent else "all users"
+    rank = f"{row.user} has rank {row.rank} of {siblings} among {among}"
+    if explanation.no_offers:
+        return f"{rank}, but gets no offers: {explanation.no_offers}."
+    if explanation.turn == 1:
+        return f"{rank}; of those that want offers it is next."
+    return f"{rank}, and is number {explanation.turn} of the {wanting} that want offers."
+
+
+def _words_of_priority(own: Standing[str], parts: admin.Priority) -> str:
+    if parts.held and not parts.held_resource:
+        return f"Its priority is {own.priority:.4f}, and the lowest is served first."
+    held = f"holds {parts.held:.1%} of {parts.held_resource}" if parts.held else "holds nothing"
+    owed = f"owes {parts.owed:.1%} of {parts.owed_resource}" if parts.owed else "owes nothing"
+    return (
+        f"It {held} and {owed}; over its weight of {parts.weight:g} that is a priority of "
+        f"{own.priority:.4f}, and the lowest is served first."
+    )
+
+
+def _words_of_entitlement(row: UserShare) -> str:
+    own = row.standing
+    entitled = f"It is entitled to {own.entitlement:.1%} of the cluster"
+    if row.shortfall > 0.0:
+        return f"{entitled}, and {row.shortfall:.1%} of the cluster short of that."
+    if own.share > own.entitlement:
+        return f"{entitled}, and holds {own.share - own.entitlement:.1%} more than that."
+    return f"{entitled}."
+
+
+def _words_of_neighbours(explanation: admin.Explanation) -> list[str]:
+    words = []
+    if explanation.HasField("ahead"):
+        ahead = explanation.ahead
+        words.append(f"Directly ahead of it is {ahead.user}, by {ahead.distance:.4f}.")
+    if explanation.HasField("behind"):
+        behind = explanation.behind
+        words.append(f"Directly behind it is {behind.user}, by {behind.distance:.4f}.")
+    return words
+
+
+def _words_of_fading(explanation: admin.Explanation) -> str:
+    if not explanation.HasField("halved_after"):
+        return "While it holds what it holds now, its debt will not halve."
+    when = duration(explanation.halved_after)
+    return f"If nothing changes, its debt will have halved in {when}."
+
+
+def _words_of_fits(engine: Engine, user: str) -> list[str]:
+    words = []
+    for fit in engine.fits(user.removesuffix("/.")):
+        name = f"Its framework {engine.framework_name(fit.framework)} ({fit.framework})"
+        if fit.misfit:
+            words.append(f"{name} does not fit: {fit.misfit}.")
+        elif fit.constraint:
+            words.append(
+                f"{name} may run on {fit.agents} of {engine.agents} agents: {fit.constraint}."
+            )
+    return words
+
+
+def duration(seconds: float) -> str:
+    """Write a time for people, in the largest unit that leaves a whole one: 42 s, 1.5 h."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,253 @@
+"""What Prometheus sees: read from the engine at each scrape, so it cannot drift from it."""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from allocator import __version__
+from allocator.cluster.engine import Engine
+from allocator.service.masters.session import SessionStatistics
+from allocator.service.record.event_log import EventLog
+from allocator.service.show.recorder import Recorder
+from allocator.service.show.shares import UserShare, top_shares
+from allocator.service.store.keeper import StoreStatistics
+
+_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+def registry(
+    engine: Engine,
+    statistics: SessionStatistics,
+    *,
+    recorder: Recorder | None = None,
+    event_log: EventLog | None = None,
+    stored: StoreStatistics | None = None,
+) -> CollectorRegistry:
+    """Return a registry of everything the service shows; of what it does not have, nothing."""
+    made = CollectorRegistry()
+    runs = Histogram(
+        "longshare_message_duration_seconds",
+        "Time to apply a message and allocate (decide), and to hand over the decisions (write).",
+        labelnames=["phase"],
+        buckets=_BUCKETS,
+        registry=made,
+    )
+    statistics.observe = lambda phase, seconds: runs.labels(phase).observe(seconds)
+    made.register(_EngineCollector(engine, statistics, recorder))
+    if event_log is not None:
+        failed = Gauge(
+            "longshare_event_log_failed",
+            "Whether the event log has ended, because its file could not be written.",
+            registry=made,
+        )
+        failed.set_function(lambda: event_log.failed)
+    if stored is not None:
+        made.register(_StoreCollector(stored))
+    return made
+
+
+class _EngineCollector(Collector):
+    def __init__(
+        self, engine: Engine, statistics: SessionStatistics, recorder: Recorder | None
+    ) -> None:
+        self._engine = engine
+        self._statistics = statistics
+        self._recorder = recorder
+
+    def collect(self) -> Iterator[Metric]:
+        build = {"version": __version__, "policy": self._engine.pool.policy.name}
+        yield InfoMetricFamily("longshare_build", "What is running.", value=build)
+        yield from self._users()
+        yield from self._cluster()
+        yield from self._session()
+        if self._recorder is not None:
+            yield GaugeMetricFamily(
+                "longshare_recorder_failed",
+                "Whether the recorder has given up, because its file could not be written.",
+                value=self._recorder.failed,
+            )
+
+    def _users(self) -> Iterator[Metric]:
+        rows = top_shares(self._engine)
+        by_user: dict[str, tuple[str, Callable[[UserShare], float]]] = {
+            "weight": ("Weight of a user.", lambda row: row.standing.weight),
+            "entitlement_ratio": (
+                "What a user is entitled to by its weight, as a fraction of the cluster.",
+                lambda row: row.standing.entitlement,
+            ),
+            "priority": (
+                "Priority value of a user; the lowest is next.",
+                lambda row: row.standing.priority,
+            ),
+            "rank": ("Place of a user in the order of priority, from 1.", lambda row: row.rank),
+            "dominant_share_ratio": ("Largest share of a user.", lambda row: row.standing.share),
+            "dominant_commitment_ratio": (
+                "Largest commitment of a user.",
+                lambda row: row.standing.commitment,
+            ),
+            "shortfall_ratio": (
+                "What a user that wants offers lacks to its entitlement.",
+                lambda row: row.shortfall,
+            ),
+        }
+        for name, (text, value) in by_user.items():
+            family = GaugeMetricFamily(f"longshare_user_{name}", text, labels=["user"])
+            for row in rows:
+                family.add_metric([row.user], value(row))
+            yield family
+        task_share = GaugeMetricFamily(
+            "longshare_user_task_share_ratio",
+            "Tasks a user holds as a fraction of those it could run alone, without constraints.",
+            labels=["user"],
+        )
+        for row in rows:
+            if row.standing.task_share is not None:
+                task_share.add_metric([row.user], row.standing.task_share)
+        yield task_share
+        allocation = GaugeMetricFamily(
+            "longshare_user_allocation",
+            "Offered to or used by a user, in the units Mesos counts the resource in.",
+            labels=["user", "resource"],
+        )
+        share = GaugeMetricFamily(
+            "longshare_user_share_ratio",
+            "What a user holds as a fraction of the cluster.",
+            labels=["user", "resource"],
+        )
+        commitment = GaugeMetricFamily(
+            "longshare_user_commitment_ratio",
+            "What a user owes for past over-use, as a fraction of the cluster.",
+            labels=["user", "resource"],
+        )
+        for row in rows:
+            for name, holding in row.holdings.items():
+                allocation.add_metric([row.user, name], holding.allocation)
+                share.add_metric([row.user, name], holding.share)
+            for name, ratio in row.standing.commitments.items():
+                commitment.add_metric([row.user, name], ratio)
+        yield from (allocation, share, commitment)
+
+    def _cluster(self) -> Iterator[Metric]:
+        engine = self._engine
+        capacity = GaugeMetricFamily(
+            "longshare_capacity",
+            "Total of all agents, in the units Mesos counts the resource in.",
+            labels=["resource"],
+        )
+        for name, amount in engine.pool.capacity.to_doubles().items():
+            capacity.add_metric([name], amount)
+        yield capacity
+        gauges = {
+            "agents": ("Agents known.", engine.agents),
+            "frameworks": ("Frameworks known.", engine.frameworks),
+            "misfit_frameworks": (
+                "Frameworks whose constraint no agent meets, or whose labels cannot be read.",
+                len(engine.misfits()),
+            ),
+            "offer_filters": ("Offer filters in force.", engine.filters),
+            "live_tree_elements": ("Users that are ranked.", engine.pool.active),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"longshare_{name}", text, value=value)
+        yield from self._roles()
+        upcoming = next(engine.pool.crossings(), None)
+        if upcoming is not None:
+            yield GaugeMetricFamily(
+                "longshare_live_tree_next_crossing_timestamp_seconds",
+                "Master's time at which two users may next change places.",
+                value=upcoming.when,
+            )
+        done = engine.statistics
+        counters = {
+            "live_tree_events": ("Position changes looked at as time passed.", engine.pool.events),
+            "events": ("Events applied.", done.events),
+            "allocation_runs": ("Allocation runs.", done.runs),
+            "candidates": ("Agents looked at in allocation runs.", done.candidates),
+            "offers": ("Offers made, one for each role and agent.", done.offers),
+            "inverse_offers": ("Inverse offers made.", done.inverse_offers),
+            "clamped_events": ("Recoveries of more than was allocated.", done.clamped),
+            "ignored_events": ("Calls about agents or frameworks that are gone.", done.ignored),
+            "rejected_offers": ("Offers the master's side did not let through.", done.rejected),
+            "early_stamps": ("Events stamped earlier than one before.", done.early_stamps),
+            "snapshots": ("Snapshots restored.", done.snapshots),
+        }
+        for name, (text, value) in counters.items():
+            yield CounterMetricFamily(f"longshare_{name}", text, value=value)
+
+    def _roles(self) -> Iterator[Metric]:
+        filters = GaugeMetricFamily(
+            "longshare_role_offer_filters",
+            "Offer filters in force, by the role that refused.",
+            labels=["role"],
+        )
+        for role, count in self._engine.filters_by_role().items():
+            filters.add_metric([role], count)
+        guarantee = GaugeMetricFamily(
+            "longshare_quota_guarantee",
+            "What a role is guaranteed, in the units Mesos counts the resource in.",
+            labels=["role", "resource"],
+        )
+        consumed = GaugeMetricFamily(
+            "longshare_quota_consumed",
+            "What counts against a role's quota: its reservations, and what else it holds.",
+            labels=["role", "resource"],
+        )
+        for role, (guaranteed, counted) in self._engine.quotas().items():
+            for name, amount in guaranteed.to_doubles().items():
+                guarantee.add_metric([role, name], amount)
+                consumed.add_metric([role, name], counted[name] / 1000)
+        yield from (filters, guarantee, consumed)
+
+    def _session(self) -> Iterator[Metric]:
+        told = self._statistics
+        yield GaugeMetricFamily(
+            "longshare_session_connected",
+            "Whether a leading master is connected.",
+            value=told.connected,
+        )
+        yield GaugeMetricFamily(
+            "longshare_standby_sessions",
+            "Masters that are connected and do not lead.",
+            value=told.standby,
+        )
+        yield GaugeMetricFamily(
+            "longshare_session_lag_seconds",
+            "Time from reading the latest message to having handed over its decisions.",
+            value=told.lag,
+        )
+        yield CounterMetricFamily("longshare_sessions", "Sessions opened.", value=told.sessions)
+        yield CounterMetricFamily(
+            "longshare_resyncs", "Snapshots that had to be asked for.", value=told.resyncs
+        )
+
+
+class _StoreCollector(Collector):
+    def __init__(self, stored: StoreStatistics) -> None:
+        self._stored = stored
+
+    def collect(self) -> Iterator[Metric]:
+        told = self._stored
+        yield GaugeMetricFamily(
+            "longshare_store_degraded",
+            "Whether what users owe is in memory alone, because saving failed.",
+            value=told.degraded,
+        )
+        yield CounterMetricFamily(
+            "longshare_store_saves", "Times that what users owe was stored.", value=told.saves
+        )
+        yield CounterMetricFamily(
+            "longshare_store_failures", "Times that storing failed.", value=told.failures
+        )
+        if told.last_save is not None:
+            yield GaugeMetricFamily(
+                "longshare_store_last_save_timestamp_seconds",
+                "When what users owe was last stored.",
+                value=told.last_save,
+            )

@@ -1,0 +1,124 @@
+"""Writes how users stand, at a steady frequency of the master's clock.
+
+This is the recording thread of the paper's implementation (§6). A sample is exact: between
+events nothing changes but commitments, and these are known functions of time.
+"""
+
+import csv
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Literal
+
+import structlog
+
+from allocator.cluster.engine import Engine
+from allocator.service.show.shares import holdings
+
+COLUMNS = ("time", "user", "resource", "allocation", "share", "commitment", "priority")
+MOST_ROWS = 20_000
+"""Written at once, which takes a tenth of a second; of a longer silence the latest samples are."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Recorder:
+    """A CSV file with a row for each user and resource at each instant of the grid.
+
+    `time` is in seconds since the Unix epoch, `allocation` in the resource's own units (cores,
+    megabytes), `share` and `commitment` are fractions of the cluster, `priority` is the user's.
+    What the file held before is replaced when the first event comes, not earlier: a service that
+    cannot start, because another one runs, must leave that one's recording alone.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path, every: float) -> None:
+        self._every = every
+        self._next: int | None = None
+        self._failed = False
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+        self._file: IO[str] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has given up."""
+        return self._failed
+
+    def sample_until(self, engine: Engine, instant: float) -> None:
+        """Write all samples due up to an instant at which something is about to change.
+
+        A disk that is full ends the recording, not the allocation.
+        """
+        if self._failed:
+            return
+        due = math.floor(instant / self._every)
+        if self._next is None or due < self._next - 1:
+            self._next = due + 1  # the first event, or another master's clock
+        first = max(self._next, due + 1 - _affordable(engine))
+        with self._giving_up():
+            if self._file is None:
+                self._file = self._open("w")
+            for index in range(first, due + 1):
+                self._write(self._file, engine, index * self._every)
+        self._next = due + 1
+
+    def flush(self) -> None:
+        """Hand what has been written to the operating system."""
+        with self._giving_up():
+            if self._file is not None:
+                self._file.flush()
+
+    def reopen(self) -> None:
+        """Go on in the file that has the path now, after it has been rotated."""
+        with self._giving_up():
+            if self._file is not None:
+                self._file.close()
+                self._file = self._open("a")
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._giving_up():
+            if self._file is not None:
+                self._file.close()
+
+    def _open(self, mode: Literal["w", "a"]) -> IO[str]:
+        file = self._path.open(mode, newline="", encoding="utf-8")
+        if file.tell() == 0:
+            csv.writer(file).writerow(COLUMNS)
+        return file
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if not self._failed:
+                _log.error("recording ends", file=str(self._path), reason=error.strerror)
+            self._failed = True
+
+    def _write(self, file: IO[str], engine: Engine, instant: float) -> None:
+        rows = csv.writer(file)
+        for standing in engine.pool.standings_at(instant):
+            rows.writerows(
+                (
+                    f"{instant:.3f}",
+                    standing.user,
+                    name,
+                    f"{holding.allocation:.15g}",
+                    f"{holding.share:.6g}",
+                    f"{holding.commitment:.6g}",
+                    f"{standing.priority:.6g}",
+                )
+                for name, holding in holdings(standing, engine.pool.capacity).items()
+            )
+
+
+def _affordable(engine: Engine) -> int:
+    """Return how many samples may be written at once, at least one."""
+    rows = len(engine.pool) * max(len(engine.pool.capacity), 1)
+    return max(MOST_ROWS // max(rows, 1), 1)

@@ -1,0 +1,132 @@
+"""The service's HTTP face: metrics for Prometheus, health for supervisors, a page for people."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib.resources import files
+
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from allocator.service.config import ConfigError, MetricsSection
+from allocator.service.show.status import Status
+
+_PAGE = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
+_PROTECTION = {
+    # Nothing but this page's own three files and answers; nobody may put it into a frame.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_FRESH = 1.0
+"""Seconds for which all viewers get the same look at the engine."""
+
+_log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def serving(
+    section: MetricsSection, registry: CollectorRegistry, status: Status
+) -> AsyncIterator[None]:
+    """Answer HTTP requests while the block runs.
+
+    Raises:
+        ConfigError: the address cannot be used.
+    """
+    app = web.Application()
+    app.add_routes(
+        [
+            web.get("/metrics", _scrape(registry)),
+            web.get("/healthz", _health(status)),
+            web.get("/api/status", _status(status)),
+            web.get("/api/explain", _explain(status)),
+            *(web.get(path, _file(name, kind)) for path, (name, kind) in _PAGE.items()),
+        ]
+    )
+    app.on_response_prepare.append(_protect)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    host, _, port = section.address.rpartition(":")
+    # A restarted service must get its port back though browsers still hold old connections.
+    site = web.TCPSite(runner, host.strip("[]"), int(port), reuse_address=True)
+    try:
+        await site.start()
+    except OSError as error:
+        await runner.cleanup()
+        raise ConfigError(
+            f"metrics.address: cannot listen on {section.address}: {error.strerror}"
+        ) from error
+    bound = runner.addresses[0][1]
+    _log.info("serving metrics", url=f"http://{host}:{bound}/metrics")
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+_Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+async def _protect(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_PROTECTION)
+
+
+def _scrape(registry: CollectorRegistry) -> _Handler:
+    async def scrape(_: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    return scrape
+
+
+def _health(status: Status) -> _Handler:
+    async def health(_: web.Request) -> web.Response:
+        return web.json_response({"status": "ok", "connected": status.connected})
+
+    return health
+
+
+def _status(status: Status) -> _Handler:
+    looked_at = -_FRESH
+    seen = ""
+
+    async def look(_: web.Request) -> web.Response:
+        nonlocal looked_at, seen
+        now = asyncio.get_running_loop().time()
+        if now - looked_at >= _FRESH:
+            looked_at, seen = now, json.dumps(status.now(), allow_nan=False)
+        return web.Response(text=seen, content_type="application/json")
+
+    return look
+
+
+def _explain(status: Status) -> _Handler:
+    async def explain(request: web.Request) -> web.Response:
+        user = request.query.get("user", "")
+        words = status.words(user)
+        if words is None:
+            return web.json_response({"error": f"no such user: {user}"}, status=404)
+        return web.json_response({"user": user, "words": words})
+
+    return explain
+
+
+def _file(name: str, kind: str) -> _Handler:
+    text = files("allocator.service.show").joinpath("page", name).read_text(encoding="utf-8")
+
+    async def read(_: web.Request) -> web.Response:
+        return web.Response(text=text, content_type=kind, charset="utf-8")
+
+    return read

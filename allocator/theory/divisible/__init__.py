@@ -1,0 +1,6 @@
+"""The exact optimum for tasks that can be divided at will: what fairness aims at."""
+
+from allocator.theory.divisible.fluid import FluidUser, Trajectory, fluid
+from allocator.theory.divisible.water_filling import Optimum, drf, mmf, sdrf, smmf
+
+__all__ = ["FluidUser", "Optimum", "Trajectory", "drf", "fluid", "mmf", "sdrf", "smmf"]

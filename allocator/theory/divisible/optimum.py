@@ -1,0 +1,265 @@
+"""The divisible optimum of each policy: what a share is, over one engine for all."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+from allocator.theory.divisible.problem import Machine, Problem, User
+from allocator.theory.divisible.progressive_filling import Number, Tank, Watch, fill
+
+SharePerTask: TypeAlias = Callable[[Problem, User], Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class DivisiblePolicy:
+    """How a policy measures; what it does follows by max-min fairness."""
+
+    name: str
+    share: SharePerTask
+    """Of one task, before weights; more than 0 if the user can run tasks at all."""
+    remembers: bool = False
+    """Commitments count as shares held."""
+    per_machine: bool = False
+    """Each machine is shared apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a user gets."""
+
+    tasks: Number
+    share: Number
+    """By the policy's measure, over the weight; without commitments."""
+    machines: dict[str, Number]
+    """Tasks by name of the machine; those of a class are spread evenly over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Who gets what."""
+
+    users: dict[str, Part]
+    exact: bool
+    """All numbers are fractions, and proved; else they are floating-point numbers."""
+
+
+def _task_share(problem: Problem, user: User) -> Fraction:
+    return 1 / problem.monopoly(user)
+
+
+def _slowdown(problem: Problem, user: User) -> Fraction:
+    return 1 / problem.constrained_monopoly(user)
+
+
+def _dominant_share(problem: Problem, user: User) -> Fraction:
+    return problem.dominant_share(user)
+
+
+_POLICIES = (
+    DivisiblePolicy("tsf", _task_share),
+    DivisiblePolicy("stsf", _task_share, remembers=True),
+    DivisiblePolicy("cdrf", _slowdown),
+    DivisiblePolicy("drfh", _dominant_share),
+    DivisiblePolicy("drf", _dominant_share),
+    DivisiblePolicy("sdrf", _dominant_share, remembers=True),
+    DivisiblePolicy("per-machine-drf", _dominant_share, per_machine=True),
+)
+
+
+def cmmf(resource: str | None = None) -> DivisiblePolicy:
+    """Return constrained max-min fairness (Choosy) on a resource; None: the problem's first."""
+
+    def share(problem: Problem, user: User) -> Fraction:
+        shared = problem.resources[0] if resource is None else resource
+        amount = user.demand.get(shared)
+        if not amount:
+            raise ValueError(
+                f"cmmf shares {shared!r}, and {user.name!r} needs none of it; choose a resource "
+                "that everybody needs"
+            )
+        return amount / problem.capacity[shared]
+
+    return DivisiblePolicy("cmmf", share)
+
+
+def names() -> list[str]:
+    """Return the names of all policies."""
+    return sorted([*(policy.name for policy in _POLICIES), "cmmf"])
+
+
+def create(name: str, parameters: Mapping[str, object]) -> DivisiblePolicy:
+    """Make a policy from its name and parameters; only `cmmf` has one, `resource`.
+
+    Raises:
+        ValueError: there is no such policy or parameter.
+    """
+    known = {"resource"} if name == "cmmf" else set()
+    for parameter in parameters:
+        if parameter not in known:
+            raise ValueError(
+                f"policy {name!r} has no parameter {parameter!r} here "
+                f"(parameters: {', '.join(known) or 'none'})"
+            )
+    if name == "cmmf":
+        resource = parameters.get("resource")
+        return cmmf(None if resource is None else str(resource))
+    for policy in _POLICIES:
+        if policy.name == name:
+            return policy
+    raise ValueError(f"policy {name!r} is unknown here; there are: {', '.join(names())}")
+
+
+def optimum(
+    problem: Problem, policy: DivisiblePolicy, watch: Watch = lambda _frozen, _all: None
+) -> Shared:
+    """Share machines among users as a policy would if tasks could be divided at will.
+
+    Machines that have the same and may be used by the same users are one to it, and so are users
+    that differ in nothing but their names. A user whose tasks fit on no machine that it may use
+    gets nothing.
+
+    Raises:
+        ValueError: the policy cannot be asked about this problem.
+        ArithmeticError: the solver gave up.
+    """
+    places = _places(problem)
+    shares = {
+        user.name: policy.share(problem, user)
+        for user in problem.users
+        if any(place.fits(user) for place in places)
+    }
+    if policy.per_machine:
+        placed, exact = _on_each_machine(problem, places, watch)
+    else:
+        placed, exact = _together(problem, places, shares, watch, remembers=policy.remembers)
+    return Shared(
+        {
+            user.name: _part(user, shares.get(user.name, Fraction(0)), placed, places, exact=exact)
+            for user in problem.users
+        },
+        exact,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Machines that have the same and may be used by the same users."""
+
+    machines: list[Machine]
+    users: frozenset[str]
+
+    @property
+    def count(self) -> int:
+        return sum(machine.count for machine in self.machines)
+
+    def fits(self, user: User) -> bool:
+        return user.name in self.users and user.fit(self.machines[0]) > 0
+
+    def takes(self, user: User, count: int) -> dict[str, Fraction]:
+        """Return what part of so many such machines a task needs."""
+        has = self.machines[0].resources
+        return {name: need / (has[name] * count) for name, need in user.demand.items() if need}
+
+
+_Placed: TypeAlias = dict[str, dict[int, Number]]
+"""Tasks by user and place."""
+
+
+def _places(problem: Problem) -> list[_Place]:
+    everywhere = {user.name for user in problem.users if user.machines is None}
+    chosen: dict[str, set[str]] = defaultdict(set)
+    for user in problem.users:
+        for name in user.machines or ():
+            chosen[name].add(user.name)
+    alike: dict[object, list[Machine]] = defaultdict(list)
+    for machine in problem.machines:
+        has = frozenset((name, amount) for name, amount in machine.resources.items() if amount)
+        alike[has, frozenset(chosen[machine.name])].append(machine)
+    return [
+        _Place(machines, frozenset(everywhere | chosen[machines[0].name]))
+        for machines in alike.values()
+    ]
+
+
+def _together(
+    problem: Problem,
+    places: list[_Place],
+    shares: dict[str, Fraction],
+    watch: Watch,
+    *,
+    remembers: bool,
+) -> tuple[_Placed, bool]:
+    groups: dict[object, list[User]] = defaultdict(list)
+    usable: dict[str, list[int]] = {}
+    for user in problem.users:
+        if user.name in shares:
+            mine = [p for p, place in enumerate(places) if place.fits(user)]
+            usable[user.name] = mine
+            demand = frozenset(user.demand.items())
+            groups[
+                demand, tuple(mine), user.weight, user.tasks, remembers and user.commitment
+            ].append(user)
+    tanks = [
+        Tank(
+            share=shares[user.name] / user.weight,
+            base=user.commitment / user.weight if remembers else Fraction(0),
+            limit=user.tasks,
+            takes={p: places[p].takes(user, places[p].count) for p in usable[user.name]},
+            users=len(group),
+        )
+        for group in groups.values()
+        for user in group[:1]
+    ]
+    filled = fill(tanks, watch)
+    placed = {
+        user.name: by_place
+        for group, by_place in zip(groups.values(), filled.placed, strict=True)
+        for user in group
+    }
+    return placed, filled.exact
+
+
+def _on_each_machine(problem: Problem, places: list[_Place], watch: Watch) -> tuple[_Placed, bool]:
+    for user in problem.users:
+        if user.tasks is not None:
+            raise ValueError(
+                f"per-machine-drf looks at each machine alone, and so cannot keep {user.name!r} to "
+                "a number of tasks; leave out 'tasks' or take another policy"
+            )
+    placed: _Placed = defaultdict(dict)
+    exact = True
+    for done, place in enumerate(places):
+        users = [user for user in problem.users if place.fits(user)]
+        takes = [place.takes(user, 1) for user in users]
+        filled = fill(
+            [
+                Tank(max(parts.values()) / user.weight, Fraction(0), None, {0: parts})
+                for user, parts in zip(users, takes, strict=True)
+            ]
+        )
+        exact = exact and filled.exact
+        for user, tasks in zip(users, filled.tasks, strict=True):
+            placed[user.name][done] = tasks * place.count
+        watch(done + 1, len(places))
+    return placed, exact
+
+
+def _part(
+    user: User, share: Fraction, placed: _Placed, places: list[_Place], *, exact: bool
+) -> Part:
+    machines: dict[str, Number] = {}
+    for p, tasks in placed.get(user.name, {}).items():
+        for machine in places[p].machines:
+            machines[machine.name] = tasks * machine.count / places[p].count
+    total: Number = sum(machines.values(), Fraction(0))
+    return Part(
+        _number(total, exact=exact),
+        _number(total * share / user.weight, exact=exact),
+        {name: _number(tasks, exact=exact) for name, tasks in machines.items()},
+    )
+
+
+def _number(value: Number, *, exact: bool) -> Number:
+    return value if exact else float(value)

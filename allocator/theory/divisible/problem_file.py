@@ -1,0 +1,54 @@
+"""A problem as its file says it: what `read_problem` reads."""
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from allocator.theory.divisible.problem import Problem, User
+
+Number: TypeAlias = int | Decimal
+
+
+def file_of(problem: Problem) -> dict[str, Any]:
+    """Return the content of a problem's file; what is absent from a file is absent here.
+
+    Raises:
+        ValueError: a number has no end as a decimal.
+    """
+    return {
+        "machines": [
+            {
+                "name": machine.name,
+                "resources": _numbers(machine.resources),
+                **({"count": machine.count} if machine.count > 1 else {}),
+            }
+            for machine in problem.machines
+        ],
+        "users": [_user(user) for user in problem.users],
+    }
+
+
+def _user(user: User) -> dict[str, Any]:
+    content: dict[str, Any] = {"name": user.name, "demand": _numbers(user.demand)}
+    if user.machines is not None:
+        content["machines"] = list(user.machines)
+    if user.weight != 1:
+        content["weight"] = _number(user.weight)
+    if user.tasks is not None:
+        content["tasks"] = _number(user.tasks)
+    if user.commitment:
+        content["commitment"] = _number(user.commitment)
+    return content
+
+
+def _numbers(amounts: dict[str, Fraction]) -> dict[str, Number]:
+    return {name: _number(amount) for name, amount in amounts.items()}
+
+
+def _number(value: Fraction) -> Number:
+    if value.denominator == 1:
+        return int(value)
+    decimal = Decimal(value.numerator) / Decimal(value.denominator)
+    if Fraction(decimal) != value:
+        raise ValueError(f"{value} has no end as a decimal")
+    return decimal

@@ -1,0 +1,35 @@
+"""Pareto optimality: nobody could run more without another running fewer (Definition 4)."""
+
+from fractions import Fraction
+
+from allocator.theory.divisible.optimum import DivisiblePolicy
+from allocator.theory.properties.case import Case, Property, Violation, in_words, proved, total
+from allocator.theory.properties.drawing import draw
+from allocator.theory.properties.placement import best_placement
+
+
+def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
+    """Return who could run more while all others run as much as they do.
+
+    Raises:
+        UndecidedError: see `proved` and `best_placement`.
+    """
+    problem = case.problem
+    allocation = proved(problem, policy)
+    has = {name: total(where) for name, where in allocation.placed.items()}
+    gains = {(u.name, m.name): Fraction(1) for u in problem.users for m in problem.machines}
+    better = best_placement(problem, has, gains, or_more=True)
+    for name, before in has.items():
+        could = total(better[name])
+        if could > before:
+            text = f"{name} runs {in_words(before)}, and could run {could} with none running fewer"
+            return Violation(name, before, could, text, problem, placement=better)
+    return None
+
+
+PROPERTY = Property(
+    "pareto-optimality",
+    "nobody could run more tasks without another running fewer",
+    draw,
+    violation,
+)

@@ -1,0 +1,47 @@
+"""Sharing incentive: nobody ran more tasks in a pool of its own (Definition 1 of the TSF paper).
+
+Pools are arbitrary, and weights follow from them.
+"""
+
+from random import Random
+
+from allocator.theory.divisible.optimum import DivisiblePolicy
+from allocator.theory.properties.case import Case, Property, Violation, in_words, proved
+from allocator.theory.properties.drawing import Size, draw_with_pools
+from allocator.theory.properties.pools import in_pools, shown, weighted
+
+
+def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
+    """Return who runs fewer tasks than in its pool.
+
+    Raises:
+        UndecidedError: see `proved`.
+    """
+    if case.pools is None:
+        return None
+    alone = in_pools(case.problem, case.pools)
+    if not all(alone.values()):
+        return None
+    problem = weighted(case.problem, alone, constrained=policy.name == "cdrf")
+    allocation = proved(problem, policy)
+    for name, before in alone.items():
+        has = allocation.tasks(name)
+        if has < before:
+            pools = shown(case.pools)
+            text = (
+                f"{name} runs {in_words(has)}, and {before} in a pool of its own (pools: {pools})"
+            )
+            return Violation(name, has, before, text, problem)
+    return None
+
+
+def _draw(rng: Random, size: float, debts: bool) -> Case:  # noqa: FBT001 - Property.draw's
+    return draw_with_pools(rng, Size.of(size), debts=debts)
+
+
+PROPERTY = Property(
+    "sharing-incentive",
+    "nobody ran more tasks in a pool of its own, if weights follow from the pools",
+    _draw,
+    violation,
+)

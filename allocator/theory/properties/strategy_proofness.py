@@ -1,0 +1,117 @@
+"""Strategy-proofness: no lie about demand or constraints pays (Definition 2 of the TSF paper)."""
+
+from dataclasses import replace
+from fractions import Fraction
+from random import Random
+
+from allocator.theory.divisible.optimum import DivisiblePolicy
+from allocator.theory.divisible.problem import Problem, User
+from allocator.theory.properties.case import Case, Property, Violation, in_words, proved
+from allocator.theory.properties.drawing import Size, draw_demand, draw_machines, draw_problem
+from allocator.theory.properties.use import luckiest
+
+
+def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
+    """Return who runs more useful tasks by lying: on machines it can use, with its real demand.
+
+    Weights are given, whatever users say (Theorem 2).
+
+    Raises:
+        UndecidedError: see `proved`.
+    """
+    claimed = case.lie
+    if claimed is None:
+        return None
+    return paying(policy, case.problem, problem_with(case.problem, claimed), claimed)
+
+
+def paying(
+    policy: DivisiblePolicy, problem: Problem, lie: Problem, claimed: User
+) -> Violation | None:
+    """Return what a lie gains, if it gains anything.
+
+    Args:
+        policy: What shares.
+        problem: The truth.
+        lie: What the policy is told.
+        claimed: The liar in it.
+
+    Raises:
+        UndecidedError: see `proved`.
+    """
+    user = next(user for user in problem.users if user.name == claimed.name)
+    has = proved(problem, policy).tasks(user.name)
+    if has == user.tasks:
+        return None
+    found = luckiest(proved(lie, policy), claimed, user, more_than=has)
+    if found is None:
+        return None
+    text = (
+        f"{user.name} runs {in_words(has)}, and {found.tasks} "
+        f"if it claims {_difference(user, claimed)}"
+    )
+    return Violation(
+        user.name,
+        has,
+        found.tasks,
+        text,
+        problem,
+        lie=lie,
+        placement=found.placement,
+        certain=found.certain,
+    )
+
+
+def problem_with(problem: Problem, claimed: User) -> Problem:
+    """Return the problem as it is if one user claims to be what it is not."""
+    return Problem(
+        machines=problem.machines,
+        users=tuple(claimed if user.name == claimed.name else user for user in problem.users),
+    )
+
+
+def with_lie(rng: Random, case: Case, size: Size) -> Case:
+    """Let one user of a case lie about its demand, its constraints, or both."""
+    problem = case.problem
+    user = rng.choice(problem.users)
+    demand, machines = user.demand, user.machines
+    what = rng.randrange(3)
+    if what != 0:
+        machines = draw_machines(rng, problem.machines)
+    if what != 1:
+        demand = _another_demand(rng, user, problem, size)
+    claimed = user.model_copy(update={"demand": demand, "machines": machines})
+    return replace(case, lie=claimed)
+
+
+def _another_demand(rng: Random, user: User, problem: Problem, size: Size) -> dict[str, Fraction]:
+    if rng.random() < 0.5:
+        return draw_demand(rng, problem.resources, size)
+    demand = {name: user.demand.get(name, Fraction(0)) for name in problem.resources}
+    name = rng.choice(problem.resources)
+    demand[name] = max(Fraction(0), demand[name] + rng.choice((-1, 1, 2)))
+    return demand if any(demand.values()) else dict(user.demand)
+
+
+def _difference(user: User, claimed: User) -> str:
+    parts = []
+    if user.demand != claimed.demand:
+        needs = ", ".join(f"{amount} {name}" for name, amount in claimed.demand.items())
+        parts.append(f"to need {needs}")
+    if user.machines != claimed.machines:
+        where = "all machines" if claimed.machines is None else ", ".join(claimed.machines)
+        parts.append(f"to run on {where}")
+    return " and ".join(parts)
+
+
+def _draw(rng: Random, size: float, debts: bool) -> Case:  # noqa: FBT001 - Property.draw's
+    of = Size.of(size)
+    return with_lie(rng, Case(draw_problem(rng, of, debts=debts)), of)
+
+
+PROPERTY = Property(
+    "strategy-proofness",
+    "nobody runs more useful tasks by lying about its demand or constraints",
+    _draw,
+    violation,
+)

@@ -1,0 +1,145 @@
+"""Whatever comes over the wire, the service lives, says what was wrong, and keeps its state."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import DecodeError
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.errors import InvalidEvent
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.master_side import START_NS, MasterSide, framework_info, resources
+from tests.service.hostile import METHOD, Attacker, attacks
+from tests.service.served import Stream, hello, service
+from tests.service.show.test_metrics import scrape
+
+ATTACKS = int(os.environ.get("LONGSHARE_ATTACKS", "600"))
+
+
+def test_no_attack_brings_the_service_down_or_goes_unanswered(tmp_path: Path) -> None:
+    outcomes: Counter[str] = Counter()
+    with service(tmp_path) as running:
+        attacker = Attacker(running.address)
+        for name, attack in islice(attacks(seed=1), ATTACKS):
+            assert running.process.poll() is None, name
+            outcomes[attacker.strike(attack)] += 1
+        # The last snapshot is all that is known, whatever came before it.
+        seen = scrape(running)
+        assert seen["longshare_capacity", "cpus"] == 4.0
+        assert seen["longshare_agents",] == seen["longshare_frameworks",] == 1.0
+        log = running.log.read_text()
+    assert "session failed" not in log
+    assert "Traceback" not in log
+    assert min(outcomes[kind] for kind in ("refused", "snapshot asked for", "decided")) > 20
+
+
+def test_a_call_that_is_refused_has_changed_nothing() -> None:
+    refused = 0
+    for name, attack in islice(attacks(seed=2), 3 * ATTACKS):
+        try:
+            message = contract.FromMaster.FromString(attack)
+        except DecodeError:
+            continue
+        master, twin = cluster(), cluster()
+        if accepts(master.engine, message.events) or master.engine.sequence:
+            continue  # also where an event before the one that was refused stands
+        refused += 1
+        assert state(master.engine) == state(twin.engine), name
+        assert master.tick() == twin.tick(), name
+    assert refused > 100
+
+
+def accepts(engine: Engine, events: contract.Events) -> bool:
+    try:
+        engine.apply(events)
+    except InvalidEvent:
+        return False
+    return True
+
+
+def cluster() -> MasterSide:
+    master = MasterSide("sdrf", {"half_life": 60.0})
+    snapshot = Attacker("unix:///none").snapshot()
+    snapshot.time_ns = START_NS
+    master.restore(snapshot)
+    return master
+
+
+def state(engine: Engine) -> tuple[object, ...]:
+    return engine.memory(), engine.holdings(), engine.available(), engine.now, engine.quotas()
+
+
+def test_a_message_that_is_too_large_is_refused_by_name(tmp_path: Path) -> None:
+    with service(tmp_path, "[listen]\nlargest_message = 65536\n") as running:
+        stream = Stream(running.address)
+        stream.open()
+        info = framework_info("f1", "a", name="x" * 100_000)
+        call = contract.AddFramework(framework_id="f1", info=info, active=True)
+        with pytest.raises(grpc.RpcError) as raised:
+            stream.tell(add_framework=call)
+        assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert running.process.poll() is None
+        Stream(running.address).open()
+
+
+def test_who_says_nothing_or_too_many_at_once_do_not_keep_others_out(tmp_path: Path) -> None:
+    with service(tmp_path, "[listen]\nsessions = 2\n") as running:
+        first, second = Stream(running.address, "1"), Stream(running.address, "2")
+        for stream in (first, second):
+            stream.leading_since_ns = 0
+            stream.open()
+        third = Stream(running.address, "3")
+        with pytest.raises(grpc.RpcError) as raised:
+            third.open()
+        assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "listen.sessions" in (raised.value.details() or "")
+
+
+def test_rubbish_instead_of_a_greeting_is_refused_and_logged(tmp_path: Path) -> None:
+    with service(tmp_path) as running, grpc.insecure_channel(running.address) as channel:
+        session: Any = channel.stream_stream(METHOD)
+        with pytest.raises(grpc.RpcError) as raised:
+            next(session(iter([b"\xff\xff\xff"]), timeout=20.0))
+        assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        running.wait_to_say("not a message of the contract")
+
+
+def test_a_master_that_does_not_listen_does_not_make_the_service_grow(tmp_path: Path) -> None:
+    with service(tmp_path) as running, grpc.insecure_channel(running.address) as channel:
+        session: Any = channel.stream_stream(METHOD)
+        before = memory(running.process.pid)
+        call = session(flood(Attacker(running.address).snapshot()), timeout=60.0)
+        other = Stream(running.address, "other")
+        other.leading_since_ns = 0
+        other.open()
+        for _ in range(200):  # the service is there for others meanwhile
+            other.tell(tick=contract.Tick())
+        assert memory(running.process.pid) - before < 100 * 2**20
+        call.cancel()
+
+
+def flood(snapshot: contract.Snapshot) -> Iterator[bytes]:
+    """Say hello, and then a gigabyte that nobody wants to hear."""
+    yield hello().SerializeToString()
+    yield contract.FromMaster(snapshot=snapshot).SerializeToString()
+    wish = mesos.Request(resources=[mesos.Resource.FromString(resources("cpus:1")[0])])
+    requests = [wish.SerializeToString()] * 2000
+    call = contract.RequestResources(framework_id="f1", requests=requests)
+    for sequence in range(1, 20_000):
+        event = contract.Event(sequence=sequence, time_ns=START_NS, request_resources=call)
+        yield contract.FromMaster(events=contract.Events(events=[event])).SerializeToString()
+
+
+def memory(process: int) -> int:
+    """Return the resident memory of a process in bytes."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(process)

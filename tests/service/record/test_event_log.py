@@ -1,0 +1,527 @@
+"""The event log: what is recorded replays bit for bit, and damage is noticed."""
+
+import io
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from google.protobuf import proto
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from allocator.cli import app
+from allocator.cluster.constraints import Constraint, Hosts
+from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import log_pb2 as log
+from allocator.contract import operator_pb2 as operator
+from allocator.fairness import policies
+from allocator.fairness.quantities import Quantities
+from allocator.service.record.event_log import (
+    MAGIC,
+    EventLog,
+    EventLogError,
+    LoggedEngine,
+    decode_settings,
+    encode_settings,
+    read,
+)
+from allocator.service.record.history import History, Task, reconstruct
+from allocator.service.record.replay import header_and_rest, new_engine, replay
+from allocator.service.record.whatif import modelled
+from tests.cluster.master_side import (
+    START_NS,
+    MasterSide,
+    Offered,
+    agent_call,
+    framework_info,
+    resources,
+)
+from tests.service.served import Stream, service, wait_for
+
+SETTINGS = EngineSettings(
+    policies.create("sdrf", {"half_life": 100.0, "form": "thesis"}),
+    user_key="framework_name",
+    users=(DeclaredUser("a", 2.0, {"cpus": 0.25}), DeclaredUser("b", commitment=0.1)),
+    allocation="batch",
+    constraints={
+        "f": Constraint(Hosts(("a", "10.0.0.0/8")), Hosts(("b*",)), (("rack", "1"), ("x", "y")))
+    },
+    demands={"spark": Quantities.parse("cpus:0.001;mem:123456.789")},
+    learn_demands=True,
+    seed=7,
+)
+
+
+class RecordedMaster(MasterSide):
+    """A master whose allocator keeps an event log."""
+
+    def __init__(
+        self,
+        path: Path,
+        engine_settings: EngineSettings = SETTINGS,
+        memory: Memory | None = None,
+        excluded: tuple[str, ...] = (),
+    ) -> None:
+        self.event_log = EventLog(path)
+        if engine_settings is SETTINGS:
+            memory = Memory(1e9, {"a": Remembered({"cpus": 0.3}, {"cpus": 0.1}, weight=3.0)})
+        self._logged = LoggedEngine(engine_settings, self.event_log, memory=memory)
+        super().__init__(excluded=excluded)
+
+    def restore(self, snapshot: contract.Snapshot) -> list[Offered]:
+        self.engine = self._logged
+        return super().restore(snapshot)
+
+
+def entries(path: Path) -> list[log.LogEntry]:
+    return list(read(path))
+
+
+def rewrite(path: Path, changed: list[log.LogEntry]) -> None:
+    out = io.BytesIO()
+    for entry in changed:
+        proto.serialize_length_prefixed(entry, out)
+    path.write_bytes(MAGIC + out.getvalue())
+
+
+def record(path: Path) -> None:
+    """Record a conversation with an offer, a refusal, an order, and things that are refused."""
+    master = RecordedMaster(path)
+    master.add_framework("f1", "a")
+    [offer] = master.add_agent("s1", "cpus:4;mem:4096")
+    master.recover(offer, "cpus:1", refuse_seconds=3)
+    with pytest.raises(InvalidEvent):
+        master.remove_agent("nobody")
+    master.engine.order(
+        operator.Order(set_weight=operator.SetWeight(user="f1 of the tests", weight=2.0))
+    )
+    with pytest.raises(InvalidOrder):
+        master.engine.order(operator.Order(set_weight=operator.SetWeight(user="x", weight=2.0)))
+    for _ in range(5):
+        master.tick()
+    master.event_log.close()
+
+
+def test_settings_are_read_back_as_they_were() -> None:
+    assert decode_settings(encode_settings(SETTINGS)) == SETTINGS
+
+
+def test_what_was_recorded_is_decided_again_bit_for_bit(tmp_path: Path) -> None:
+    record(tmp_path / "log")
+    replayed = replay(tmp_path / "log")
+    assert replayed.difference is None
+    assert (replayed.entries, replayed.events, replayed.offers) == (12, 8, 1)
+
+
+def test_what_another_engine_has_left_since_is_taken_over_and_is_part_of_the_log(
+    tmp_path: Path,
+) -> None:
+    master = RecordedMaster(tmp_path / "log")
+    now = START_NS / 1e9
+    owed = {"a": Remembered({"cpus": 0.5}, {}), "b": Remembered({"mem": 0.25}, {})}
+    for left, expected in (
+        (Memory(now - 1.0, {"a": Remembered({"cpus": 0.9}, {})}), None),  # it knows better itself
+        (Memory(now + 50.0, owed), {"a": 0.5 / 2**0.5, "b": 0.25 / 2**0.5}),
+    ):
+        before = {s.user: s.commitment for s in master.engine.standings()}
+        if expected is not None:
+            master.now_ns += 100_000_000_000
+        snapshot = contract.Snapshot(
+            time_ns=master.now_ns, agents=[agent_call("s", "cpus:4;mem:4")]
+        )
+        master.engine.restore(master.options, snapshot, left)
+        after = {s.user: s.commitment for s in master.engine.standings()}
+        assert after == pytest.approx(before if expected is None else expected)
+    master.event_log.close()
+    replayed = replay(tmp_path / "log")
+    assert (replayed.difference, replayed.entries) == (None, 3)
+
+
+steps = st.sampled_from(["tick", "decline", "finish", "agent", "framework", "bad", "weigh", "look"])
+
+
+@settings(max_examples=50)
+@given(history=st.lists(steps, max_size=30), allocation=st.sampled_from(["event", "batch"]))
+def test_any_history_replays(
+    history: list[str], allocation: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "log"
+    chosen = EngineSettings(
+        policies.create("sdrf", {"half_life": 60.0}),
+        allocation=allocation,  # type: ignore[arg-type]
+        seed=3,
+    )
+    master = RecordedMaster(path, chosen)
+    offers = master.add_framework("f0", "a")
+    for number, step in enumerate(history, start=1):
+        offers += take(step, number, master, offers)
+    master.event_log.close()
+    assert replay(path).difference is None
+
+
+def take(step: str, number: int, master: RecordedMaster, offers: list[Offered]) -> list[Offered]:
+    """Take a step of a history, and return the offers that come of it."""
+    match step:
+        case "tick":
+            return master.tick()
+        case "decline" if offers:
+            return master.recover(offers.pop(), refuse_seconds=2)
+        case "finish" if offers:
+            return master.recover(offers.pop())
+        case "agent":
+            return master.add_agent(f"s{number}", "cpus:2;mem:512")
+        case "framework":
+            return master.add_framework(f"f{number}", "ab"[number % 2])
+        case "bad":
+            with pytest.raises(InvalidEvent):
+                master.remove_agent("nobody")
+        case "weigh":
+            order = operator.SetWeight(user="a", weight=number / 2)
+            master.engine.order(operator.Order(set_weight=order))
+        case "look":  # as metrics and the store do; whoever replays does not
+            master.engine.standings()
+            next(master.engine.pool.crossings(), None)
+            master.engine.memory()
+    return []
+
+
+def test_a_decision_that_was_tampered_with_is_found_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    record(path)
+    kept = entries(path)
+    [index] = [n for n, e in enumerate(kept) if b"cpus" in e.apply.outcome.decisions][:1]
+    decisions = contract.Decisions.FromString(kept[index].apply.outcome.decisions)
+    decisions.offers[0].framework_id = "somebody else"
+    kept[index].apply.outcome.decisions = decisions.SerializeToString(deterministic=True)
+    rewrite(path, kept)
+    found = replay(path).difference
+    assert found is not None
+    assert found.entry == index
+    assert "somebody else" in found.recorded
+    assert '"f1"' in found.replayed
+
+
+def size_of(entry: log.LogEntry) -> int:
+    framed = io.BytesIO()
+    proto.serialize_length_prefixed(entry, framed)
+    return len(framed.getvalue())
+
+
+def test_an_entry_that_was_cut_off_is_left_out_and_reported(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    record(path)
+    whole, kept = path.read_bytes(), entries(path)
+    last = size_of(kept[-1])
+    assert replay(path).left_out == 0
+    for lost in range(1, last):
+        path.write_bytes(whole[:-lost])
+        replayed = replay(path)
+        assert replayed.entries == len(kept) - 2, "the header does not count"
+        assert replayed.difference is None
+        assert replayed.left_out == last - lost
+    said = CliRunner().invoke(app, ["replay", str(path)])
+    assert said.exit_code == 0
+    assert "last 1 bytes are left out" in said.stderr
+
+
+@pytest.mark.parametrize("length", [b"\xff\x7f", b"\xff\xff\xff\xff\xff"])
+def test_a_damaged_length_does_not_pass_for_the_end(tmp_path: Path, length: bytes) -> None:
+    path = tmp_path / "log"
+    record(path)
+    offset = len(MAGIC) + sum(size_of(entry) for entry in entries(path)[:4])
+    data = bytearray(path.read_bytes())
+    data[offset : offset + len(length)] = length
+    path.write_bytes(data)
+    with pytest.raises(EventLogError, match=f"damaged at byte {offset}:"):
+        replay(path)
+
+
+def test_damage_to_the_last_entry_is_not_taken_for_a_cut(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    record(path)
+    last = size_of(entries(path)[-1])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 1 - last] + b"\xff" * (last - 1))
+    with pytest.raises(EventLogError, match=f"damaged at byte {len(whole) - last}:"):
+        replay(path)
+
+
+def test_decisions_that_cannot_be_read_are_a_difference(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    record(path)
+    kept = entries(path)
+    kept[3].apply.outcome.decisions = b"\xff\xff\xff"
+    rewrite(path, kept)
+    found = replay(path).difference
+    assert found is not None
+    assert found.recorded == "3 bytes that are no decisions"
+
+
+def test_a_file_of_somebody_else_is_no_log(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("once upon a time\n")
+    with pytest.raises(EventLogError, match="not an event log"):
+        entries(path)
+
+
+def test_damage_in_the_middle_is_named_by_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    record(path)
+    data = bytearray(path.read_bytes())
+    for position in range(len(MAGIC) + 40, len(MAGIC) + 60):
+        data[position] = 0xFF
+    path.write_bytes(data)
+    with pytest.raises(EventLogError, match=r"at byte \d+|header cannot be read"):
+        replay(path)
+
+
+def test_a_full_disk_ends_the_log_and_not_the_allocation() -> None:
+    event_log = EventLog(Path("/dev/full"))
+    engine = LoggedEngine(SETTINGS, event_log)
+    harmless = EventLog(Path("/dev/null"))
+    twin = LoggedEngine(SETTINGS, harmless)
+    snapshot = contract.Snapshot(
+        time_ns=1,
+        agents=[agent_call(f"s{n}", "cpus:4;mem:4096") for n in range(2000)],
+        frameworks=[
+            contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
+        ],
+    )
+    options = contract.Options()
+    assert engine.restore(options, snapshot) == twin.restore(options, snapshot)
+    event_log.close()
+    assert event_log.failed
+    harmless.close()
+
+
+def test_a_service_that_is_killed_leaves_a_log_that_replays(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    with service(tmp_path, arguments=["--record", str(path)]) as running:
+        stream = Stream(running.address)
+        stream.open(agents=[agent_call("s1", "cpus:4;mem:4096")])
+        other = contract.AddFramework(
+            framework_id="f1", info=framework_info("f1", "a"), active=True
+        )
+        assert stream.tell(add_framework=other).decisions.offers
+        wait_for(lambda: len(entries(path)) == 3)
+        running.stop(signal.SIGKILL)
+    replayed = replay(path)
+    assert replayed.difference is None
+    assert replayed.offers == 1
+
+
+def test_the_command_says_what_came_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    record(path)
+    said = CliRunner().invoke(app, ["replay", str(path), "--json"])
+    assert said.exit_code == 0
+    assert json.loads(said.output)["same"] is True
+    kept = entries(path)
+    kept[3].apply.outcome.refusal = "never"
+    rewrite(path, kept)
+    said = CliRunner().invoke(app, ["replay", str(path)])
+    assert said.exit_code == 1
+    assert "refused: never" in said.output
+    assert CliRunner().invoke(app, ["replay", str(tmp_path / "none")]).exit_code == 2
+
+
+def two_users(path: Path) -> None:
+    """Record a cluster of one task at a time under SDRF: a hoards, then b comes."""
+    chosen = EngineSettings(
+        policies.create("sdrf", {"half_life": 50.0}),
+        users=(DeclaredUser("a"), DeclaredUser("b")),
+    )
+    master = RecordedMaster(path, chosen)
+    running = master.add_framework("f1", "a")
+    for number in range(4):
+        running += master.add_agent(f"s{number}", "cpus:1;mem:1024")
+    for second in range(400):
+        if second == 100:
+            running += master.add_framework("f2", "b")
+        if second % 10 == 0:
+            ended, running = running, []
+            for task in ended:
+                running += master.recover(task)
+        running += master.tick()
+    master.event_log.close()
+
+
+def test_another_policy_is_asked_what_it_would_have_done(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    two_users(path)
+    assert replay(path).difference is None
+    said = CliRunner().invoke(app, ["replay", str(path), "--policy", "drf", "--json"])
+    assert said.exit_code == 0, said.output
+    answer = json.loads(said.output)
+    assert answer["recorded_policy"] == "sdrf"
+    users = answer["users"]
+    for user in ("a", "b"):
+        modelled = users[user]["recorded_policy"]
+        assert modelled["share"] == pytest.approx(users[user]["recorded"]["share"], abs=0.05)
+    # Without memory the one that hoarded waits less, and the newcomer more.
+    assert users["a"]["other_policy"]["wait"] < users["a"]["recorded_policy"]["wait"] - 1
+    assert users["b"]["other_policy"]["wait"] > users["b"]["recorded_policy"]["wait"] + 1
+
+
+def test_the_same_policy_in_the_model_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    two_users(path)
+    arguments = ["--policy", "sdrf", "--set", "half_life=50", "--json"]
+    said = CliRunner().invoke(app, ["replay", str(path), *arguments])
+    for fates in json.loads(said.output)["users"].values():
+        assert fates["other_policy"] == fates["recorded_policy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--policy", "fairest"], "unknown"),
+        (["--policy", "sdrf", "--set", "delta"], "not KEY=VALUE"),
+        (["--policy", "sdrf", "--set", "delta=2"], "delta"),
+        (["--set", "delta=0.5"], "goes with --policy"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(
+    tmp_path: Path, arguments: list[str], complaint: str
+) -> None:
+    record(tmp_path / "log")
+    said = CliRunner().invoke(app, ["replay", str(tmp_path / "log"), *arguments])
+    assert said.exit_code == 2
+    assert complaint in said.output
+
+
+def history_of(path: Path) -> History:
+    header, rest = header_and_rest(path)
+    return reconstruct(new_engine(header), rest)
+
+
+def times_of(tasks: list[Task]) -> list[tuple[str, float, float, str]]:
+    """User, start and end in seconds from the beginning, cores."""
+    begin = START_NS / 1e9
+    return sorted(
+        (task.user, task.start - begin, task.end - begin, str(task.demand)) for task in tasks
+    )
+
+
+FORGETFUL = EngineSettings(policies.create("drf", {}))
+FULL = "cpus:4;mem:4096"
+
+
+def holding(agent: str, framework: str, *held: bytes) -> contract.AddAgent:
+    call = agent_call(agent, FULL)
+    call.used.add(framework_id=framework, resources=held)
+    return call
+
+
+def sated(framework: str, role: str) -> contract.AddFramework:
+    """A framework that wants no offers."""
+    info = framework_info(framework, role)
+    return contract.AddFramework(
+        framework_id=framework, info=info, active=True, suppressed_roles=[role]
+    )
+
+
+def test_what_a_later_snapshot_no_longer_knows_has_ended(tmp_path: Path) -> None:
+    master = RecordedMaster(tmp_path / "log", FORGETFUL)
+    for held in ("cpus:3;mem:64", "cpus:1;mem:64"):
+        agent = holding("s1", "f1", *resources(held, "a"))
+        master.restore(
+            contract.Snapshot(
+                sequence=master.sequence,
+                time_ns=master.now_ns,
+                agents=[agent],
+                frameworks=[sated("f1", "a")],
+            )
+        )
+        master.tick(10)
+    master.event_log.close()
+    assert times_of(history_of(tmp_path / "log").tasks) == [
+        ("a", 0.0, 10.0, "cpus:2"),
+        ("a", 0.0, 20.0, "cpus:1;mem:64"),
+    ]
+
+
+def test_one_framework_may_hold_for_two_roles_on_one_agent(tmp_path: Path) -> None:
+    master = RecordedMaster(tmp_path / "log", FORGETFUL)
+    held = [*resources("cpus:1", "a"), *resources("cpus:2", "b")]
+    master.restore(
+        contract.Snapshot(
+            time_ns=master.now_ns,
+            agents=[holding("s1", "f1", *held)],
+            frameworks=[sated("f1", "a")],
+        )
+    )
+    master.tick(5)
+    master.event_log.close()
+    assert times_of(history_of(tmp_path / "log").tasks) == [
+        ("a", 0.0, 5.0, "cpus:1"),
+        ("b", 0.0, 5.0, "cpus:2"),
+    ]
+
+
+def test_tasks_of_an_agent_that_comes_before_its_framework_count(tmp_path: Path) -> None:
+    master = RecordedMaster(tmp_path / "log", FORGETFUL)
+    master.send(holding("s1", "f1", *resources(FULL, "a")))
+    master.wait(1)
+    master.send(sated("f1", "a"))
+    master.wait(49)
+    master.send(contract.RemoveAgent(agent_id="s1"))
+    master.tick()
+    master.event_log.close()
+    assert times_of(history_of(tmp_path / "log").tasks) == [("a", 0.0, 50.0, "cpus:4;mem:4096")]
+
+
+def test_what_was_refused_by_the_engine_has_not_happened(tmp_path: Path) -> None:
+    master = RecordedMaster(tmp_path / "log", FORGETFUL)
+    master.add_framework("f1", "a")
+    master.add_agent("s1", FULL)
+    master.wait(10)
+    freed = contract.RecoverResources(
+        framework_id="f1", agent_id="s1", resources=resources("cpus:1", "a")
+    )
+    malformed = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=[b"\xff"])
+    with pytest.raises(InvalidEvent):
+        master.send(freed, malformed, contract.RemoveAgent(agent_id="s1"))
+    master.tick(10)
+    master.event_log.close()
+    tasks = times_of(history_of(tmp_path / "log").tasks)
+    assert ("a", 0.0, 10.0, "cpus:1") in tasks
+    assert ("a", 0.0, 20.0, "cpus:3;mem:4096") in tasks
+
+
+def test_the_model_begins_with_what_users_owed_and_ends_with_what_they_owe(
+    tmp_path: Path,
+) -> None:
+    chosen = EngineSettings(policies.create("sdrf", {"half_life": 50.0}))
+    memory = Memory(START_NS / 1e9, {"a": Remembered({"cpus": 0.5, "mem": 0.5})})
+    master = RecordedMaster(tmp_path / "log", chosen, memory, excluded=("mem",))
+    master.add_framework("f1", "a")
+    master.add_agent("s1", FULL)
+    master.add_framework("f2", "b")
+    master.add_agent("s2", FULL)
+    master.tick(100)
+    master.event_log.close()
+    owed = {standing.user: standing.commitment for standing in master.engine.standings()}
+    assert owed["a"] > 0.1
+    fates = modelled(history_of(tmp_path / "log"), chosen, chosen.policy)
+    for user, fate in fates.items():
+        assert fate.cpu_seconds == pytest.approx(400.0)
+        assert fate.commitment == pytest.approx(owed[user], abs=1e-9)
+
+
+def test_a_task_that_never_starts_has_waited_until_the_end() -> None:
+    core = Quantities.parse("cpus:1")
+    history = History(
+        begin=0.0,
+        end=100.0,
+        tasks=[Task("a", 0.0, 0.0, 100.0, core), Task("a", 20.0, 50.0, 60.0, core)],
+        capacities=[(0.0, core)],
+    )
+    fate = modelled(history, FORGETFUL, FORGETFUL.policy)["a"]
+    assert (fate.tasks, fate.wait) == (2, 40.0)
+    assert (fate.share, fate.cpu_seconds) == (1.0, 100.0)

@@ -1,0 +1,218 @@
+"""The status page shows what the engine knows, to people, on a phone, through restarts."""
+
+import importlib.util
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+from allocator.service.masters.session import SessionStatistics
+from allocator.service.show.sightings import MOST_SAMPLES, OfferTrail, Past
+from allocator.service.show.status import Status
+from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
+from tests.deploy.watched import busy_service
+from tests.service.browser import Browser, browsing, chromedriver
+from tests.service.served import free_port, service
+
+SETTINGS = EngineSettings(
+    policies.create("sdrf", {"delta": 0.99}), users=(DeclaredUser("a"), DeclaredUser("b"))
+)
+PHONE = 360
+
+
+def get(url: str) -> Any:  # noqa: ANN401 - JSON
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return json.load(answer)
+
+
+def axe() -> str | None:
+    """Return the accessibility checker's source, if it is installed."""
+    found = importlib.util.find_spec("axe_core_python")
+    if found is None or not found.submodule_search_locations:
+        return None
+    return (Path(found.submodule_search_locations[0]) / "axe.min.js").read_text()
+
+
+def snapshot() -> contract.Snapshot:
+    frameworks = [
+        contract.AddFramework(framework_id=f"f-{u}", info=framework_info(f"f-{u}", u), active=True)
+        for u in "ab"
+    ]
+    agents = [
+        agent_call("s1", "cpus:4;mem:4096", {"f-b": resources("cpus:1;mem:512", "b")}),
+        agent_call("s2", "cpus:2;mem:512"),
+    ]
+    return contract.Snapshot(
+        time_ns=START_NS, agents=agents, frameworks=frameworks, inactive_agents=["s2"]
+    )
+
+
+def offered(policy: str = "sdrf", seconds: int = 0) -> tuple[Engine, Status]:
+    """One agent, two frameworks that want offers, and ticks of a second each."""
+    past, trail = Past(), OfferTrail()
+    parameters = {"delta": 0.99} if policy in ("sdrf", "stsf") else {}
+    settings = EngineSettings(policies.create(policy, parameters), users=SETTINGS.users)
+    engine = Engine(settings, before_change=lambda at: past.sample_until(engine, at))
+    engine.watch(trail)
+    engine.restore(contract.Options(), snapshot())
+    for number in range(1, seconds + 1):
+        event = contract.Event(
+            sequence=number, time_ns=START_NS + number * SECOND, tick=contract.Tick()
+        )
+        engine.apply(contract.Events(events=[event]))
+    return engine, Status(engine, SessionStatistics(connected=True), past, trail, None)
+
+
+def test_an_offer_is_shown_with_who_was_next_when_it_was_made() -> None:
+    _, status = offered()
+    (offer,) = status.now()["offers"]
+    assert (offer["user"], offer["framework"]) == ("a", "f-a of the tests")
+    assert offer["resources"] == {"cpus": 3.0, "mem": 3584.0}
+    assert offer["why"] == f"It was next in the order: a 0.0000, b {1 / 6:.4f}."
+
+
+def test_an_agent_is_shown_with_who_holds_it_and_why_it_is_not_offered() -> None:
+    _, status = offered()
+    first, second = status.now()["agents"]
+    assert first["state"] == "full"
+    assert first["held"] == {
+        "a": {"cpus": 3.0, "mem": 3584.0},
+        "b": {"cpus": 1.0, "mem": 512.0},
+    }
+    assert (second["state"], second["free"]) == ("deactivated", {"cpus": 2.0, "mem": 512.0})
+
+
+def test_the_past_agrees_with_the_present_and_never_grows_beyond_bounds() -> None:
+    engine, status = offered(seconds=60)
+    past = status.now()["past"]
+    assert [instant - past["times"][0] for instant in past["times"]] == list(range(0, 60, 5))
+    last = engine.pool.standings_at(past["times"][-1])
+    assert past["users"]["a"]["share"][-1] == next(s.share for s in last if s.user == "a")
+    owed = past["users"]["a"]["commitment"]
+    assert owed == sorted(owed)
+    kept = Past()
+    for second in range(20_000):
+        kept.sample_until(engine, engine.now + second)
+    assert MOST_SAMPLES / 2 <= len(kept.samples) <= MOST_SAMPLES
+    instants = [instant for instant, _ in kept.samples]
+    assert instants == sorted(instants)
+    assert instants[0] == engine.now, "however long it goes on, it reaches back to the beginning"
+
+
+def test_looking_changes_no_decision() -> None:
+    decided = []
+    for watched in (False, True):
+        engine = Engine(SETTINGS)
+        if watched:
+            engine.watch(OfferTrail())
+        stream = [engine.restore(contract.Options(), snapshot())]
+        for number in range(1, 20):
+            event = contract.Event(sequence=number, time_ns=START_NS + number * SECOND // 3)
+            if number % 2:
+                event.tick.SetInParent()
+            else:
+                recovered = stream[0].offers[0].offers[0].resources if number == 2 else []
+                event.recover_resources.framework_id = stream[0].offers[0].framework_id
+                event.recover_resources.agent_id = "s1"
+                event.recover_resources.resources.extend(recovered)
+            stream.append(engine.apply(contract.Events(events=[event])))
+        assert engine.statistics.offers > 1
+        decided.append([decisions.SerializeToString(deterministic=True) for decisions in stream])
+    assert decided[0] == decided[1]
+
+
+@pytest.mark.parametrize("policy", policies.names())
+def test_whatever_the_policy_the_page_gets_json_without_infinities(policy: str) -> None:
+    _, status = offered(policy, seconds=3)
+    told = json.loads(json.dumps(status.now(), allow_nan=False))
+    assert {row["user"] for row in told["users"]} == {"a", "b"}
+    assert status.words("a")
+    assert status.words("nobody") is None
+
+
+def test_the_service_answers_with_a_strict_policy_and_explains_on_demand(tmp_path: Path) -> None:
+    with busy_service(tmp_path) as (running, _):
+        base = running.metrics_url.removesuffix("metrics")
+        told = get(f"{base}api/status")
+        assert (told["connected"], told["agents_known"]) == (True, 1)
+        assert {row["user"] for row in told["users"]} == {"holding", "owing"}
+        assert told["overtakings"][0]["passing"] == "owing"
+        assert "owes" in " ".join(get(f"{base}api/explain?user=owing")["words"])
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            get(f"{base}api/explain?user=%3Cscript%3E")
+        for path in ("", "page.js", "page.css", "api/status"):
+            with urllib.request.urlopen(base + path) as answer:
+                policy = answer.headers["Content-Security-Policy"]
+                assert policy.startswith("default-src 'none'; script-src 'self';")
+                assert "unsafe" not in policy
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def need_a_browser() -> None:
+    if chromedriver() is None:
+        pytest.skip("chromium and chromedriver are not installed, so nobody looks at the page")
+
+
+def assert_it_fits(browser: Browser) -> None:
+    assert browser.run("return document.documentElement.clientWidth") == PHONE
+    assert browser.run("return document.documentElement.scrollWidth") <= PHONE
+
+
+@pytest.mark.slow
+def test_the_page_updates_itself_and_survives_the_services_restart(tmp_path: Path) -> None:
+    need_a_browser()
+    metrics = f"127.0.0.1:{free_port()}"
+    with browsing(tmp_path, PHONE) as browser:
+        with busy_service(tmp_path, metrics) as (_, stream):
+            browser.open(f"http://{metrics}/")
+            browser.wait_for("#connection", "A leading master is connected.")
+            browser.wait_for("#users", "owing")
+            browser.wait_for("#offers", "in the order")
+            browser.wait_for("#overtakings", "owing may pass holding")
+            assert browser.run("return document.querySelectorAll('#past svg').length") == 2
+            assert_it_fits(browser)
+            browser.run("document.querySelector('#users button').focus()")
+            browser.run("document.activeElement.click()")
+            browser.wait_for("#why", "has rank")
+            before = browser.text("#users")
+            stream.now_ns += 60 * SECOND
+            stream.tell(tick=contract.Tick())
+            browser.wait_for("#past", "1.1 min")
+            assert browser.text("#users") != before
+            assert browser.run("return document.activeElement.tagName") == "BUTTON"
+            assert browser.complaints() == []
+            stream.close()
+            browser.wait_for("#connection", "No leading master is connected")
+        browser.wait_for("#connection", "does not answer")
+        assert "owing" in browser.text("#users"), "what was known stays"
+        with service(tmp_path, metrics=metrics):
+            browser.wait_for("#connection", "No leading master is connected")
+            refused = [each for each in browser.complaints() if "ERR_CONNECTION" not in each]
+            assert refused == []
+            assert_it_fits(browser)
+
+
+@pytest.mark.slow
+def test_an_accessibility_checker_finds_nothing(tmp_path: Path) -> None:
+    need_a_browser()
+    checker = axe()
+    if checker is None:
+        pytest.skip("axe-core-python is not installed, so accessibility is not checked")
+    with busy_service(tmp_path) as (running, _), browsing(tmp_path, PHONE) as browser:
+        browser.open(running.metrics_url.removesuffix("metrics"))
+        browser.wait_for("#users", "owing")
+        browser.run("document.querySelector('#users button').click()")
+        browser.wait_for("#why", "has rank")
+        browser.run(checker)
+        found = browser.run_later(
+            "const done = arguments[0]; axe.run().then((all) => done(all.violations.map("
+            "(each) => each.id + ': ' + each.nodes.map((node) => node.html).join(' '))));"
+        )
+        assert found == []

@@ -1,0 +1,151 @@
+"""The recorder's samples are exact, and nobody notices that it looks."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+from allocator.service.masters.session import SessionStatistics
+from allocator.service.show import metrics
+from allocator.service.show.recorder import COLUMNS, MOST_ROWS, Recorder
+from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
+
+SETTINGS = EngineSettings(
+    policies.create("sdrf", {"delta": 0.99}), users=(DeclaredUser("a"), DeclaredUser("b"))
+)
+FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
+
+
+def drive(engine: Engine, *instants: float) -> list[bytes]:
+    """One agent, one framework, then ticks at these seconds since the start."""
+    snapshot = contract.Snapshot(
+        time_ns=START_NS, agents=[agent_call("s1", "cpus:4;mem:4096")], frameworks=[FRAMEWORK]
+    )
+    decided = [engine.restore(contract.Options(), snapshot)]
+    for number, instant in enumerate(instants, start=1):
+        event = contract.Event(
+            sequence=number, time_ns=START_NS + round(instant * SECOND), tick=contract.Tick()
+        )
+        decided.append(engine.apply(contract.Events(events=[event])))
+    return [decisions.SerializeToString(deterministic=True) for decisions in decided]
+
+
+def recorded(path: Path, every: float, *instants: float) -> list[dict[str, str]]:
+    recorder = Recorder(path, every)
+    engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    assert drive(engine, *instants) == drive(Engine(SETTINGS), *instants), "looking is harmless"
+    recorder.close()
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_samples_are_those_of_the_equations_however_rare_events_are(tmp_path: Path) -> None:
+    rows = recorded(tmp_path / "r.csv", 2.5, 0.1, 7.3, 26.0)
+    mine = [row for row in rows if (row["user"], row["resource"]) == ("a", "cpus")]
+    start = START_NS / SECOND
+    assert [float(row["time"]) - start for row in mine] == [2.5 * k for k in range(1, 11)]
+    for row in mine:
+        owed = 0.5 * (1 - 0.99 ** (float(row["time"]) - start))
+        assert float(row["commitment"]) == pytest.approx(owed, rel=1e-5)
+        assert float(row["priority"]) == pytest.approx(1.0 + owed, rel=1e-5)
+        assert (float(row["allocation"]), float(row["share"])) == (4.0, 1.0)
+
+
+def test_every_user_has_a_row_for_every_resource(tmp_path: Path) -> None:
+    rows = recorded(tmp_path / "r.csv", 1.0, 0.5, 3.5)
+    assert tuple(rows[0]) == COLUMNS
+    keys = [(row["time"], row["user"], row["resource"]) for row in rows]
+    assert len(keys) == len(set(keys)) == 3 * 2 * 2
+
+
+def test_of_a_long_silence_the_latest_samples_are_written(tmp_path: Path) -> None:
+    rows = recorded(tmp_path / "r.csv", 0.01, 0.005, 3600.0, 3600.01)
+    assert len(rows) == MOST_ROWS + 4, "two users, two resources"
+    instants = sorted({round((float(row["time"]) - START_NS / SECOND) * 100) for row in rows})
+    assert instants == list(range(360_001 - MOST_ROWS // 4, 360_002))
+
+
+def test_a_resource_that_does_not_count_is_recorded_with_its_share(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.csv", 1.0)
+    engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    engine.restore(
+        contract.Options(fairness_excluded=["gpus"]),
+        contract.Snapshot(
+            time_ns=START_NS,
+            agents=[agent_call("s1", "cpus:4;gpus:2", {"f1": resources("cpus:1;gpus:1", "a")})],
+            frameworks=[contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"))],
+        ),
+    )
+    recorder.sample_until(engine, START_NS / SECOND + 1)
+    recorder.close()
+    with (tmp_path / "r.csv").open() as file:
+        rows = {(row["user"], row["resource"]): row for row in csv.DictReader(file)}
+    gpus = rows["a", "gpus"]
+    assert (gpus["allocation"], gpus["share"], gpus["commitment"]) == ("1", "0.5", "0")
+    assert float(gpus["priority"]) == 0.25, "that of cpus"
+
+
+def test_a_clock_that_begins_anew_is_followed(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.csv", 1.0)
+    engine = Engine(SETTINGS)
+    drive(engine)
+    for instant in (100.5, 101.5, 50.5, 51.5):
+        recorder.sample_until(engine, instant)
+    recorder.close()
+    with (tmp_path / "r.csv").open() as file:
+        times = {row["time"] for row in csv.DictReader(file)}
+    assert times == {"101.000", "51.000"}
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_allocation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recorder = Recorder(Path("/dev/full"), 0.001)
+    engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    scraped = metrics.registry(engine, SessionStatistics(), recorder=recorder)
+    assert scraped.get_sample_value("longshare_recorder_failed") == 0.0
+    assert drive(engine, 0.5, 1.0, 3.0) == drive(Engine(SETTINGS), 0.5, 1.0, 3.0)
+    recorder.flush()
+    recorder.close()
+    assert scraped.get_sample_value("longshare_recorder_failed") == 1.0
+    assert capsys.readouterr().out.count("recording ends") == 1
+
+
+def test_allocations_are_written_to_the_last_digit(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.csv", 1.0)
+    engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    agent = agent_call("s1", "cpus:4;mem:1234567.125")
+    engine.restore(
+        contract.Options(),
+        contract.Snapshot(time_ns=START_NS, agents=[agent], frameworks=[FRAMEWORK]),
+    )
+    tick = contract.Event(sequence=1, time_ns=START_NS + SECOND, tick=contract.Tick())
+    engine.apply(contract.Events(events=[tick]))
+    recorder.close()
+    with (tmp_path / "r.csv").open() as file:
+        rows = {(row["user"], row["resource"]): row for row in csv.DictReader(file)}
+    assert rows["a", "mem"]["allocation"] == "1234567.125"
+
+
+def test_a_file_that_was_rotated_is_followed_by_one_with_a_head_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    recorder = Recorder(path, 1.0)
+    engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    drive(engine, 0.5, 2.5)
+    path.rename(tmp_path / "r.csv.1")
+    recorder.reopen()
+    recorder.reopen()
+    recorder.sample_until(engine, START_NS / SECOND + 4.5)
+    recorder.close()
+    times = []
+    for name in ("r.csv.1", "r.csv"):
+        with (tmp_path / name).open() as file:
+            rows = list(csv.DictReader(file))
+        assert rows
+        times += [float(row["time"]) - START_NS / SECOND for row in rows]
+    assert sorted(set(times)) == [1.0, 2.0, 3.0, 4.0]
+    assert all(times.count(instant) == 4 for instant in set(times)), "two users, two resources"

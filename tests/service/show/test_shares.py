@@ -1,0 +1,129 @@
+"""Ranks, shortfalls and half-lives, whatever the cluster looks like."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cluster.settings import DeclaredUser
+from allocator.fairness import policies
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+from allocator.service.show.explain import explain, halved_after
+from allocator.service.show.shares import UserShare, top_shares, user_shares
+from tests.cluster.master_side import MasterSide, resources
+
+ROLES = ("a", "b", "c", "c/d", "c/e", "f")
+POLICIES: tuple[tuple[str, dict[str, object]], ...] = (
+    ("drf", {}),
+    ("sdrf", {"delta": 0.99}),
+    ("sdrf", {"delta": 0.99, "form": "thesis"}),
+    ("sdrf", {"delta": 0.99, "ranking": "scan"}),
+    ("tsf", {}),
+    ("stsf", {"delta": 0.99}),
+    ("fifo", {}),
+    ("dynamic-drf", {"alpha": 0.5}),
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> MasterSide:
+    policy, parameters = draw(st.sampled_from(POLICIES))
+    users = tuple(
+        DeclaredUser(
+            name,
+            weight=draw(st.sampled_from((0.5, 1.0, 3.0))),
+            commitment=draw(st.sampled_from((0.0, 0.1, 0.5, 1.0))),
+        )
+        for name in draw(st.lists(st.sampled_from(ROLES), unique=True))
+    )
+    side = MasterSide(policy, parameters, users=users, excluded=["gpus"])
+    held = {
+        f"f-{role}": resources(
+            f"cpus:{draw(st.integers(1, 3))};mem:{draw(st.integers(1, 9))}", role
+        )
+        for role in draw(st.lists(st.sampled_from(ROLES), unique=True))
+    }
+    side.add_agent("s1", "cpus:18;mem:54;gpus:3", held)
+    for role in draw(st.lists(st.sampled_from(ROLES), unique=True)):
+        side.add_framework(f"f-{role}", role, active=draw(st.booleans()))
+    side.tick(draw(st.sampled_from((0.5, 10.0, 500.0))))
+    return side
+
+
+def levels(rows: list[UserShare]) -> list[list[UserShare]]:
+    parents = dict.fromkeys(row.parent for row in rows)
+    return [[row for row in rows if row.parent == parent] for parent in parents]
+
+
+@given(side=clusters())
+def test_ranks_are_a_permutation_in_order_of_priority(side: MasterSide) -> None:
+    engine = side.engine
+    rows = user_shares(engine)
+    assert {row.user for row in rows} == {standing.user for standing in engine.standings()}
+    for siblings in levels(rows):
+        assert [row.rank for row in siblings] == list(range(1, len(siblings) + 1))
+        for ahead, behind in pairwise(siblings):
+            assert ahead.standing.priority <= behind.standing.priority
+    places = {user: place for place, user in enumerate(engine.pool)}
+    wanting = [row for row in rows if row.user in places]
+    for ahead, behind in pairwise(wanting):
+        if ahead.standing.priority == behind.standing.priority:
+            assert places[ahead.user] < places[behind.user], "of equals, who is served first"
+
+
+@given(side=clusters())
+def test_those_at_the_top_stand_alike_in_metrics_and_commands(side: MasterSide) -> None:
+    at_the_top = [row for row in user_shares(side.engine) if not row.parent]
+    assert top_shares(side.engine) == at_the_top
+    held = sum((row.standing.allocation for row in at_the_top), start=Quantities())
+    assert held == side.engine.pool.held()
+
+
+@given(side=clusters())
+def test_only_users_that_want_offers_lack_something(side: MasterSide) -> None:
+    for row in user_shares(side.engine):
+        own = row.standing
+        assert row.shortfall >= 0.0
+        if own.active:
+            assert max(own.share, own.entitlement) == pytest.approx(own.share + row.shortfall)
+        else:
+            assert row.shortfall == 0.0
+
+
+@given(side=clusters())
+def test_every_explanation_adds_up(side: MasterSide) -> None:
+    rows = user_shares(side.engine)
+    for row in rows:
+        told = explain(side.engine, row, rows)
+        parts = told.priority
+        assert (parts.held + parts.owed) / parts.weight == pytest.approx(row.standing.priority)
+        assert told.priority_without_debt <= row.standing.priority + 1e-12
+        assert 1 <= told.rank_without_debt <= row.rank
+        assert (told.turn > 0) == row.standing.active == (not told.no_offers)
+
+
+@given(
+    held=st.integers(0, 10),
+    owed=st.dictionaries(st.sampled_from(("cpus", "mem")), st.floats(0.001, 1.0)),
+    weight=st.sampled_from((0.2, 1.0, 5.0)),
+)
+def test_a_commitment_is_half_when_it_is_said_to_be_and_never_before_where_it_is_not(
+    held: int, owed: dict[str, float], weight: float
+) -> None:
+    policy = policies.create("sdrf", {"half_life": 100})
+    pool: Pool[str] = Pool(policy, capacity=Quantities.parse("cpus:10;mem:10"))
+    pool.add("a", weight=weight)
+    pool.add("b")
+    pool.allocate("a", Quantities.from_doubles({"cpus": held}))
+    pool.set_commitment("a", owed)
+    now = pool.standing("a")
+    after = halved_after(now, policy.tau)
+    if after is not None:
+        pool.advance(after)
+        assert pool.standing("a").commitment == pytest.approx(now.commitment / 2)
+        return
+    for seconds in (1, 10, 100, 1_000, 10_000):
+        pool.advance(seconds)
+        assert pool.standing("a").commitment >= now.commitment / 2

@@ -1,0 +1,407 @@
+"""What users owe outlives the service, and no file is harmed."""
+
+import asyncio
+import math
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.memory import Memory
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import operator_pb2 as operator
+from allocator.fairness import policies
+from allocator.service.store import StoreError, StoreUnavailable, codec
+from allocator.service.store.keeper import keeping
+from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
+from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
+from tests.service.served import Service, Stream, service, wait_for
+from tests.service.show.test_metrics import scrape
+from tests.service.stored import MEMORIES, memory, stored
+
+DELTA = 0.99
+POLICY = f'[policy]\nname = "sdrf"\ndelta = {DELTA}\n[[users.declared]]\nname = "b"\n'
+FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=False)
+HELD = agent_call("s1", "cpus:4;mem:4096", {"f1": resources("cpus:3;mem:1024", "a")})
+"""User a holds three quarters of the CPUs, b nothing: over-use is a quarter of the cluster."""
+FREE = agent_call("s1", "cpus:4;mem:4096")
+
+
+@given(MEMORIES)
+def test_a_memory_is_read_back_bit_for_bit(kept: Memory) -> None:
+    assert codec.decode(codec.encode(kept)) == kept
+
+
+@given(MEMORIES, st.data())
+def test_no_damage_to_a_memory_goes_unnoticed(kept: Memory, data: st.DataObject) -> None:
+    written = bytearray(codec.encode(kept))
+    where = data.draw(st.integers(0, len(written) - 1))
+    written[where] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(StoreError):
+        codec.decode(bytes(written))
+    with pytest.raises(StoreError):
+        codec.decode(codec.encode(kept)[:where])
+
+
+def test_a_memory_of_another_version_is_refused_with_both_versions() -> None:
+    newer = codec.encode(memory()).replace(b'"version":1', b'"version":2')
+    with pytest.raises(StoreError, match="version 2 of the format, this Longshare knows version 1"):
+        codec.decode(newer)
+
+
+@pytest.mark.parametrize("amount", [math.nan, math.inf])
+def test_a_number_that_is_none_is_never_written(amount: float) -> None:
+    with pytest.raises(ValueError, match="Out of range float"):
+        codec.encode(memory(time=amount))
+
+
+def test_a_file_holds_what_was_saved_last(tmp_path: Path) -> None:
+    file = tmp_path / "deeper" / "commitments.sqlite"
+    with closing(SqliteStore(file)) as store:
+        assert store.load() is None
+        store.save(memory(1.0))
+        store.save(memory(2.0))
+    with closing(SqliteStore(file)) as store:
+        assert store.load() == memory(2.0)
+    assert file.stat().st_mode & 0o077 == 0, "others cannot read who owes what"
+    assert list(file.parent.iterdir()) == [file]
+
+
+def garbage(file: Path) -> None:
+    file.write_bytes(b"user,commitment\na,0.5\n" * 50)
+
+
+def empty(file: Path) -> None:
+    file.touch()
+
+
+def a_database_of_others(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript("CREATE TABLE memory (id, data); INSERT INTO memory VALUES (1, 2)")
+
+
+def of_a_newer_release(file: Path) -> None:
+    saved(file)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA user_version = 2")
+
+
+def without_its_table(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version=1")
+
+
+def with_content_of_others(file: Path) -> None:
+    saved(file)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE memory SET data = x'00'")
+
+
+def truncated(file: Path) -> None:
+    saved(file)
+    os.truncate(file, file.stat().st_size - 4096)
+
+
+def damaged(file: Path) -> None:
+    saved(file)
+    content = bytearray(file.read_bytes())
+    content[content.index(b"0.333333")] ^= 1
+    file.write_bytes(content)
+
+
+def saved(file: Path) -> None:
+    with closing(SqliteStore(file)) as store:
+        store.save(memory(users=200))
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (garbage, "not a SQLite file"),
+        (empty, "not a SQLite file"),
+        (a_database_of_others, "of another program's"),
+        (of_a_newer_release, "version 2 of the layout, this Longshare knows version 1"),
+        (without_its_table, "damaged: no such table"),
+        (with_content_of_others, "not a memory of Longshare's"),
+        (truncated, "damaged"),
+        (damaged, "damaged: the checksum does not fit"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_and_stays_as_it_is(
+    tmp_path: Path, make: Callable[[Path], None], complaint: str
+) -> None:
+    file = tmp_path / "commitments.sqlite"
+    make(file)
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    with pytest.raises(StoreError, match=f"commitments.sqlite: .*{complaint}"):
+        SqliteStore(file)
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_belongs_to_one_service_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    with closing(SqliteStore(file)) as store:
+        store.save(memory(1.0))
+        with pytest.raises(StoreError, match="in use by another service"):
+            SqliteStore(file)
+        store.save(memory(2.0))
+    with closing(SqliteStore(file)) as store:
+        assert store.load() == memory(2.0)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"/file/deeper/commitments.sqlite: Not a directory"):
+        SqliteStore(tmp_path / "file" / "deeper" / "commitments.sqlite")
+
+
+DIES_WHILE_SAVING = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN")
+connection.execute("UPDATE memory SET data = zeroblob(100000)")
+connection.execute("CREATE TABLE more AS SELECT zeroblob(100000)")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_save_that_was_cut_short_leaves_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    saved(file)
+    sound = file.read_bytes()
+    subprocess.run([sys.executable, "-c", DIES_WHILE_SAVING, str(file)], check=False)
+    assert file.read_bytes() != sound, "it died half-way"
+    with closing(SqliteStore(file)) as store:
+        assert store.load() == memory(users=200)
+        store.save(memory(2.0))
+    assert stored(file) == memory(2.0)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_without_room_leaves_the_former_memory(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    with closing(SqliteStore(file)) as store:
+        store.save(memory(1.0))
+        with full_disk(), pytest.raises(StoreUnavailable, match=r"commitments.sqlite: "):
+            store.save(memory(2.0, users=500))
+        assert stored(file) == memory(1.0)
+        store.save(memory(3.0))
+    assert stored(file) == memory(3.0)
+
+
+def test_a_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    with closing(SqliteStore(file)) as store:
+        file.unlink()
+        store.save(memory())
+        assert stored(file) == memory()
+        with pytest.raises(StoreError, match="in use"):
+            SqliteStore(file)
+
+
+def test_a_folder_that_is_gone_is_waited_for(tmp_path: Path) -> None:
+    folder, away = tmp_path / "state", tmp_path / "away"
+    with closing(SqliteStore(folder / "commitments.sqlite")) as store:
+        folder.rename(away)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="No such file"):
+                store.save(memory())
+        away.rename(folder)
+        store.save(memory())
+    assert stored(folder / "commitments.sqlite") == memory()
+
+
+def test_a_file_that_took_the_place_of_ours_is_left_alone(tmp_path: Path) -> None:
+    file, other = tmp_path / "commitments.sqlite", tmp_path / "other"
+    garbage(other)
+    with closing(SqliteStore(file)) as store:
+        content = other.read_bytes()
+        other.rename(file)
+        with pytest.raises(StoreError, match="has been replaced by another file"):
+            store.save(memory())
+    assert file.read_bytes() == content
+
+
+def test_an_operators_order_is_stored_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    policy = policies.create("sdrf", {"delta": DELTA})
+    engine = Engine(EngineSettings(policy=policy, users=(DeclaredUser("a", 1.0, 0.5),)))
+
+    async def order() -> Memory | None:
+        with closing(SqliteStore(file)) as store:
+            async with keeping(engine, store, every=60.0) as keeper:
+                engine.order(operator.Order(set_weight=operator.SetWeight(user="a", weight=4.0)))
+                assert await keeper.remember_now()
+                return stored(file)
+
+    kept = asyncio.run(order())
+    assert kept is not None
+    assert kept.users["a"].weight == 4.0
+    assert kept.users["a"].others == 0.5
+
+
+def test_an_order_that_could_not_be_stored_is_stored_later(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    policy = policies.create("sdrf", {"delta": DELTA})
+    engine = Engine(EngineSettings(policy=policy, users=(DeclaredUser("a", 1.0, 0.5),)))
+
+    async def order() -> None:
+        with closing(SqliteStore(file)) as store:
+            async with keeping(engine, store, every=60.0) as keeper:
+                engine.order(operator.Order(set_weight=operator.SetWeight(user="a", weight=4.0)))
+                with full_disk():
+                    assert not await keeper.remember_now()
+
+    asyncio.run(order())
+    kept = stored(file)
+    assert kept is not None
+    assert kept.users["a"].weight == 4.0
+
+
+def settings(file: Path, every: float) -> str:
+    return f'{POLICY}[store]\npath = "{file}"\nevery = {every}\n'
+
+
+def run_up_a_debt(running: Service, seconds: int) -> Stream:
+    stream = Stream(running.address)
+    stream.open(agents=[HELD], frameworks=[FRAMEWORK])
+    for _ in range(seconds):
+        stream.now_ns += SECOND
+        stream.tell(tick=contract.Tick())
+    return stream
+
+
+def time_stored(file: Path) -> float:
+    kept = stored(file)
+    return kept.time if kept is not None else 0.0
+
+
+def commitment_after(running: Service, now_ns: int, **snapshot: object) -> float:
+    """What a owes of the CPUs, as a restarted service sees it when a master comes."""
+    stream = Stream(running.address)
+    stream.now_ns = now_ns
+    stream.open(**snapshot)
+    owed = scrape(running)["longshare_user_commitment_ratio", "a", "cpus"]
+    stream.close()
+    return owed
+
+
+def test_a_killed_service_knows_what_users_owe_when_it_is_back(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    with service(tmp_path, settings(file, every=0.05)) as first:
+        stream = run_up_a_debt(first, 100)
+        wait_for(lambda: time_stored(file) == stream.now_ns / SECOND)
+        first.stop(signal.SIGKILL)
+    with service(tmp_path, settings(file, every=0.05)) as second:
+        later = stream.now_ns + 50 * SECOND
+        owed = commitment_after(second, later, agents=[FREE], frameworks=[FRAMEWORK])
+    assert owed == pytest.approx(0.25 * (1 - DELTA**100) * DELTA**50, rel=1e-9)
+
+
+def test_what_was_not_stored_yet_costs_no_more_than_it_can(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    with service(tmp_path, settings(file, every=0.5)) as first:
+        stream = run_up_a_debt(first, 60)
+        first.stop(signal.SIGKILL)
+    lost = stream.now_ns / SECOND - max(time_stored(file), 1_600_000_000)
+    with service(tmp_path, settings(file, every=0.5)) as second:
+        owed = commitment_after(second, stream.now_ns, agents=[FREE], frameworks=[FRAMEWORK])
+    without_a_crash = 0.25 * (1 - DELTA**60)
+    assert owed <= without_a_crash + 1e-9
+    assert without_a_crash - owed <= (1 - DELTA**lost) * 0.25 + 1e-9
+
+
+def test_what_is_held_before_and_after_a_crash_counts_as_held_in_between(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    with service(tmp_path, settings(file, every=0.05)) as first:
+        stream = run_up_a_debt(first, 10)
+        wait_for(lambda: time_stored(file) == stream.now_ns / SECOND)
+        first.stop(signal.SIGKILL)
+    with service(tmp_path, settings(file, every=0.05)) as second:
+        later = stream.now_ns + 50 * SECOND
+        owed = commitment_after(second, later, agents=[HELD], frameworks=[FRAMEWORK])
+    assert owed == pytest.approx(0.25 * (1 - DELTA**60), rel=1e-9)
+
+
+def test_a_service_that_is_told_to_stop_stores_everything(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    with service(tmp_path, settings(file, every=60.0)) as running:
+        stream = run_up_a_debt(running, 10)
+        stream.close()
+        assert running.stop(signal.SIGTERM) == 0
+    kept = stored(file)
+    assert kept is not None
+    assert kept.time == stream.now_ns / SECOND
+    assert kept.users["a"].commitments["cpus"] == pytest.approx(0.25 * (1 - DELTA**10))
+
+
+def test_a_service_that_no_master_came_to_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    saved(file)
+    with service(tmp_path, settings(file, every=0.05)) as running:
+        running.stop(signal.SIGTERM)
+    assert stored(file) == memory(users=200)
+
+
+def test_a_store_that_fails_degrades_to_memory_and_recovers(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    with service(tmp_path, settings(file, every=0.05)) as running:
+        stream = run_up_a_debt(running, 1)
+        wait_for(lambda: scrape(running)["longshare_store_saves_total",] > 0)
+        assert scrape(running)["longshare_store_degraded",] == 0
+        with closing(sqlite3.connect(file, isolation_level=None)) as intruder:
+            intruder.execute("BEGIN EXCLUSIVE")
+            stream.now_ns += SECOND
+            stream.tell(tick=contract.Tick())
+            wait_for(lambda: scrape(running)["longshare_store_failures_total",] >= 2)
+            assert scrape(running)["longshare_store_degraded",] == 1
+            stream.now_ns += SECOND
+            assert stream.tell(tick=contract.Tick()).decisions.applied_sequence == 3, "it decides"
+        wait_for(lambda: scrape(running)["longshare_store_degraded",] == 0)
+        wait_for(lambda: time_stored(file) == stream.now_ns / SECOND)
+        assert scrape(running)["longshare_store_last_save_timestamp_seconds",] > 0
+        log = running.log.read_text()
+        stream.close()
+    assert log.count("cannot be stored") == 1, "said once, not with every attempt"
+    assert "database is locked" in log
+    assert log.count("kept in the store again") == 1
+
+
+def test_a_damaged_store_is_exit_code_2_and_stays_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    damaged(file)
+    before = file.read_bytes()
+    refused = Service(tmp_path, settings(file, every=1.0))
+    assert refused.process.wait(20) == 2
+    said = refused.log.read_text()
+    assert f"longshare serve: store: {file}: damaged: the checksum does not fit" in said
+    assert "Traceback" not in said
+    assert file.read_bytes() == before
+
+
+def test_without_a_store_the_service_says_what_that_means(tmp_path: Path) -> None:
+    with service(tmp_path, f'{POLICY}[store]\nkind = "none"\n') as running:
+        assert "what users owe will not survive this service" in running.log.read_text()
+        assert not any(name.startswith("longshare_store") for name, *_ in scrape(running))

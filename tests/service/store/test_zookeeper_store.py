@@ -1,0 +1,304 @@
+"""A ZooKeeper keeps what users owe, through its own failures and other people's writes.
+
+Most of this wants a real server: LONGSHARE_ZOOKEEPER_CLASSPATH names its jars, as Java takes them.
+"""
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.settings import EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+from allocator.service.store import StoreError, StoreUnavailable, keeper
+from allocator.service.store.keeper import keeping
+from allocator.service.store.zookeeper import ZookeeperStore
+from tests.cluster.master_side import SECOND
+from tests.service.served import Service, service, wait_for
+from tests.service.show.test_metrics import scrape
+from tests.service.store.test_store import (
+    DELTA,
+    FRAMEWORK,
+    FREE,
+    POLICY,
+    commitment_after,
+    run_up_a_debt,
+)
+from tests.service.stored import memory
+
+CLASSPATH = os.environ.get("LONGSHARE_ZOOKEEPER_CLASSPATH", "")
+ZNODE = "/longshare/commitments"
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+class Server:
+    """One ZooKeeper, which can be killed, started again with what it had, and stopped short."""
+
+    def __init__(self, folder: Path) -> None:
+        self.hosts = f"127.0.0.1:{free_port()}"
+        self._config = folder / "zoo.cfg"
+        self._config.write_text(
+            f"tickTime=200\ndataDir={folder}/data\nclientPort={self.hosts.partition(':')[2]}\n"
+            "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
+            "minSessionTimeout=400\nmaxSessionTimeout=60000\n"
+        )
+        self._log = folder / "zookeeper.log"
+        self.start()
+
+    def start(self) -> None:
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["java", "-Xmx96m", "-cp", CLASSPATH, main, str(self._config)],
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def hold(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def client(self) -> Iterator[KazooClient]:
+        made = KazooClient(self.hosts)
+        made.start(timeout=20.0)
+        yield made
+        made.stop()
+        made.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    if not CLASSPATH or shutil.which("java") is None:
+        pytest.skip("no ZooKeeper: LONGSHARE_ZOOKEEPER_CLASSPATH and java")
+    started = Server(tmp_path)
+    yield started
+    started.kill()
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    hosts = f"127.0.0.1:{free_port()}"
+    with pytest.raises(StoreUnavailable, match=f"znode {ZNODE} at {hosts}: no answer"):
+        ZookeeperStore(hosts, ZNODE, patience=0.5)
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_answer_is_named() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        hosts = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(StoreUnavailable, match="no answer"):
+            ZookeeperStore(hosts, ZNODE, patience=0.5)
+
+
+def test_credentials_that_are_none_are_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("password\n")
+    settings = f'[store]\nkind = "zookeeper"\nhosts = "127.0.0.1:1"\ncredentials = "{tmp_path}/'
+    for file, complaint in (("secret", "does not contain USER:PASSWORD"), ("none", "No such file")):
+        refused = Service(tmp_path, f'{settings}{file}"\n')
+        assert refused.process.wait(20) == 2
+        assert complaint in refused.log.read_text()
+
+
+@pytest.mark.slow
+def test_a_service_that_finds_no_server_ends_and_may_be_started_again(tmp_path: Path) -> None:
+    settings = f'[store]\nkind = "zookeeper"\nhosts = "127.0.0.1:{free_port()}"\n'
+    refused = Service(tmp_path, settings)
+    assert refused.process.wait(60) == 1
+    [said] = refused.log.read_text().splitlines()
+    assert said.startswith("longshare serve: store: znode")
+
+
+@pytest.mark.slow
+def test_a_node_holds_what_was_saved_last(server: Server) -> None:
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        assert store.load() is None
+        store.save(memory(1.0))
+        store.save(memory(2.0, users=5000))
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        assert store.load() == memory(2.0, users=5000)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_not_ours_is_refused_and_stays_as_it_is(server: Server) -> None:
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        store.save(memory())
+    with server.client() as client:
+        ours = client.get(ZNODE)[0]
+        for content, complaint in (
+            (b"a=1", "of another program's"),
+            (ours[:-20], "damaged"),
+            (ours[:-1] + b"x", "damaged"),
+        ):
+            client.set(ZNODE, content)
+            with pytest.raises(StoreError, match=complaint):
+                ZookeeperStore(server.hosts, ZNODE)
+            assert client.get(ZNODE)[0] == content
+        client.set(ZNODE, b"")
+        with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+            assert store.load() is None, "made beforehand by an operator"
+            store.save(memory())
+
+
+@pytest.mark.slow
+def test_what_another_service_has_written_is_not_overwritten(server: Server) -> None:
+    with (
+        closing(ZookeeperStore(server.hosts, ZNODE)) as late,
+        closing(ZookeeperStore(server.hosts, ZNODE)) as store,
+    ):
+        store.save(memory(1.0))
+        for _ in range(2):
+            with pytest.raises(StoreError, match="another service has written it"):
+                late.save(memory(2.0))
+        store.save(memory(3.0))
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        assert store.load() == memory(3.0)
+
+
+@pytest.mark.slow
+def test_a_node_that_was_deleted_is_made_anew(server: Server) -> None:
+    with server.client() as client, closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        store.save(memory(1.0))
+        client.delete(ZNODE)
+        with pytest.raises(StoreUnavailable, match="is gone"):
+            store.save(memory(2.0))
+        store.save(memory(3.0))
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        assert store.load() == memory(3.0)
+
+
+@pytest.mark.slow
+def test_a_memory_too_large_for_a_node_is_refused(server: Server) -> None:
+    draw = random.Random(1).random
+    crowd = Memory(
+        1.0, {f"u{i}": Remembered({"cpus": draw(), "mem": draw()}) for i in range(60000)}
+    )
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        store.save(memory(1.0))
+        with pytest.raises(StoreError, match="more than ZooKeeper takes"):
+            store.save(crowd)
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        assert store.load() == memory(1.0)
+
+
+@pytest.mark.slow
+def test_with_credentials_nobody_else_reads_or_writes(server: Server) -> None:
+    with closing(ZookeeperStore(server.hosts, ZNODE, "longshare:secret")) as store:
+        store.save(memory())
+    for others in (None, "longshare:guessed"):
+        with pytest.raises(StoreError, match=r"access denied; check store.credentials"):
+            ZookeeperStore(server.hosts, ZNODE, others)
+    with closing(ZookeeperStore(server.hosts, ZNODE, "longshare:secret")) as store:
+        assert store.load() == memory()
+
+
+@pytest.mark.slow
+def test_a_save_whose_answer_was_lost_is_recognised_as_our_own(server: Server) -> None:
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        store.save(memory(1.0))
+        server.hold()
+        with pytest.raises(StoreUnavailable):
+            store.save(memory(2.0))
+        server.go_on()
+        after = memory(3.0)
+        wait_for(lambda: saves(store, after))
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        assert store.load() == after
+
+
+def saves(store: ZookeeperStore, wanted: Memory) -> bool:
+    try:
+        store.save(wanted)
+    except StoreUnavailable:
+        return False
+    return True
+
+
+async def until(kept: keeper.Keeper, *, degraded: bool) -> None:
+    while kept.statistics.degraded is not degraded:  # noqa: ASYNC110 - nobody announces it
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_server_that_fails_costs_nothing_once_it_is_back(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "LONGEST_PAUSE", 0.5)
+    engine = Engine(EngineSettings(policy=policies.create("sdrf", {"delta": DELTA})))
+    engine.restore(contract.Options(), contract.Snapshot(time_ns=1_600_000_000 * SECOND))
+
+    async def live(store: ZookeeperStore) -> list[bool]:
+        async with keeping(engine, store, every=0.05) as kept:
+            seen = [await kept.remember_now()]
+            server.kill()
+            tick = contract.Event(sequence=1, time_ns=1_600_000_001 * SECOND)
+            tick.tick.SetInParent()
+            engine.apply(contract.Events(events=[tick]))
+            await until(kept, degraded=True)
+            server.start()
+            await until(kept, degraded=False)
+            return seen
+
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        assert asyncio.run(live(store)) == [True]
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        assert store.load() == engine.memory()
+
+
+@pytest.mark.slow
+def test_a_service_on_another_machine_knows_what_users_owe(server: Server, tmp_path: Path) -> None:
+    settings = f'{POLICY}[store]\nkind = "zookeeper"\nevery = 0.05\nhosts = "{server.hosts}"\n'
+    first_home, second_home = tmp_path / "first", tmp_path / "second"
+    first_home.mkdir()
+    second_home.mkdir()
+    with service(first_home, settings) as first:
+        stream = run_up_a_debt(first, 100)
+        before = scrape(first)["longshare_store_saves_total",]
+        wait_for(lambda: scrape(first)["longshare_store_saves_total",] > before)
+        first.stop(signal.SIGKILL)
+    with service(second_home, settings) as second:
+        later = stream.now_ns + 50 * SECOND
+        owed = commitment_after(second, later, agents=[FREE], frameworks=[FRAMEWORK])
+    assert owed == pytest.approx(0.25 * (1 - DELTA**100) * DELTA**50, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_the_service_beside_a_new_leader_takes_over_what_users_owe_without_a_restart(
+    server: Server, tmp_path: Path
+) -> None:
+    settings = f'{POLICY}[store]\nkind = "zookeeper"\nevery = 0.05\nhosts = "{server.hosts}"\n'
+    homes = [tmp_path / "first", tmp_path / "second"]
+    for home in homes:
+        home.mkdir()
+    with service(homes[0], settings) as first, service(homes[1], settings) as second:
+        stream = run_up_a_debt(first, 100)
+        with closing(ZookeeperStore(server.hosts, ZNODE)) as looking:
+            wait_for(lambda: (looking.load() or memory(0.0)).time == stream.now_ns / SECOND)
+        stream.close()
+        later = stream.now_ns + 50 * SECOND
+        owed = commitment_after(second, later, agents=[FREE], frameworks=[FRAMEWORK])
+        assert owed == pytest.approx(0.25 * (1 - DELTA**100) * DELTA**50, rel=1e-9)
+        wait_for(lambda: scrape(second)["longshare_store_saves_total",] > 0)
+        assert scrape(second)["longshare_store_degraded",] == 0.0

@@ -1,0 +1,116 @@
+"""Online TSF comes close to the divisible optimum as tasks get small, whatever may run where."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.fairness import policies
+from allocator.fairness.machines import Machines
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+from allocator.theory.divisible import optimum
+from allocator.theory.divisible.problem import Problem, read_problem
+
+LAPS, SETTLED = 120, 80
+"""Rounds in all, and those before one looks."""
+ENDING = 0.05
+"""Of the tasks that run, how many end in a round."""
+
+
+@st.composite
+def problems(draw: st.DrawFn, resources: tuple[str, ...]) -> Problem:
+    places = [f"m{number}" for number in range(draw(st.integers(1, 4)))]
+    machines = [
+        {"name": place, "resources": {name: draw(st.integers(2, 12)) for name in resources}}
+        for place in places
+    ]
+    users = [
+        {
+            "name": f"u{number}",
+            "demand": {name: draw(st.integers(1, 4)) for name in resources},
+            "machines": sorted(draw(st.sets(st.sampled_from(places), min_size=1))),
+            "weight": draw(st.sampled_from([1, 2])),
+        }
+        for number in range(draw(st.integers(2, 5)))
+    ]
+    return read_problem({"machines": machines, "users": users})
+
+
+def online(problem: Problem, parts: int, rng: random.Random) -> dict[str, float]:
+    """Run an online TSF for long, with every task cut in parts; return tasks on average.
+
+    In each round some tasks end, and then what is free on a machine goes, task by task, to whoever
+    is first in the order and has a task that fits and may run there.
+    """
+    capacity = {m.name: in_milli(m.resources) for m in problem.machines}
+    demands = {u.name: in_milli(u.demand, parts) for u in problem.users}
+    machines: Machines[str] = Machines()
+    for name, has in capacity.items():
+        machines.put(name, has)
+    total = sum(capacity.values(), start=Quantities())
+    pool = Pool[str](policies.create("tsf", {}), capacity=total, machines=machines)
+    for user in problem.users:
+        pool.add(user.name, weight=float(user.weight))
+        pool.set_demand(user.name, demands[user.name])
+        pool.set_active(user.name, True)
+    may_run = {user.name: set(user.machines or capacity) for user in problem.users}
+    free, running = dict(capacity), list[tuple[str, str]]()
+    seen = dict.fromkeys(demands, 0)
+    for lap in range(LAPS):
+        ending = {place for place in range(len(running)) if rng.random() < ENDING}
+        for name, machine in (running[place] for place in ending):
+            pool.release(name, demands[name])
+            free[machine] += demands[name]
+        running = [task for place, task in enumerate(running) if place not in ending]
+        for machine in rng.sample(sorted(free), len(free)):
+            while name := next(
+                (n for n in pool if machine in may_run[n] and free[machine].contains(demands[n])),
+                "",
+            ):
+                pool.allocate(name, demands[name])
+                free[machine] -= demands[name]
+                running.append((name, machine))
+        if lap >= SETTLED:
+            for name, _ in running:
+                seen[name] += 1
+    return {name: number / (LAPS - SETTLED) / parts for name, number in seen.items()}
+
+
+def in_milli(amounts: object, parts: int = 1) -> Quantities:
+    assert isinstance(amounts, dict)
+    return Quantities({name: int(amount * 1000 / parts) for name, amount in amounts.items()})
+
+
+def distance(problem: Problem, parts: int) -> float:
+    """Return by how much of a task share online and optimum differ most."""
+    best = optimum.optimum(problem, optimum.create("tsf", {})).users
+    got = online(problem, parts, random.Random(1))
+    return max(
+        abs(got[user.name] - float(best[user.name].tasks))
+        / float(problem.monopoly(user) * user.weight)
+        for user in problem.users
+    )
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(problems(("cpus",)))
+def test_tasks_of_one_resource_come_within_a_fortieth_of_the_optimum(problem: Problem) -> None:
+    assert distance(problem, parts=50) < 0.025
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(problems(("cpus", "mem")))
+def test_tasks_of_two_resources_come_as_close_as_packing_lets_them(problem: Problem) -> None:
+    assert distance(problem, parts=50) < 0.06
+
+
+def test_tasks_that_are_not_small_stay_away_from_it() -> None:
+    machines = [{"name": "m", "resources": {"cpus": 3}}]
+    users = [{"name": name, "demand": {"cpus": 1}} for name in ("a", "b")]
+    problem = read_problem({"machines": machines, "users": users})
+    assert distance(problem, parts=1) > 0.04
+    assert distance(problem, parts=50) < 0.025

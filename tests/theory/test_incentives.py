@@ -1,0 +1,234 @@
+"""Incentives under dynamic demands: the paper's example, its constructions, and its bounds."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.theory.incentives.mechanism import play
+from allocator.theory.incentives.misreport import best_lie, bound
+from allocator.theory.incentives.profile import Profile, read_profile
+
+ROOT_2 = 2**0.5
+
+
+def users(*names: str) -> list[dict[str, Any]]:
+    return [{"name": name} for name in names]
+
+
+def epoch(capacity: Fraction | int, **demands: Fraction | int) -> dict[str, Any]:
+    return {"capacity": capacity, "demands": demands}
+
+
+def total(profile: Profile, name: str, *silent: int) -> Fraction:
+    """Return what a user gets if it claims nothing in some epochs, and the truth in others."""
+    truth = next(profile.demands(user) for user in profile.users if user.name == name)
+    claims = [Fraction(0) if t in silent else claim for t, claim in enumerate(truth)]
+    return sum(play(profile, {name: claims})[name], Fraction(0))
+
+
+def three_users_three_epochs() -> Profile:
+    return read_profile(
+        {
+            "users": users("1", "2", "3"),
+            "epochs": [{"capacity": 1, "demands": {"1": 1, other: 1}} for other in ("2", "3", "2")],
+        }
+    )
+
+
+def test_three_users_and_three_epochs_are_enough_to_gain_a_ninth() -> None:
+    profile = three_users_three_epochs()
+    assert play(profile, {})["1"] == [Fraction(1, 2), Fraction(1, 4), Fraction(3, 8)]
+    lie = best_lie(profile, profile.users[0])
+    assert lie.truthful == Fraction(9, 8)
+    assert lie.gained == Fraction(5, 4)
+    assert lie.ratio == Fraction(10, 9)
+
+
+def under_reporting(steps: int, halvings: int) -> tuple[Profile, range]:
+    """Return a game for Theorem 3.2, and the epochs in which Alice claims nothing.
+
+    Phase 1 gives users c a start. In phase 2 Alice either takes as much as each b, or leaves it
+    all to them. In phase 3 each epoch goes to a c if Alice holds a lot, and to Alice if she holds
+    nothing, until that makes no difference any more. In phase 4 Alice evens out with each b what it
+    had too much; at best her lead and what she had grow by (g, e) -> (g + e, g + 3 e), whose
+    quotient tends to √2 - 1.
+    """
+    had, lead, taken = [1], [0], [1]
+    for _ in range(steps - 1):
+        taken.append(lead[-1] + 2 * had[-1])
+        lead.append(lead[-1] + had[-1])
+        had.append(had[-1] + taken[-1])
+    alice = Fraction(0)
+    phase_2 = []
+    for k in reversed(range(steps)):
+        there = 2 * (alice + taken[k]) - alice
+        alice += taken[k]
+        phase_2.append(epoch(there, alice=there, **{f"b{k}": there}))
+    gaps = [alice / 2**k for k in range(1, halvings + 1)]
+    epochs = [
+        *(epoch(alice - gap, **{f"c{k}": alice - gap}) for k, gap in enumerate(gaps)),
+        *phase_2,
+        *(epoch(gap, alice=gap, **{f"c{k}": gap}) for k, gap in enumerate(gaps)),
+        *(epoch(had[k - 1], alice=had[k - 1], **{f"b{k}": had[k - 1]}) for k in range(1, steps)),
+    ]
+    names = [f"b{k}" for k in range(steps)] + [f"c{k}" for k in range(halvings)]
+    profile = read_profile({"users": users("alice", *names), "epochs": epochs})
+    return profile, range(halvings, halvings + steps)
+
+
+def test_under_reporting_gains_up_to_the_root_of_2_with_one_resource() -> None:
+    ratios = []
+    for steps in (2, 3, 4, 6, 9):
+        profile, silent = under_reporting(steps, 20)
+        ratios.append(float(total(profile, "alice", *silent) / total(profile, "alice")))
+    assert ratios == sorted(ratios)
+    assert ratios[:3] == pytest.approx([4 / 3, 14 / 10, 48 / 34], abs=1e-5)
+    assert ROOT_2 - 1e-5 < ratios[-1] < ROOT_2
+
+
+def test_the_search_finds_the_lie_of_the_construction() -> None:
+    profile, silent = under_reporting(3, 6)
+    lie = best_lie(profile, profile.users[0])
+    assert lie.gained >= total(profile, "alice", *silent)
+    assert lie.bound == Fraction(3, 2)
+
+
+def two_resources(rho: int, epsilon: Fraction, weight: int = 1) -> Profile:
+    """Return a game for Theorem 4.7: constant ratios, all positive, user 1 with this weight.
+
+    In epoch 1 only the first resource is short, of which user 1 needs the more; in epoch 2 only the
+    second, of which it needs hardly anything. Groups use up what would make the other one short.
+    """
+    own = Fraction(rho, weight)  # of the first resource, for 1 that user 1 needs: 1 / own
+    x = Fraction(1)  # user 2's allocation in epoch 1
+    crowd = 100 * rho * weight
+    short_1 = (weight + 1 / own) * x
+    short_2 = epsilon * weight * (1 + rho) * x
+    there_1 = short_1 + crowd * x
+    there_2 = short_2 + crowd * x
+    group_3 = {"ratios": {"a": 1, "b": epsilon}}
+    group_4 = {"ratios": {"a": 1 / own, "b": 1}}
+    return read_profile(
+        {
+            "users": [
+                {"name": "1", "weight": weight, "ratios": {"a": 1, "b": epsilon}},
+                {"name": "2", "ratios": {"a": 1 / own, "b": 1}},
+                *({"name": f"3-{k}", **group_3} for k in range(crowd)),
+                *({"name": f"4-{k}", **group_4} for k in range(crowd)),
+            ],
+            "epochs": [
+                {
+                    "capacity": there_1,
+                    "demands": {"1": there_1, "2": there_1} | {f"3-{k}": x for k in range(crowd)},
+                },
+                {
+                    "capacity": there_2,
+                    "demands": {"1": there_2, "2": there_2} | {f"4-{k}": x for k in range(crowd)},
+                },
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize(("rho", "weight"), [(2, 1), (3, 1), (4, 2)])
+def test_under_reporting_gains_up_to_1_plus_rho_with_two_resources(rho: int, weight: int) -> None:
+    ratios = []
+    for epsilon in (Fraction(1, 10), Fraction(1, 1000), Fraction(1, 100_000)):
+        profile = two_resources(rho, epsilon, weight)
+        assert bound(profile, profile.users[0]) == 1 + rho
+        ratios.append(float(total(profile, "1", 0) / total(profile, "1")))
+    assert ratios == sorted(ratios)
+    assert 1 + rho - 0.001 < ratios[-1] < 1 + rho
+
+
+AMOUNT = st.integers(0, 6).map(Fraction)
+
+
+@st.composite
+def profiles(draw: st.DrawFn, *, resources: str) -> Profile:
+    count = draw(st.integers(2, 3))
+    names = [str(i) for i in range(count)]
+    alike = resources == "a"
+    return read_profile(
+        {
+            "alpha": draw(st.sampled_from([0, Fraction(1, 2), 1])),
+            "users": [
+                {
+                    "name": name,
+                    "weight": 1 if alike else draw(st.integers(1, 3)),
+                    "ratios": {
+                        q: 1 if alike else Fraction(draw(st.integers(1, 4)), 4) for q in resources
+                    },
+                }
+                for name in names
+            ],
+            "epochs": [
+                {
+                    "capacity": draw(st.integers(1, 6)),
+                    "demands": {name: draw(AMOUNT) for name in names},
+                }
+                for _ in range(draw(st.integers(1, 4)))
+            ],
+        }
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data())
+def test_no_lie_gains_more_than_the_upper_bounds(data: st.DataObject) -> None:
+    profile = data.draw(profiles(resources=data.draw(st.sampled_from(["a", "ab"]))))
+    lie = best_lie(profile, profile.users[0])
+    assert lie.bound is not None
+    assert 1 <= lie.ratio <= lie.bound
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_claiming_more_than_is_needed_gains_nothing(data: st.DataObject) -> None:
+    profile = data.draw(profiles(resources=data.draw(st.sampled_from(["a", "ab"]))))
+    truth = profile.demands(profile.users[0])
+    claims = [claim + data.draw(AMOUNT) for claim in truth]
+    lying = play(profile, {"0": claims})["0"]
+    useful = sum(min(got, wanted) for got, wanted in zip(lying, truth, strict=True))
+    assert useful <= sum(play(profile, {})["0"])
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_every_epoch_is_pareto_optimal_and_keeps_guarantees(data: st.DataObject) -> None:
+    profile = data.draw(profiles(resources="ab"))
+    allocated = play(profile, {})
+    weights = sum(user.weight for user in profile.users)
+    for t, epoch_ in enumerate(profile.epochs):
+        used = {
+            q: sum(profile.ratios(u, epoch_)[q] * allocated[u.name][t] for u in profile.users)
+            for q in "ab"
+        }
+        assert max(used.values()) <= epoch_.capacity
+        for user in profile.users:
+            got, wanted = allocated[user.name][t], profile.demands(user)[t]
+            assert got == wanted or max(used.values()) == epoch_.capacity
+            assert got >= min(wanted, profile.alpha * epoch_.capacity * user.weight / weights)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"alpha": 2}, r"alpha: 2.0 is more than 1"),
+        ({"users": [{"name": "1", "ratios": {"a": 2}}]}, r"users\[0\]\.ratios\.a: 2.0 is more"),
+        ({"users": [{"name": "1", "ratios": {"a": 0}}]}, r"epochs\[0\]: '1' needs nothing"),
+        ({"epochs": [epoch(1, bob=1)]}, r"epochs\[0\]\.demands: there is no user 'bob'"),
+        ({"epochs": [epoch(0)]}, r"epochs\[0\]\.capacity"),
+        ({"users": users("1", "1")}, r"2 have the name '1'"),
+    ],
+)
+def test_a_profile_that_cannot_be_is_refused_by_the_place_of_its_fault(
+    change: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        read_profile(
+            {"users": users("1"), "epochs": [{"capacity": 1, "demands": {"1": 1}}]} | change
+        )

@@ -1,0 +1,324 @@
+"""The divisible optimum: the papers' examples, an exact reference, and what must not matter."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.theory.divisible import optimum as divisible
+from allocator.theory.divisible import water_filling
+from allocator.theory.divisible.optimum import Shared, create, optimum
+from allocator.theory.divisible.problem import read_problem
+from allocator.theory.divisible.progressive_filling import Number, Tank, fill
+from tests.theory import exact_filling
+
+
+def cpu(cpus: float, gb: float) -> dict[str, float]:
+    return {"cpu": cpus, "mem": gb}
+
+
+def machines(**resources: dict[str, float]) -> list[dict[str, Any]]:
+    return [{"name": name, "resources": has} for name, has in resources.items()]
+
+
+def user(name: str, demand: dict[str, float], *where: str, **more: object) -> dict[str, Any]:
+    return {"name": name, "demand": demand, **({"machines": list(where)} if where else {}), **more}
+
+
+def shared(policy: str, cluster: list[dict[str, Any]], *users: dict[str, Any]) -> Shared:
+    return optimum(read_problem({"machines": cluster, "users": users}), create(policy, {}))
+
+
+def tasks(found: Shared) -> list[Number]:
+    return [part.tasks for part in found.users.values()]
+
+
+def shares(found: Shared) -> list[Number]:
+    return [part.share for part in found.users.values()]
+
+
+TWO = machines(m1=cpu(18, 18), m2=cpu(18, 18))
+THREE = machines(m1=cpu(9, 12), m2=cpu(3, 4), m3=cpu(9, 12))
+FIGURE_4 = [
+    user("u1", cpu(1, 2), "m1", "m2"),
+    user("u2", cpu(3, 1), "m2"),
+    user("u3", cpu(1, 4)),
+]
+
+
+def test_constrained_cdrf_gives_what_figure_2a_of_the_tsf_paper_shows() -> None:
+    found = shared("cdrf", TWO, user("u1", cpu(1, 2)), user("u2", cpu(1, 3), "m2"))
+    assert found.exact
+    assert tasks(found) == [12, 4]
+    assert shares(found) == [Fraction(2, 3)] * 2
+    assert found.users["u1"].machines == {"m1": 9, "m2": 3}
+
+
+def test_constrained_cdrf_rewards_the_lie_of_figure_2b() -> None:
+    found = shared("cdrf", TWO, user("u1", cpu(1, 2)), user("u2", cpu(1, 3)))
+    assert tasks(found) == [9, 6]
+
+
+def test_constrained_cdrf_gives_what_figure_3_shows() -> None:
+    one = {"cpu": 1.0}
+    found = shared(
+        "cdrf",
+        [{"name": name, "resources": {"cpu": 3}} for name in ("m1", "m2", "m3")],
+        user("u1", one, "m1"),
+        user("u2", one),
+        *(user(f"u{i}", one, "m2" if i < 5 else "m3") for i in range(3, 8)),
+    )
+    assert tasks(found) == [1, 3, 1, 1, 1, 1, 1]
+    assert found.users["u2"].machines == {"m1": 2, "m2": 1}
+
+
+def test_tsf_gives_what_figure_4_shows() -> None:
+    found = shared("tsf", THREE, *FIGURE_4)
+    assert tasks(found) == [6, 1, 3]
+    assert shares(found) == [Fraction(3, 7), Fraction(1, 7), Fraction(3, 7)]
+
+
+def test_drf_gives_what_figure_2_6_of_the_thesis_shows() -> None:
+    found = shared(
+        "drf",
+        machines(all=cpu(9, 180)),
+        user("A", cpu(1, 40), tasks=4),
+        user("B", cpu(3, 10), tasks=3),
+    )
+    assert tasks(found) == [3, 2]  # 3 cores and 120 GB; 6 cores and 20 GB
+
+
+@pytest.mark.parametrize(
+    ("demand", "expected"),
+    [(cpu(1, 0.5), 75), (cpu(0.5, 0.5), 100)],
+)
+def test_monopolies_are_those_of_table_ii(demand: dict[str, float], expected: int) -> None:
+    problem = read_problem(
+        {
+            "machines": [
+                {"name": "1-25", "resources": cpu(1, 1), "count": 25},
+                {"name": "26-50", "resources": cpu(2, 1), "count": 25},
+            ],
+            "users": [user("job", demand, "1-25")],
+        }
+    )
+    assert problem.monopoly(problem.users[0]) == expected
+
+
+def test_tsf_settles_where_the_micro_benchmark_of_the_paper_does() -> None:
+    nodes = [
+        {"name": "1-10", "resources": cpu(1, 1), "count": 10},
+        {"name": "11-25", "resources": cpu(1, 1), "count": 15},
+        {"name": "26-35", "resources": cpu(2, 1), "count": 10},
+        {"name": "36-50", "resources": cpu(2, 1), "count": 15},
+    ]
+    job1 = user("job 1", cpu(1, 0.5))
+    two = shared("tsf", nodes, job1, user("job 2", cpu(0.5, 0.5), "1-10", "11-25"))
+    assert shares(two) == [Fraction(2, 3), Fraction(1, 2)]
+    three = shared(
+        "tsf",
+        nodes,
+        job1,
+        user("job 3", cpu(0.5, 0.5), "1-10", "26-35"),
+        user("job 4", cpu(1, 0.5), "1-10", "26-35"),
+    )
+    assert shares(three)[0] == Fraction(3, 5)
+
+
+def test_commitments_come_before_shares_under_sdrf_and_nowhere_else() -> None:
+    cluster = machines(all=cpu(10, 10))
+    users = [user("new", cpu(1, 1)), user("heavy", cpu(1, 1), commitment=0.5)]
+    assert tasks(shared("sdrf", cluster, *users)) == [7.5, 2.5]
+    assert tasks(shared("stsf", cluster, *users)) == [7.5, 2.5]
+    assert tasks(shared("drf", cluster, *users)) == [5, 5]
+
+
+def test_who_owes_too_much_gets_what_nobody_else_wants() -> None:
+    cluster = machines(all=cpu(10, 10))
+    heavy = user("heavy", cpu(1, 1), commitment=3)
+    assert tasks(shared("sdrf", cluster, user("new", cpu(1, 1)), heavy)) == [10, 0]
+    assert tasks(shared("sdrf", cluster, user("new", cpu(1, 1), tasks=4), heavy)) == [4, 6]
+
+
+def test_weights_are_proportions() -> None:
+    found = shared(
+        "tsf", machines(all=cpu(9, 9)), user("a", cpu(1, 1), weight=2), user("b", cpu(1, 1))
+    )
+    assert tasks(found) == [6, 3]
+    assert shares(found) == [Fraction(1, 3)] * 2
+
+
+def test_a_user_that_may_run_nowhere_gets_nothing_and_takes_nothing() -> None:
+    cluster = machines(m1={"cpu": 4}, m2={"cpu": 4, "gpu": 1})
+    for policy in divisible.names():
+        found = shared(
+            policy,
+            cluster,
+            user("stuck", {"cpu": 1, "gpu": 1}, "m1"),
+            user("well", {"cpu": 1}),
+        )
+        assert tasks(found) == [0, 8], policy
+
+
+def test_cmmf_shares_the_resource_it_is_told() -> None:
+    problem = read_problem(
+        {
+            "machines": machines(all=cpu(12, 12)),
+            "users": [user("a", cpu(1, 2)), user("b", cpu(1, 1))],
+        }
+    )
+    assert tasks(optimum(problem, create("cmmf", {"resource": "cpu"}))) == [4, 4]
+    assert tasks(optimum(problem, create("cmmf", {"resource": "mem"}))) == [3, 6]
+
+
+def test_per_machine_drf_leaves_what_other_policies_use() -> None:
+    cluster = machines(m1=cpu(2, 8), m2=cpu(8, 2))
+    users = [user("a", cpu(1, 4)), user("b", cpu(4, 1))]
+    assert sum(tasks(shared("per-machine-drf", cluster, *users))) < sum(
+        tasks(shared("tsf", cluster, *users))
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"users": [user("u", cpu(1, 1), "m9")]}, r"users\[0\]\.machines: 'u' may use 'm9'"),
+        ({"users": [user("u", {"gpu": 1})]}, r"users\[0\]\.demand: 'u' needs 'gpu'"),
+        ({"users": [user("u", cpu(0, 0))]}, r"users\[0\]: demand"),
+        ({"users": [user("u", cpu(-1, 0))]}, r"users\[0\]\.demand\.cpu: -1.0 is less than 0"),
+        ({"users": [user("u", cpu(float("inf"), 0))]}, r"users\[0\]\.demand\.cpu: inf"),
+        ({"users": [user("u", cpu(1, 1), weight=0)]}, r"users\[0\]\.weight: 0.0 is not more"),
+        ({"users": [user("u", cpu(1, 1), tasks=True)]}, r"users\[0\]\.tasks: True is not a number"),
+        ({"users": [user("u", cpu(1, 1), pool=1)]}, r"users\[0\]\.pool: Extra"),
+        ({"users": [user("u", cpu(1, 1))] * 2}, r"users: 2 have the name 'u'"),
+        ({"users": []}, r"users: .*at least 1"),
+        (
+            {"machines": [{"name": "m", "resources": {"cpu": 1}, "count": 0}]},
+            r"machines\[0\]\.count",
+        ),
+    ],
+)
+def test_a_problem_that_cannot_be_is_refused_by_the_place_of_its_fault(
+    change: dict[str, Any], complaint: str
+) -> None:
+    good = {"machines": machines(m1=cpu(1, 1)), "users": [user("u", cpu(1, 1))]}
+    with pytest.raises(ValueError, match=complaint):
+        read_problem(good | change)
+
+
+def test_per_machine_drf_refuses_limits_and_cmmf_users_that_need_nothing_of_it() -> None:
+    with pytest.raises(ValueError, match=r"'u'.*leave out 'tasks'"):
+        shared("per-machine-drf", TWO, user("u", cpu(1, 1), tasks=1))
+    with pytest.raises(ValueError, match="cmmf shares 'cpu', and 'u' needs none"):
+        shared("cmmf", TWO, user("u", cpu(0, 1)))
+
+
+SMALL = st.integers(1, 6).map(Fraction)
+
+
+@st.composite
+def tanks(draw: st.DrawFn) -> list[Tank]:
+    places = draw(st.integers(1, 3))
+    has = [{r: draw(SMALL) for r in "ab"} for _ in range(places)]
+    made = []
+    for _ in range(draw(st.integers(1, 4))):
+        demand = {r: draw(st.integers(0, 4)) for r in "ab"}
+        demand[draw(st.sampled_from("ab"))] = draw(st.integers(1, 4))
+        where = draw(st.sets(st.integers(0, places - 1), min_size=1))
+        made.append(
+            Tank(
+                share=draw(SMALL) / draw(SMALL),
+                base=draw(st.sampled_from([Fraction(0), Fraction(1, 2), Fraction(3)])),
+                limit=draw(st.sampled_from([None, None, Fraction(0), Fraction(1, 3), Fraction(2)])),
+                takes={p: {r: d / has[p][r] for r, d in demand.items() if d} for p in where},
+                users=draw(st.integers(1, 2)),
+            )
+        )
+    return made
+
+
+@settings(deadline=None, max_examples=100)
+@given(tanks())
+def test_filling_agrees_with_the_papers_algorithm_in_exact_fractions(made: list[Tank]) -> None:
+    filled = fill(made)
+    expected = exact_filling.levels(made)
+    if filled.exact:
+        assert filled.tasks == expected
+    else:
+        assert filled.tasks == pytest.approx([float(value) for value in expected], abs=1e-7)
+    for t, by_place in enumerate(filled.placed):
+        assert float(sum(by_place.values())) == pytest.approx(float(expected[t]), abs=1e-7)
+
+
+@settings(deadline=None, max_examples=50)
+@given(tanks())
+def test_no_place_is_given_more_than_it_has(made: list[Tank]) -> None:
+    filled = fill(made)
+    used: dict[tuple[int, str], float] = {}
+    for tank, by_place in zip(made, filled.placed, strict=True):
+        for place, n in by_place.items():
+            for resource, part in tank.takes[place].items():
+                used[place, resource] = used.get((place, resource), 0) + float(
+                    n * part * tank.users
+                )
+    assert all(part <= 1 + 1e-9 for part in used.values())
+
+
+def test_a_tie_that_is_none_by_a_billionth_freezes_nobody_too_early() -> None:
+    """One user stops a billionth below the other, who has a machine more."""
+    almost = 1 - 1e-9
+    found = shared(
+        "tsf",
+        machines(m1={"cpu": almost}, m2={"cpu": 1.0}, m3={"cpu": 5.0}),
+        user("a", {"cpu": 1.0}, "m1"),
+        user("b", {"cpu": 1.0}, "m2", "m3"),
+    )
+    assert tasks(found) == pytest.approx([almost, 6.0], abs=1e-12)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 3)), min_size=1),
+    st.integers(5, 50),
+    st.integers(5, 50),
+)
+def test_on_one_machine_every_drf_is_what_water_filling_finds(
+    users: list[tuple[int, int, int]], cpus: int, gb: int
+) -> None:
+    expected = water_filling.drf(
+        [[c / cpus / max(c / cpus, g / gb), g / gb / max(c / cpus, g / gb)] for c, g, _ in users],
+        [float(weight) for _, _, weight in users],
+    )
+    for policy in ("drf", "drfh", "tsf", "cdrf", "per-machine-drf"):
+        found = shared(
+            policy,
+            machines(all=cpu(cpus, gb)),
+            *(user(str(i), cpu(c, g), weight=w) for i, (c, g, w) in enumerate(users)),
+        )
+        held = [float(n) * c / cpus for n, (c, _, _) in zip(tasks(found), users, strict=True)]
+        assert held == pytest.approx([row[0] for row in expected.allocations], abs=1e-7)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(2, 5), st.sampled_from(["tsf", "cdrf", "drfh", "per-machine-drf", "cmmf"]))
+def test_a_class_of_machines_is_the_same_as_its_machines_one_by_one(
+    count: int, policy: str
+) -> None:
+    users = [user("u", cpu(1, 2)), user("v", cpu(3, 1), "small"), user("w", cpu(1, 1))]
+    by_class = shared(
+        policy,
+        [
+            {"name": "small", "resources": cpu(4, 3), "count": count},
+            {"name": "large", "resources": cpu(8, 16)},
+        ],
+        *users,
+    )
+    names = [f"small{i}" for i in range(count)]
+    users[1] = user("v", cpu(3, 1), *names)
+    one_by_one = shared(
+        policy, machines(**dict.fromkeys(names, cpu(4, 3)), large=cpu(8, 16)), *users
+    )
+    assert tasks(by_class) == tasks(one_by_one)
+    assert shares(by_class) == shares(one_by_one)
