@@ -1,6 +1,5 @@
 """`longshare serve`: the allocator service."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +30,7 @@ def serve(
     Stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used. Exit code 1:
     the store does not answer, and may later.
     """
-    from allocator.service import logs, server  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service import logs, pauses, server  # noqa: PLC0415 - keeps `--help` fast
     from allocator.service.config import ConfigError, load  # noqa: PLC0415
     from allocator.service.store import StoreUnavailable  # noqa: PLC0415
 
@@ -43,7 +42,7 @@ def serve(
             typer.echo(f"{config}: valid")
             return
         logs.configure(settings.log)
-        asyncio.run(server.serve(settings, record))
+        pauses.run(lambda measured: server.serve(settings, measured, record))
     except ConfigError as error:
         typer.echo(f"longshare serve: {error}", err=True)
         raise typer.Exit(2) from error
