@@ -42,7 +42,8 @@ def lean(index: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("lean") / "environment"
     venv.create(home, with_pip=True)
     said = subprocess.run(
-        [home / "bin" / "pip", "install", "--quiet", "--extra-index-url", index, "longshare"],
+        [home / "bin" / "pip", "install", "--quiet", "longshare"],
+        env={**os.environ, "PIP_EXTRA_INDEX_URL": index},
         check=False,
         capture_output=True,
         text=True,
