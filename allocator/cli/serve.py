@@ -30,8 +30,9 @@ def serve(
     Stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used. Exit code 1:
     the store does not answer, and may later.
     """
-    from allocator.service import logs, pauses, server  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service import logs, server  # noqa: PLC0415 - keeps `--help` fast
     from allocator.service.config import ConfigError, load  # noqa: PLC0415
+    from allocator.service.loop import pauses  # noqa: PLC0415
     from allocator.service.store import StoreUnavailable  # noqa: PLC0415
 
     try:

@@ -13,10 +13,10 @@ from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
+from allocator.service.loop.pauses import Pauses
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
-from allocator.service.pauses import Pauses
 from allocator.service.record.event_log import EventLog, LoggedEngine
 from allocator.service.show import metrics
 from allocator.service.show.recorder import Recorder

@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 
 from allocator import __version__
 from allocator.cluster.engine import Engine
+from allocator.service.loop.pauses import BUDGET, Pauses
 from allocator.service.masters.session import SessionStatistics
-from allocator.service.pauses import BUDGET, Pauses
 from allocator.service.record.event_log import EventLog
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.shares import UserShare, top_shares

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from allocator.service import pauses
-from allocator.service.pauses import BUDGET, Pauses
+from allocator.service.loop import pauses
+from allocator.service.loop.pauses import BUDGET, Pauses
 
 
 class Clock:
