@@ -117,7 +117,7 @@ def test_one_that_is_set_aside_may_come_and_go_like_any_other(
         contract.SuppressOffers(**known, roles=["b"]),
         contract.DeactivateFramework(**known),
         contract.ActivateFramework(**known),
-        contract.RequestResources(**known),
+        contract.RequestResources(framework_id="bad"),
         contract.RemoveFramework(**known),
     )
     assert not list(master.engine.set_aside()), f"{reason}: {words}"
