@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Crossing
@@ -44,6 +44,16 @@ class Standing(Generic[User]):
     """Dominant commitment (Eq. 9), of resources that count"""
     priority: float
     """Lowest first"""
+
+
+class Course(NamedTuple):
+    """What it takes to say what a user will owe, until something changes (Eq. 12)."""
+
+    since: float
+    """Seconds; commitments are those of this instant"""
+    commitments: dict[str, float]
+    overuse: dict[str, float]
+    inherited: float
 
 
 class Pool(Generic[User]):
@@ -91,6 +101,10 @@ class Pool(Generic[User]):
         self._part = 1.0
         self._stale = False
         """All accounts are settled at `now`, but not rated or ranked."""
+        self._changed: set[User] = set()
+        """Who has got or given back something since somebody asked."""
+        self._all_changed = True
+        """Whether everybody's course may be another one since then."""
 
     @property
     def now(self) -> float:
@@ -322,6 +336,27 @@ class Pool(Generic[User]):
         standings = [self._standing(u, account, when) for u, account in self._accounts.items()]
         return sorted(standings, key=lambda standing: (standing.priority, standing.user))
 
+    def take_changed(self) -> Collection[User] | None:
+        """Return whose course may be another one than when this was last asked; None: anybody's."""
+        changed = None if self._all_changed else self._changed
+        self._changed, self._all_changed = set(), False
+        return changed
+
+    def course(self, user: User) -> Course:
+        """Return how it goes on with what a user owes. O(resources).
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._refresh()
+        account = self._account(user)
+        return Course(
+            account.settled_at,
+            dict(account.commitments),
+            dict(account.overuse),
+            account.inherited,
+        )
+
     def crossings(self) -> Iterator[Crossing[float, User]]:
         """Go through upcoming changes of the order, soonest first: at `when`, right passes left.
 
@@ -343,6 +378,10 @@ class Pool(Generic[User]):
         self._refresh()
         self._ranking.advance(self._phase(self._now))
         return iter(self._ranking)
+
+    def users(self) -> Collection[User]:
+        """Return all known users."""
+        return self._accounts.keys()
 
     def order_on(self, machine: Quantities, held: Mapping[User, Quantities]) -> Iterator[User]:
         """Go through active users, the next one on a machine first.
@@ -379,6 +418,8 @@ class Pool(Generic[User]):
             account.settle(self._now, self.policy.tau)
         account.allocation = allocation
         account.count = count
+        if not self._all_changed:
+            self._changed.add(user)
         if self._stale:
             return
         self._rate(account)
@@ -391,7 +432,8 @@ class Pool(Generic[User]):
         if not self._stale:
             for account in self._accounts.values():
                 account.settle(self._now, self.policy.tau)
-            self._stale = True
+            self._stale = self._all_changed = True
+            self._changed.clear()
 
     def _refresh(self) -> None:
         """Rate and rank everybody anew if the values for all have changed."""
