@@ -292,7 +292,7 @@ class Users:
         O(resources) for each; for everybody after a change that concerns everybody.
         """
         pools = list(self._pools())
-        changed = [pool.take_changed() for pool in pools]
+        changed = [pool.take_diverted() for pool in pools]
         complete = self._renewed or None in changed
         self._renewed = False
         courses = {
