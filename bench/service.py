@@ -144,7 +144,8 @@ def through_the_service() -> Iterator[Callable[[contract.Events], contract.Decis
         config = Path(folder, "longshare.toml")
         config.write_text(
             '[policy]\nname = "sdrf"\nhalf_life = "1h"\n'
-            f'[listen]\naddress = "unix://{folder}/s"\n[metrics]\naddress = "127.0.0.1:0"\n'
+            f'[listen]\naddress = "unix://{folder}/s"\nvirtual_clocks = true\n'
+            '[metrics]\naddress = "127.0.0.1:0"\n'
             f'[store]\npath = "{folder}/commitments.sqlite"\n[log]\nlevel = "warning"\n'
         )
         service = subprocess.Popen(  # noqa: S603 - our own command
@@ -156,7 +157,9 @@ def through_the_service() -> Iterator[Callable[[contract.Events], contract.Decis
                 time.sleep(0.05)
             with grpc.insecure_channel(f"unix://{folder}/s") as channel:
                 answers = AllocatorStub(channel).Session(iter(outbox.get, None))
-                hello = contract.Hello(contract_version=VERSION, master="bench", options=OPTIONS)
+                hello = contract.Hello(
+                    contract_version=VERSION, master="bench", options=OPTIONS, virtual_clock=True
+                )
                 outbox.put(contract.FromMaster(hello=hello))
                 outbox.put(contract.FromMaster(snapshot=snapshot()))
                 next(answers), next(answers)
