@@ -57,6 +57,8 @@ class ZookeeperStore:
         StoreError: the node holds something else, is damaged or may not be read.
     """
 
+    shared = True
+
     def __init__(
         self, hosts: str, znode: str, credentials: str | None = None, patience: float = PATIENCE
     ) -> None:
@@ -75,16 +77,26 @@ class ZookeeperStore:
         try:
             with self._explained():
                 self._client.start(timeout=patience)
-                self._version, _ = self._read()
+                self._version, self._loaded = self._read()
         except BaseException:
             self.close()
             raise
 
     def load(self) -> Memory | None:
-        """Return what the node holds now, whoever wrote it; from then on it is ours to replace."""
+        """Return what the node held when it was opened, whoever wrote it."""
+        return self._loaded
+
+    def recall(self) -> Memory | None:
+        """Return what another service has written since; from then on it is ours to replace."""
         with self._explained():
-            self._version, memory = self._read()
-            return memory
+            known = self._version
+            data, version = self._fetch()
+            if version == known:
+                return None
+            self._version = version
+            if data.startswith(_MAGIC + self._writer):
+                return None  # ours: the answer to a save was lost on its way
+            return unpacked(data)
 
     def save(self, changes: Changes) -> None:
         """Write to the node; when this returns, a majority of servers has it on disk.
@@ -140,13 +152,16 @@ class ZookeeperStore:
 
     def _read(self) -> tuple[int | None, Memory | None]:
         """Return version and content; None: there is no node, or an empty one."""
+        data, version = self._fetch()
+        return version, unpacked(data)
+
+    def _fetch(self) -> tuple[bytes, int | None]:
+        """Return bytes and version; version None: there is no node."""
         try:
             data, stat = self._client.get_async(self._znode).get(timeout=_TIMEOUT)
         except NoNodeError:
-            return None, None
-        if not data:  # made beforehand, as by an operator who gives it an ACL
-            return stat.version, None
-        return stat.version, unpacked(data)
+            return b"", None
+        return data, stat.version
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -173,12 +188,16 @@ def packed(kept: rows.Rows, writer: bytes) -> bytes:
     return _MAGIC + writer + zlib.compress(b"\n".join(lines))
 
 
-def unpacked(data: bytes) -> Memory:
+def unpacked(data: bytes) -> Memory | None:
     """Return the memory that a node holds, which this release or the former wrote.
+
+    None: it is not there, or was made beforehand, as by an operator who gives it an ACL.
 
     Raises:
         StoreError: it holds something else, or is damaged.
     """
+    if not data:
+        return None
     if not data.startswith((_MAGIC, _FORMER)):
         raise StoreError("holds something of another program's; choose another znode")
     try:

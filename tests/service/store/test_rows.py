@@ -211,7 +211,7 @@ def test_a_node_of_the_former_release_is_read() -> None:
         unpacked(data[:-5])
 
 
-@given(st.binary(max_size=200))
+@given(st.binary(min_size=1, max_size=200))
 def test_a_node_with_anything_else_is_refused(content: bytes) -> None:
     with pytest.raises(StoreError):
         unpacked(content)
