@@ -21,8 +21,9 @@ from allocator.cluster.ledger import Ledger
 from allocator.cluster.maintenance import parse_status
 from allocator.cluster.memory import Memory
 from allocator.cluster.placements import Placements
+from allocator.cluster.quota import Quota
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.state import Cluster, HoldOff, Statistics
+from allocator.cluster.state import Cluster, HoldOff, Recovery, Statistics
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -194,10 +195,26 @@ class Engine:
                 )
         return counts
 
-    def quotas(self) -> dict[str, tuple[Quantities, Quantities]]:
-        """Return by role what is guaranteed, and what counts against it."""
+    def quotas(self) -> dict[str, tuple[Quota, Quantities]]:
+        """Return by role its quota, and what counts against it."""
         quotas = self._cluster.ledger.quotas
-        return {role: (guarantee, quotas.consumed(role)) for role, guarantee in quotas.items()}
+        return {role: (quota, quotas.consumed(role)) for role, quota in quotas.items()}
+
+    def offered(self) -> dict[str, Quantities] | None:
+        """Return what of each user's allocation is offered and not running; None: nobody tells.
+
+        Masters tell since Mesos 1.10. O(clients).
+        """
+        if not self._cluster.tells_running:
+            return None
+        clients, running = self._cluster.ledger.clients, self._cluster.ledger.running
+        offered: dict[str, Quantities] = {}
+        for framework in self._cluster.ledger.frameworks:
+            for client in clients.of(framework):
+                idle = clients.held(client) - running.of(client)
+                for user in self._users.above(clients.user(client)):
+                    offered[user] = offered.get(user, Quantities()) + idle
+        return offered
 
     def holdings(self) -> dict[tuple[str, str, str], Quantities]:
         """Return what is allocated: (agent, framework, role) → scalars."""
@@ -354,6 +371,11 @@ class Engine:
         wrong = [framework.unreadable] if framework.unreadable else []
         if constraint and not agents and ledger.agents and not self._cluster.holds_off:
             wrong.append(f"no agent meets its constraint: {constraint}")
+        wrong += [
+            f"its offer constraints for the role {client.role!r} exclude every agent"
+            for client in ledger.clients.of(framework.id)
+            if ledger.agents and ledger.exclusions.number(client) == len(ledger.agents)
+        ]
         return Fit(framework.id, constraint, agents, "; ".join(wrong))
 
     def _require_known(self, users: Iterable[str]) -> None:
@@ -373,6 +395,8 @@ class Engine:
             now_ns=now_ns,
             at_once=self._settings.allocation == "event",
             statistics=statistics,
+            recovery=_recovery(options),
+            tells_running=options.tells_running,
         )
 
     def _apply(self, event: contract.Event) -> None:
@@ -460,6 +484,8 @@ def _fill(cluster: Cluster, snapshot: contract.Snapshot) -> None:
     """
     for quota in snapshot.quotas:
         PREPARE["set_quota"](cluster, quota)()
+    for limited in snapshot.limited_quotas:
+        PREPARE["update_quota"](cluster, limited)()
     PREPARE["update_weights"](cluster, contract.UpdateWeights(weights=snapshot.weights))()
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
@@ -500,3 +526,21 @@ def _rules(options: contract.Options) -> Rules:
     except ValueError as error:
         raise InvalidEvent(f"options: min_allocatable: {error}") from error
     return Rules(minimum, options.filter_gpu_resources, region)
+
+
+def _recovery(options: contract.Options) -> Recovery:
+    """Read how long to hold off after an election.
+
+    Raises:
+        InvalidEvent: the factor is no fraction.
+    """
+    recovery = Recovery()
+    if options.HasField("recovery_factor"):
+        if not 0.0 <= options.recovery_factor <= 1.0:
+            raise InvalidEvent(
+                f"options: recovery_factor {options.recovery_factor} is not between 0 and 1"
+            )
+        recovery = replace(recovery, factor=options.recovery_factor)
+    if options.HasField("recovery_timeout_ns"):
+        recovery = replace(recovery, timeout_ns=options.recovery_timeout_ns)
+    return recovery

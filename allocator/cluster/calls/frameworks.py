@@ -1,6 +1,6 @@
 """Calls about frameworks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
 
@@ -18,9 +18,10 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
     info = parse_framework_info(call.framework_id, call.info)
     framework = Framework(call.framework_id, info, call.active, set(call.suppressed_roles))
+    excluded = _excluded(call.excluded)
 
     def change() -> None:
-        cluster.ledger.add_framework(framework)
+        cluster.ledger.add_framework(framework, excluded)
         cluster.anybody()
         if framework.active:
             cluster.marks.call_all()
@@ -33,10 +34,12 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     framework = cluster.framework(call.framework_id)
     info = parse_framework_info(call.framework_id, call.info)
     updated = Framework(call.framework_id, info, framework.active, set(call.suppressed_roles))
+    excluded = _excluded(call.excluded)
 
     def change() -> None:
         left = framework.roles - updated.roles
         framework.update(info, updated.suppressed)
+        cluster.ledger.exclusions.put_framework(framework.id, excluded)
         for role in left:
             cluster.filters.drop(Client(role, framework.id))
         cluster.ledger.refresh(framework)
@@ -140,3 +143,11 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
         cluster.anybody()
 
     return change
+
+
+def _excluded(told: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:
+    """Return of which agents a framework wants no offers, by role."""
+    agents: dict[str, list[str]] = {}
+    for each in told:
+        agents.setdefault(each.role, []).extend(each.agent_ids)
+    return agents
