@@ -9,6 +9,7 @@ from allocator.cli.advise import advise
 from allocator.cli.commitments import commitments_app
 from allocator.cli.connection import EXIT_CODES
 from allocator.cli.explain import explain
+from allocator.cli.games import games_app
 from allocator.cli.incentives import incentives
 from allocator.cli.optimum import optimum
 from allocator.cli.properties import properties
@@ -42,6 +43,7 @@ app.command()(replay)
 app.command()(optimum)
 app.command()(properties)
 app.command()(incentives)
+app.add_typer(games_app, name="games")
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
 app.command()(sweep)
