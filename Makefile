@@ -64,7 +64,7 @@ docs: $(DEV) ## build the documentation as a site, build/site/index.html
 	$(BIN)/mkdocs build
 
 bench: $(RUNTIME) ## measure: each program in bench/ prints a table
-	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program; done
+	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python -m bench.$$(basename $$program .py); done
 
 dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
 	@mkdir -p dist

@@ -19,8 +19,9 @@ from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.maintenance import parse_status
-from allocator.cluster.memory import Memory
+from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.placements import Placements
+from allocator.cluster.quarantine import SetAside
 from allocator.cluster.quota import Quota
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, HoldOff, Recovery, Statistics
@@ -176,6 +177,10 @@ class Engine:
         fits = (self._fit(framework) for framework in self._cluster.ledger.frameworks.values())
         return {fit.framework: fit.misfit for fit in fits if fit.misfit}
 
+    def set_aside(self) -> Iterator[SetAside]:
+        """Go through what could not be accepted of what anybody has said."""
+        return iter(self._cluster.quarantine)
+
     def fits(self, user: str) -> list[Fit]:
         """Return where the frameworks that act for a user may run their tasks."""
         clients = self._cluster.ledger.clients
@@ -255,7 +260,7 @@ class Engine:
     def framework_name(self, framework: str) -> str:
         """Return how a framework calls itself, or its id if it is not known."""
         known = self._cluster.ledger.frameworks.get(framework)
-        return known.info.name if known is not None else framework
+        return known.name if known is not None else framework
 
     def watch(self, watcher: Watcher) -> None:
         """Have somebody look at each allocation run from now on."""
@@ -280,6 +285,8 @@ class Engine:
         Raises:
             InvalidEvent: the snapshot is malformed or contradicts itself; nothing has changed.
         """
+        if snapshot.time_ns < 0:
+            raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
         cluster = self._empty(options, snapshot.time_ns, self._cluster.statistics)
         _fill(cluster, snapshot)
         if self._before_change is not None:
@@ -334,6 +341,27 @@ class Engine:
             },
         )
 
+    def changes(self) -> Changes:
+        """Return what a successor must know that it would not from what this returned before.
+
+        Costs O(users that have got or given back something since), at first O(users).
+        """
+        changes = self._users.changes()
+        if self._inherited is None:
+            return changes
+        before = self._inherited.users
+        return replace(
+            changes,
+            courses={
+                user: replace(
+                    course, remembered=replace(course.remembered, overuse=before[user].overuse)
+                )
+                if user in before
+                else course
+                for user, course in changes.courses.items()
+            },
+        )
+
     def order(self, order: operator.Order) -> None:
         """Carry out what an operator orders, at the time of the last event.
 
@@ -368,7 +396,8 @@ class Engine:
         ledger = self._cluster.ledger
         constraint = ledger.placements.describe(framework.id)
         agents = ledger.placements.number(framework.id)
-        wrong = [framework.unreadable] if framework.unreadable else []
+        wrong = [framework.said.unreadable] if framework.said.unreadable else []
+        wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         if constraint and not agents and ledger.agents and not self._cluster.holds_off:
             wrong.append(f"no agent meets its constraint: {constraint}")
         wrong += [
@@ -397,6 +426,7 @@ class Engine:
             statistics=statistics,
             recovery=_recovery(options),
             tells_running=options.tells_running,
+            limits=self._settings.limits,
         )
 
     def _apply(self, event: contract.Event) -> None:
