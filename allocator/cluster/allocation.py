@@ -4,10 +4,11 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from allocator.cluster.agents import Agent
-from allocator.cluster.frameworks import Alternatives, Client, Framework
+from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
+from allocator.cluster.subscriptions import Alternatives
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
 

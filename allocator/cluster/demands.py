@@ -28,7 +28,7 @@ class Demands:
 
     def of(self, client: Client, framework: Framework) -> Quantities | None:
         """Return what one task of a client needs; None: nobody knows."""
-        given = self._given.get(framework.info.name, framework.demand)
+        given = self._given.get(framework.name, framework.demand)
         if given is not None or not self._learns:
             return given
         kept = self._kept.get(client)

@@ -21,6 +21,7 @@ from allocator.cluster.ledger import Ledger
 from allocator.cluster.maintenance import parse_status
 from allocator.cluster.memory import Memory
 from allocator.cluster.placements import Placements
+from allocator.cluster.quarantine import SetAside
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, HoldOff, Statistics
 from allocator.cluster.users import Users
@@ -175,6 +176,10 @@ class Engine:
         fits = (self._fit(framework) for framework in self._cluster.ledger.frameworks.values())
         return {fit.framework: fit.misfit for fit in fits if fit.misfit}
 
+    def set_aside(self) -> Iterator[SetAside]:
+        """Go through what could not be accepted of what anybody has said."""
+        return iter(self._cluster.quarantine)
+
     def fits(self, user: str) -> list[Fit]:
         """Return where the frameworks that act for a user may run their tasks."""
         clients = self._cluster.ledger.clients
@@ -238,7 +243,7 @@ class Engine:
     def framework_name(self, framework: str) -> str:
         """Return how a framework calls itself, or its id if it is not known."""
         known = self._cluster.ledger.frameworks.get(framework)
-        return known.info.name if known is not None else framework
+        return known.name if known is not None else framework
 
     def watch(self, watcher: Watcher) -> None:
         """Have somebody look at each allocation run from now on."""
@@ -351,7 +356,8 @@ class Engine:
         ledger = self._cluster.ledger
         constraint = ledger.placements.describe(framework.id)
         agents = ledger.placements.number(framework.id)
-        wrong = [framework.unreadable] if framework.unreadable else []
+        wrong = [framework.said.unreadable] if framework.said.unreadable else []
+        wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         if constraint and not agents and ledger.agents and not self._cluster.holds_off:
             wrong.append(f"no agent meets its constraint: {constraint}")
         return Fit(framework.id, constraint, agents, "; ".join(wrong))
@@ -373,6 +379,7 @@ class Engine:
             now_ns=now_ns,
             at_once=self._settings.allocation == "event",
             statistics=statistics,
+            limits=self._settings.limits,
         )
 
     def _apply(self, event: contract.Event) -> None:

@@ -8,7 +8,9 @@ from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Framework, Rules
 from allocator.cluster.ledger import Ledger
+from allocator.cluster.limits import Limits
 from allocator.cluster.maintenance import Maintenance
+from allocator.cluster.quarantine import Quarantine
 from allocator.contract import allocator_pb2 as contract
 
 
@@ -116,6 +118,8 @@ class Cluster:
     at_once: bool
     """Whether freed resources are offered at once, or at the next tick."""
     statistics: Statistics
+    limits: Limits
+    quarantine: Quarantine = field(default_factory=Quarantine)
     filters: OfferFilters = field(default_factory=OfferFilters)
     maintenance: Maintenance = field(default_factory=Maintenance)
     marks: Marks = field(default_factory=Marks)

@@ -103,6 +103,10 @@ class LiveRanking(Ranking[Id, K]):
         self.tree.delete(element)
 
     @override
+    def replace(self, element: Id, attribute: K) -> None:
+        self.tree.replace(element, attribute)
+
+    @override
     def advance(self, now: float) -> None:
         self.tree.update(now)
 

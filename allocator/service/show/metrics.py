@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from allocator import __version__
 from allocator.cluster.engine import Engine
+from allocator.service.loop.pauses import BUDGET, Pauses
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.record.event_log import EventLog
 from allocator.service.show.recorder import Recorder
@@ -225,6 +226,26 @@ class _EngineCollector(Collector):
         yield CounterMetricFamily("longshare_sessions", "Sessions opened.", value=told.sessions)
         yield CounterMetricFamily(
             "longshare_resyncs", "Snapshots that had to be asked for.", value=told.resyncs
+        )
+
+
+class LoopCollector(Collector):
+    """How the event loop fares."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the figures of the moment."""
+        yield GaugeMetricFamily(
+            "longshare_loop_longest_pause_seconds",
+            "Longest time that the event loop has worked at a stretch, in the last minute or two.",
+            value=self._pauses.longest,
+        )
+        yield CounterMetricFamily(
+            "longshare_loop_long_pauses",
+            f"Times that the event loop has worked over {1000 * BUDGET:.0f} ms at a stretch.",
+            value=self._pauses.long,
         )
 
 
