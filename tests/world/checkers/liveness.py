@@ -1,4 +1,4 @@
-"""Who wants, fits and is allowed gets offers: nothing that somebody could use stays free."""
+"""Nothing that somebody wants, could use and may have stays free, and who leads is served."""
 
 import asyncio
 import math
@@ -37,6 +37,8 @@ class Liveness(Checker):
         """(framework, role, agent) → until when"""
         self._idle: dict[tuple[str, str, str], float] = {}
         """Likewise → since when"""
+        self._offered: dict[str, float] = {}
+        """agent → when somebody was last offered something of it"""
         self._waiting: float | None = None
         """Since when the leading master is not served, though nothing explains it."""
         self.longest = 0.0
@@ -60,6 +62,11 @@ class Liveness(Checker):
                         del self._refused[place]
 
     @override
+    def heard(self, link: Link, message: contract.ToMaster) -> None:
+        for offers in message.decisions.offers:
+            self._offered.update((offer.agent_id, self._loop.time()) for offer in offers.offers)
+
+    @override
     def second(self) -> None:
         now, master = self._loop.time(), self._leader()
         served = master is not None and master.link.synchronised
@@ -75,7 +82,7 @@ class Liveness(Checker):
         idle: dict[tuple[str, str, str], float] = {}
         if served and master is not None and master.hold_off is None:
             for place in self._usable(master):
-                idle[place] = self._idle.get(place, now)
+                idle[place] = max(self._idle.get(place, now), self._offered.get(place[2], 0.0))
         self._idle = idle
         for place, since in idle.items():
             self.longest = max(self.longest, now - since)
