@@ -268,6 +268,8 @@ class Engine:
         Raises:
             InvalidEvent: the snapshot is malformed or contradicts itself; nothing has changed.
         """
+        if snapshot.time_ns < 0:
+            raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
         cluster = self._empty(options, snapshot.time_ns, self._cluster.statistics)
         _fill(cluster, snapshot)
         if self._before_change is not None:

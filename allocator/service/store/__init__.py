@@ -16,8 +16,22 @@ class StoreUnavailable(StoreError):  # noqa: N818 - it says what is the case, an
 class Store(Protocol):
     """Holds one memory. Its methods block, and are called one at a time, from any thread."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether another service may save into it while this one has it open."""
+
     def load(self) -> Memory | None:
-        """Return what was saved last, whoever did; None: nothing ever was.
+        """Return what was there when it was opened, whoever saved it; None: nothing ever was.
+
+        Raises:
+            StoreUnavailable: it does not answer.
+            StoreError: what is there is damaged, or not ours; it has not been touched.
+        """
+
+    def recall(self) -> Memory | None:
+        """Return what another service has saved since this one last loaded, recalled or saved.
+
+        None: nobody has. What is returned is ours to replace from then on.
 
         Raises:
             StoreUnavailable: it does not answer.

@@ -32,6 +32,8 @@ class SqliteStore:
         StoreError: the file is damaged, not ours, or in use by another service.
     """
 
+    shared = False
+
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
@@ -46,8 +48,12 @@ class SqliteStore:
             raise StoreError(str(error)) from error
 
     def load(self) -> Memory | None:
-        """Return what was in the file when it was opened; nobody else has written it since."""
+        """Return what was in the file when it was opened."""
         return self._loaded
+
+    def recall(self) -> Memory | None:
+        """Return None: nobody else writes a file that this service has locked."""
+        return None
 
     def save(self, memory: Memory) -> None:
         """Write durably: it is on the disk when this returns."""

@@ -52,6 +52,8 @@ class ZookeeperStore:
         StoreError: the node holds something else, is damaged or may not be read.
     """
 
+    shared = True
+
     def __init__(
         self, hosts: str, znode: str, credentials: str | None = None, patience: float = PATIENCE
     ) -> None:
@@ -69,16 +71,26 @@ class ZookeeperStore:
         try:
             with self._explained():
                 self._client.start(timeout=patience)
-                self._version, _ = self._read()
+                self._version, self._loaded = self._read()
         except BaseException:
             self.close()
             raise
 
     def load(self) -> Memory | None:
-        """Return what the node holds now, whoever wrote it; from then on it is ours to replace."""
+        """Return what the node held when it was opened, whoever wrote it."""
+        return self._loaded
+
+    def recall(self) -> Memory | None:
+        """Return what another service has written since; from then on it is ours to replace."""
         with self._explained():
-            self._version, memory = self._read()
-            return memory
+            known = self._version
+            data, version = self._fetch()
+            if version == known:
+                return None
+            self._version = version
+            if data.startswith(_MAGIC + self._writer):
+                return None  # ours: the answer to a save was lost on its way
+            return self._parsed(data)
 
     def save(self, memory: Memory) -> None:
         """Write to the node; when this returns, a majority of servers has it on disk."""
@@ -129,19 +141,27 @@ class ZookeeperStore:
 
     def _read(self) -> tuple[int | None, Memory | None]:
         """Return version and content; None: there is no node, or an empty one."""
+        data, version = self._fetch()
+        return version, self._parsed(data)
+
+    def _fetch(self) -> tuple[bytes, int | None]:
+        """Return bytes and version; version None: there is no node."""
         try:
             data, stat = self._client.get_async(self._znode).get(timeout=_TIMEOUT)
         except NoNodeError:
-            return None, None
-        if not data:  # made beforehand, as by an operator who gives it an ACL
-            return stat.version, None
+            return b"", None
+        return data, stat.version
+
+    def _parsed(self, data: bytes) -> Memory | None:
+        if not data:  # no node, or made beforehand, as by an operator who gives it an ACL
+            return None
         if not data.startswith(_MAGIC):
             raise StoreError("holds something of another program's; choose another znode")
         try:
             content = zlib.decompress(data[len(_MAGIC) + len(self._writer) :])
         except zlib.error as error:
             raise StoreError(f"damaged: {error}; delete it to start without it") from error
-        return stat.version, codec.decode(content)
+        return codec.decode(content)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

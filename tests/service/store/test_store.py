@@ -8,21 +8,25 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory
+from allocator.cluster.memory import Memory, Remembered
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.fairness import policies
 from allocator.service.store import StoreError, StoreUnavailable, codec
+from allocator.service.store import keeper as keeper_module
 from allocator.service.store.keeper import keeping
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
@@ -278,6 +282,61 @@ def test_an_order_that_could_not_be_stored_is_stored_later(tmp_path: Path) -> No
     kept = stored(file)
     assert kept is not None
     assert kept.users["a"].weight == 4.0
+
+
+class SlowDisk(SqliteStore):
+    """A store whose disk takes as long as the test wants."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.done = threading.Event()
+
+    def save(self, memory: Memory) -> None:
+        self.done.wait()
+        super().save(memory)
+
+
+def test_neither_a_new_leader_nor_an_operator_waits_for_a_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "ORDER_PATIENCE", 0.01)
+    file = tmp_path / "commitments.sqlite"
+    policy = policies.create("sdrf", {"delta": DELTA})
+    engine = Engine(EngineSettings(policy=policy, users=(DeclaredUser("a", 1.0, 0.5),)))
+
+    async def order() -> tuple[bool, Memory | None]:
+        with closing(SlowDisk(file)) as store:
+            async with keeping(engine, store, every=60.0) as keeper:
+                engine.order(operator.Order(set_weight=operator.SetWeight(user="a", weight=4.0)))
+                answered = await keeper.remember_soon()
+                recalled = await keeper.recall()
+                store.done.set()
+        return answered, recalled
+
+    assert asyncio.run(order()) == (False, None)
+    kept = stored(file)
+    assert kept is not None
+    assert kept.users["a"].weight == 4.0, "it is stored before the service ends"
+
+
+def test_what_this_service_has_stored_is_never_recalled(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    with closing(SqliteStore(file)) as store:
+        store.save(Memory(3e9, {"a": Remembered({"cpus": 0.5}, weight=1.0)}))
+    with service(tmp_path, settings(file, every=0.05)) as running:
+        stream = Stream(running.address)
+        stream.open(agents=[FREE], frameworks=[FRAMEWORK])
+        with grpc.insecure_channel(running.address) as channel:
+            stub = AdminStub(channel)
+            stub.Order(operator.Order(reset_commitments=operator.ResetCommitments(users=["a"])))
+            weight = operator.SetWeight(user="a", weight=3.0)
+            assert stub.Order(operator.Order(set_weight=weight)).stored
+        stream.close()
+        anew = Stream(running.address)
+        anew.open(agents=[FREE], frameworks=[FRAMEWORK])
+        seen = scrape(running)
+        assert seen["longshare_user_commitment_ratio", "a", "cpus"] == 0.0
+        assert seen["longshare_user_weight", "a"] == 3.0
 
 
 def settings(file: Path, every: float) -> str:

@@ -236,6 +236,11 @@ def saves(store: ZookeeperStore, wanted: Memory) -> bool:
     return True
 
 
+def time_stored(server: Server) -> float:
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        return (store.load() or memory(0.0)).time
+
+
 async def until(kept: keeper.Keeper, *, degraded: bool) -> None:
     while kept.statistics.degraded is not degraded:  # noqa: ASYNC110 - nobody announces it
         await asyncio.sleep(0.05)
@@ -294,8 +299,7 @@ def test_the_service_beside_a_new_leader_takes_over_what_users_owe_without_a_res
         home.mkdir()
     with service(homes[0], settings) as first, service(homes[1], settings) as second:
         stream = run_up_a_debt(first, 100)
-        with closing(ZookeeperStore(server.hosts, ZNODE)) as looking:
-            wait_for(lambda: (looking.load() or memory(0.0)).time == stream.now_ns / SECOND)
+        wait_for(lambda: time_stored(server) == stream.now_ns / SECOND)
         stream.close()
         later = stream.now_ns + 50 * SECOND
         owed = commitment_after(second, later, agents=[FREE], frameworks=[FRAMEWORK])
