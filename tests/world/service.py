@@ -15,6 +15,7 @@ from allocator.cluster.memory import Memory
 from allocator.contract import log_pb2 as log
 from allocator.service import server
 from allocator.service.config import Config
+from allocator.service.loop.pauses import Pauses
 from allocator.service.record.event_log import EventLog
 from allocator.service.store.sqlite import SqliteStore
 from tests.world.simulated.clocks import HERE, Clock
@@ -107,7 +108,7 @@ class Host:
         life.context.run(HERE.set, self.clock)
         record = self.disk.present / f"{life.number}-{RECORD}"
         life.task = asyncio.get_running_loop().create_task(
-            server.serve(self.config(), record), context=life.context
+            server.serve(self.config(), Pauses(), record), context=life.context
         )
         life.task.add_done_callback(lambda task: self._ended(life, task))
 

@@ -1,9 +1,11 @@
 """Clocks of hosts: they are off, run fast or slow, and jump."""
 
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from typing import Any
 from unittest import mock
 
 from tests.world.simulated.loop import VirtualLoop
@@ -59,13 +61,34 @@ def virtual_time(loop: VirtualLoop) -> Iterator[None]:
     def steady() -> float:
         return 1000.0 + loop.instant
 
-    with mock.patch.multiple(
-        time,
-        time=wall,
-        time_ns=lambda: round(wall() * 1e9),
-        monotonic=steady,
-        monotonic_ns=lambda: round(steady() * 1e9),
-        perf_counter=steady,
-        perf_counter_ns=lambda: round(steady() * 1e9),
-    ):
+    def steady_ns() -> int:
+        return round(steady() * 1e9)
+
+    virtual: dict[str, Callable[..., Any]] = {
+        "time": wall,
+        "time_ns": lambda: round(wall() * 1e9),
+        "monotonic": steady,
+        "monotonic_ns": steady_ns,
+        "perf_counter": steady,
+        "perf_counter_ns": steady_ns,
+        "clock_gettime": lambda _clock: steady(),
+        "clock_gettime_ns": lambda _clock: steady_ns(),
+    }
+    real = {getattr(time, name): function for name, function in virtual.items()}
+    with ExitStack() as stack:
+        for name, value in virtual.items():
+            stack.enter_context(mock.patch.object(time, name, value))
+        for function in _functions():
+            defaults = tuple(real.get(d, d) if callable(d) else d for d in function.__defaults__)
+            if defaults != function.__defaults__:
+                stack.enter_context(mock.patch.object(function, "__defaults__", defaults))
         yield
+
+
+def _functions() -> Iterator[Any]:
+    """Go through the service's functions that have defaults, which may be a clock."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("allocator.service"):
+            for value in list(vars(module).values()):
+                members = list(vars(value).values()) if isinstance(value, type) else [value]
+                yield from (m for m in members if getattr(m, "__defaults__", None))
