@@ -11,7 +11,6 @@ from unittest import mock
 
 import grpc
 
-from allocator.cluster.memory import Memory
 from allocator.contract import log_pb2 as log
 from allocator.service import server
 from allocator.service.config import Config
@@ -55,7 +54,7 @@ class Watcher:
     def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
         """Something has been done to an engine."""
 
-    def saved(self, life: Incarnation, memory: Memory) -> None:
+    def saved(self, life: Incarnation) -> None:
         """A memory is on the disk."""
 
     def ended(self, life: Incarnation, error: BaseException | None) -> None:
@@ -181,13 +180,13 @@ def inside(loop: VirtualLoop, network: Network, watcher: Watcher) -> Iterator[No
         assert life is not None
         life.signals[number] = run
 
-    def saved(store: SqliteStore, memory: Memory) -> None:
+    def saved(store: SqliteStore, *what: Any) -> None:  # noqa: ANN401 - whatever is saved
         life = INCARNATION.get()
         if life is None or not life.alive:
             return  # of the dead, whose disk is another's now
         with life.host.disk.writing():
-            save(store, memory)
-        watcher.saved(life, memory)
+            save(store, *what)
+        watcher.saved(life)
 
     def written(event_log: EventLog, entry: log.LogEntry) -> None:
         write(event_log, entry)

@@ -14,7 +14,6 @@ import grpc
 import structlog
 from typing_extensions import override
 
-from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from tests.world.checkers.answers import Answers
@@ -216,7 +215,7 @@ class World(Watcher):
         self.check(lambda checker: checker.logged(life, entry))
 
     @override
-    def saved(self, life: Incarnation, memory: Memory) -> None:
+    def saved(self, life: Incarnation) -> None:
         self.note("saved", repr(life))
         self.check(lambda checker: checker.saved(life))
 
