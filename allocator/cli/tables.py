@@ -134,7 +134,11 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
             owed, owes = before.dominant_commitment, after.dominant_commitment
             parts.append(f"commitment {owed:.1%} → {owes:.1%}")
         lines.append(f"{printable(after.user)}: {', '.join(parts)}, rank {after.rank}")
-    return "\n".join(lines) or "carried out; nothing is different for now"
+    if not lines:
+        lines.append("carried out; nothing is different for now")
+    if reply.HasField("stored") and not reply.stored:
+        lines.append("not stored yet: the store is slow or fails; it holds, and is stored later")
+    return "\n".join(lines)
 
 
 def _as_tree(users: Sequence[admin.UserShare]) -> Iterator[tuple[int, admin.UserShare]]:

@@ -19,7 +19,7 @@ from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.maintenance import parse_status
-from allocator.cluster.memory import Memory
+from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import SetAside
 from allocator.cluster.settings import EngineSettings
@@ -268,6 +268,8 @@ class Engine:
         Raises:
             InvalidEvent: the snapshot is malformed or contradicts itself; nothing has changed.
         """
+        if snapshot.time_ns < 0:
+            raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
         cluster = self._empty(options, snapshot.time_ns, self._cluster.statistics)
         _fill(cluster, snapshot)
         if self._before_change is not None:
@@ -319,6 +321,27 @@ class Engine:
                 if user in before
                 else remembered
                 for user, remembered in memory.users.items()
+            },
+        )
+
+    def changes(self) -> Changes:
+        """Return what a successor must know that it would not from what this returned before.
+
+        Costs O(users that have got or given back something since), at first O(users).
+        """
+        changes = self._users.changes()
+        if self._inherited is None:
+            return changes
+        before = self._inherited.users
+        return replace(
+            changes,
+            courses={
+                user: replace(
+                    course, remembered=replace(course.remembered, overuse=before[user].overuse)
+                )
+                if user in before
+                else course
+                for user, course in changes.courses.items()
             },
         )
 

@@ -525,6 +525,11 @@ class OrderReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANGES_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    stored: _builtins.bool
+    """Whether the store has it already. False: it holds, and will be stored as soon as the store can;
+    a crash before that would lose it. Absent: there is no store, or the service is older than this.
+    """
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
         """of users whose weight or commitments are others now"""
@@ -533,12 +538,15 @@ class OrderReply(_message.Message):
         self,
         *,
         changes: _abc.Iterable[Global___Change] | None = ...,
+        stored: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "changes", b"changes", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__stored: _TypeAlias = _typing.Literal["stored"]  # noqa: Y015
+    _WhichOneofArgType__stored: _TypeAlias = _typing.Literal["_stored", b"_stored"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stored) -> _WhichOneofReturnType__stored | None: ...
 
 Global___OrderReply: _TypeAlias = OrderReply  # noqa: Y015
 

@@ -109,13 +109,18 @@ class Hello(_message.Message):
     MESOS_VERSION_FIELD_NUMBER: _builtins.int
     MASTER_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    VIRTUAL_CLOCK_FIELD_NUMBER: _builtins.int
     contract_version: _builtins.int
     """1; another version is refused with FAILED_PRECONDITION"""
     session_id: _builtins.str
-    """random, one per allocator object in a master"""
+    """random, one per allocator object in a master; who repeats it is the same"""
     mesos_version: _builtins.str
     master: _builtins.str
     """HOST:PORT, for people who read logs"""
+    virtual_clock: _builtins.bool
+    """Stamps are those of a test's or an experiment's clock, which goes as it is told. Absent: of the
+    machine's clock; the service believes it as far as its own goes. A service may refuse the former.
+    """
     @_builtins.property
     def options(self) -> Global___Options: ...
     def __init__(
@@ -126,10 +131,11 @@ class Hello(_message.Message):
         mesos_version: _builtins.str = ...,
         master: _builtins.str = ...,
         options: Global___Options | None = ...,
+        virtual_clock: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "master", b"master", "mesos_version", b"mesos_version", "options", b"options", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "master", b"master", "mesos_version", b"mesos_version", "options", b"options", "session_id", b"session_id", "virtual_clock", b"virtual_clock"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -290,7 +296,9 @@ class Snapshot(_message.Message):
     paused: _builtins.bool
     """by Pause, without a Resume since"""
     leading_since_ns: _builtins.int
-    """when this master was elected (Recover); 0: it is on standby"""
+    """When this master was elected (Recover), by its own clock, for people; 0: it is on standby. Of two
+    that say they lead, the service takes the one that said so last, once the other's stream has ended.
+    """
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddAgent]: ...
     @_builtins.property
@@ -337,24 +345,33 @@ Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
 
 @_typing.final
 class RecoveryHoldOff(_message.Message):
-    """After a failover nothing is offered until enough agents are back, or ten minutes have passed."""
+    """After a failover nothing is offered until enough agents are back, or ten minutes have passed. In a
+    snapshot as long as agents are awaited, also when offers are made again.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     AGENTS_NEEDED_FIELD_NUMBER: _builtins.int
     UNTIL_NS_FIELD_NUMBER: _builtins.int
+    AGENTS_EXPECTED_FIELD_NUMBER: _builtins.int
     agents_needed: _builtins.int
-    """known agents at which it ends"""
+    """known agents at which offers begin; 0: they have begun"""
     until_ns: _builtins.int
+    """latest; also until when agents are awaited"""
+    agents_expected: _builtins.int
+    """Registered before the failover: until so many are known, the others are taken to be late. Absent:
+    `agents_needed` are all that are awaited.
+    """
     def __init__(
         self,
         *,
         agents_needed: _builtins.int = ...,
         until_ns: _builtins.int = ...,
+        agents_expected: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents_needed", b"agents_needed", "until_ns", b"until_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents_expected", b"agents_expected", "agents_needed", b"agents_needed", "until_ns", b"until_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

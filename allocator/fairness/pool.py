@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Crossing
@@ -44,6 +44,16 @@ class Standing(Generic[User]):
     """Dominant commitment (Eq. 9), of resources that count"""
     priority: float
     """Lowest first"""
+
+
+class Course(NamedTuple):
+    """What it takes to say what a user will owe, until something changes (Eq. 12)."""
+
+    since: float
+    """Seconds; commitments are those of this instant"""
+    commitments: dict[str, float]
+    overuse: dict[str, float]
+    inherited: float
 
 
 class Pool(Generic[User]):
@@ -97,6 +107,10 @@ class Pool(Generic[User]):
         """All accounts are settled at `now`, but not rated or ranked."""
         self._changed: dict[User, Account] = {}
         """Those that hold something else than when they were last rated and ranked."""
+        self._diverted: set[User] = set()
+        """Those that hold something else than when somebody asked how it goes on."""
+        self._all_diverted = True
+        """Whether everybody's course may be another one since then."""
 
     @property
     def now(self) -> float:
@@ -331,6 +345,27 @@ class Pool(Generic[User]):
         standings = [self._standing(u, account, when) for u, account in self._accounts.items()]
         return sorted(standings, key=lambda standing: (standing.priority, standing.user))
 
+    def take_diverted(self) -> Collection[User] | None:
+        """Return whose course may be another one than when this was last asked; None: anybody's."""
+        diverted = None if self._all_diverted else self._diverted
+        self._diverted, self._all_diverted = set(), False
+        return diverted
+
+    def course(self, user: User) -> Course:
+        """Return how it goes on with what a user owes. O(resources).
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._catch_up()
+        account = self._account(user)
+        return Course(
+            account.settled_at,
+            dict(account.commitments),
+            dict(account.overuse),
+            account.inherited,
+        )
+
     def crossings(self) -> Iterator[Crossing[float, User]]:
         """Go through upcoming changes of the order, soonest first: at `when`, right passes left.
 
@@ -351,6 +386,10 @@ class Pool(Generic[User]):
         if self._active > 1 or self._stale:  # one alone is first, whatever it holds
             self._catch_up()
         return iter(self._ranking)
+
+    def users(self) -> Collection[User]:
+        """Return all known users."""
+        return self._accounts.keys()
 
     def order_on(self, machine: Quantities, held: Mapping[User, Quantities]) -> Iterator[User]:
         """Go through active users, the next one on a machine first.
@@ -387,6 +426,8 @@ class Pool(Generic[User]):
             self._settle(user, account)
         account.allocation = allocation
         account.count = count
+        if not self._all_diverted:
+            self._diverted.add(user)
         if not self._stale:
             self._note_change(user, account)
 
@@ -410,7 +451,8 @@ class Pool(Generic[User]):
             self._changed.clear()
             for account in self._accounts.values():
                 account.settle(self._now, self._tau)
-            self._stale = True
+            self._stale = self._all_diverted = True
+            self._diverted.clear()
 
     def _catch_up(self) -> None:
         """Rate and rank who holds something else than at the last look, and follow time."""

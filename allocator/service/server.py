@@ -16,6 +16,7 @@ from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.masters.sessions import Sessions
+from allocator.service.masters.stamps import Timeline
 from allocator.service.operators.admin import Admin
 from allocator.service.record.event_log import EventLog, LoggedEngine
 from allocator.service.show import metrics
@@ -62,7 +63,14 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
         statistics = SessionStatistics()
         recall = keeper.recall if keeper is not None else _nothing
-        sessions = Sessions(engine, statistics, config.listen.sessions, recall)
+        sessions = Sessions(
+            engine,
+            statistics,
+            most=config.listen.sessions,
+            recall=recall,
+            timeline=Timeline.from_now(memory.time if memory is not None else 0.0),
+            virtual_clocks=config.listen.virtual_clocks,
+        )
         stored = keeper.statistics if keeper is not None else None
         registry = metrics.registry(
             engine,

@@ -73,7 +73,9 @@ class Stream:
 
     def begin(self, cluster: Cluster) -> contract.Decisions:
         """Introduce a cluster to the service."""
-        hello = contract.Hello(contract_version=VERSION, master="bench", options=OPTIONS)
+        hello = contract.Hello(
+            contract_version=VERSION, master="bench", options=OPTIONS, virtual_clock=True
+        )
         self.ask(contract.FromMaster(hello=hello).SerializeToString())
         snapshot = contract.FromMaster(snapshot=cluster.snapshot())
         return contract.ToMaster.FromString(self.ask(snapshot.SerializeToString())).decisions
@@ -88,7 +90,8 @@ def service(folder: Path, settings: str = "") -> Iterator[tuple[Stream, Process]
     """Run a real service, with its store and whatever else the settings say."""
     config = folder / "longshare.toml"
     config.write_text(
-        f'[listen]\naddress = "unix://{folder}/s"\n[metrics]\naddress = "127.0.0.1:0"\n'
+        f'[listen]\naddress = "unix://{folder}/s"\nvirtual_clocks = true\n'
+        f'[metrics]\naddress = "127.0.0.1:0"\n'
         f'[store]\npath = "{folder}/commitments.sqlite"\n{settings}',
         encoding="utf-8",
     )

@@ -193,7 +193,9 @@ class Attacker:
         After it, and unless the stream was closed, an ordinary snapshot must be taken.
         """
         self._elected += 1
-        hello = contract.Hello(contract_version=VERSION, session_id="attacker", master="m:1")
+        hello = contract.Hello(
+            contract_version=VERSION, session_id="attacker", master="m:1", virtual_clock=True
+        )
         messages = [contract.FromMaster(hello=hello), contract.FromMaster(snapshot=self.snapshot())]
         sent = [message.SerializeToString() for message in messages]
         try:

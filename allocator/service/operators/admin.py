@@ -87,9 +87,8 @@ class Admin(AdminServicer):
             changed=len(changes),
             peer=context.peer(),
         )
-        if self._keeper is not None:
-            await self._keeper.remember_now()
-        return admin.OrderReply(changes=changes)
+        stored = None if self._keeper is None else await self._keeper.remember_soon()
+        return admin.OrderReply(changes=changes, stored=stored)
 
     def _cluster(self) -> admin.Cluster:
         engine = self._engine

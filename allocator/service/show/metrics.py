@@ -227,6 +227,11 @@ class _EngineCollector(Collector):
         yield CounterMetricFamily(
             "longshare_resyncs", "Snapshots that had to be asked for.", value=told.resyncs
         )
+        yield CounterMetricFamily(
+            "longshare_bounded_stamps",
+            "Stamps of a master's clock that were not believed as they came.",
+            value=told.bounded_stamps,
+        )
 
 
 class LoopCollector(Collector):
