@@ -468,8 +468,10 @@ class Engine:
 
     def _decide(self) -> contract.Decisions:
         cluster = self._cluster
-        decisions = contract.Decisions(applied_sequence=self._sequence, replies=cluster.replies)
-        cluster.replies = []
+        decisions = contract.Decisions(applied_sequence=self._sequence)
+        if cluster.replies:
+            decisions.replies.extend(cluster.replies)
+            cluster.replies = []
         if not cluster.marks.due or not cluster.allocates:
             return decisions
         changed, called = cluster.marks.take()
@@ -477,13 +479,14 @@ class Engine:
         if self._watcher is not None:
             self._watcher.before_run(self)
         self._random.shuffle(agents)  # so that no agent is always the first to be used
-        decisions.offers.extend(self._allocation.run(agents))
-        decisions.inverse_offers.extend(self._inverse_offers(called))
+        offers, inverse_offers = self._allocation.run(agents), self._inverse_offers(called)
+        decisions.offers.extend(offers)
+        decisions.inverse_offers.extend(inverse_offers)
         done = self.statistics
         done.runs += 1
         done.candidates += len(agents)
-        done.offers += sum(len(offers.offers) for offers in decisions.offers)
-        done.inverse_offers += sum(len(i.inverse_offers) for i in decisions.inverse_offers)
+        done.offers += sum(len(each.offers) for each in offers)
+        done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
         if self._watcher is not None:
             self._watcher.after_run(self, decisions)
         return decisions

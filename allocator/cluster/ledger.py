@@ -156,8 +156,14 @@ class Ledger:
     def allocate(self, agent: Agent, client: Client, resources: Resources) -> None:
         """Book resources that are available as allocated to a client."""
         free = None if resources.has_shared else agent.available - resources
-        held = agent.held(client.framework, client.role)
-        self._hold(agent, client.framework, client.role, held + resources)
+        before = agent.held(client.framework, client.role)
+        after = before + resources
+        self._write(agent, client.framework, client.role, before, after)
+        if resources.has_shared or not resources.scalars:
+            self._count(client, before.scalars, after.scalars)
+        else:
+            self._track(client)
+            self.clients.allocate(client, resources.scalars)
         if free is not None:
             agent.set_available(free)
 
@@ -166,13 +172,21 @@ class Ledger:
 
         What had not is passed over.
         """
-        held = agent.held(framework, role)
-        complete = resources in held
-        free = agent.freed(resources) if complete else None
-        self._hold(agent, framework, role, held - resources)
+        before = agent.held(framework, role)
+        complete = resources in before
+        if not complete or resources.has_shared:
+            self._hold(agent, framework, role, before - resources)
+            return complete
+        free = agent.freed(resources)
+        self._write(agent, framework, role, before, before - resources)
+        if framework in self.frameworks:
+            client = Client(role, framework)
+            self._track(client)
+            self.clients.release(client, resources.scalars)
+            self._forget_if_done(client)
         if free is not None:
             agent.set_available(free)
-        return complete
+        return True
 
     def convert(self, agent: Agent, framework: str, role: str, held: Resources) -> None:
         """Say what a framework holds after operations have changed it."""
@@ -180,6 +194,13 @@ class Ledger:
 
     def _hold(self, agent: Agent, framework: str, role: str, after: Resources) -> None:
         before = agent.held(framework, role)
+        self._write(agent, framework, role, before, after)
+        if framework in self.frameworks:
+            self._count(Client(role, framework), before.scalars, after.scalars)
+
+    def _write(
+        self, agent: Agent, framework: str, role: str, before: Resources, after: Resources
+    ) -> None:
         agent.hold(framework, role, after)
         self.quotas.note_held(role, before, after)
         self.running.follow(agent, Client(role, framework))
@@ -190,8 +211,6 @@ class Ledger:
             places.pop(agent.id, None)
             if not places:
                 self._places.pop(framework, None)
-        if framework in self.frameworks:
-            self._count(Client(role, framework), before.scalars, after.scalars)
 
     def _count(self, client: Client, before: Quantities, after: Quantities) -> None:
         """Follow a change of what a client holds on one agent.
