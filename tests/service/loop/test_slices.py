@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -35,24 +36,25 @@ def test_others_are_heard_between_slices() -> None:
         await asyncio.gather(spread(work(40, steps)), other())
 
     asyncio.run(main())
-    gaps = [after - before for before, after in zip(heard, heard[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(heard)]
     assert len(set(heard)) > 5
     assert max(gaps) <= 4, "no more than a slice's steps at a stretch"
 
 
 def test_who_asks_meanwhile_shares_the_next_answer() -> None:
     made: list[int] = []
+    begun = asyncio.Event()
 
     async def make() -> int:
         made.append(0)
+        begun.set()
         await asyncio.sleep(0.01)
         return len(made)
 
     async def main() -> None:
         once = Once(make)
         first = asyncio.create_task(once.get())
-        while not made:
-            await asyncio.sleep(0)
+        await begun.wait()
         others = [asyncio.create_task(once.get()) for _ in range(50)]
         assert await first == 1
         assert await asyncio.gather(*others) == [2] * 50, "begun after they asked, and made once"
