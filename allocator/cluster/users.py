@@ -130,6 +130,16 @@ class Users:
             self._share_out()
         return user
 
+    def above(self, name: str) -> Iterator[str]:
+        """Go through all names under which what a user itself holds is shown, its own first."""
+        user = self._known[name]
+        yield name
+        if user.below is not None and user.leaf in user.below:
+            yield user.leaf
+        while user.parent is not None and user.parent is not self._root:
+            user = user.parent
+            yield user.name
+
     def advance(self, now: float) -> None:
         """Move to a later instant."""
         self._now = max(self._now, now)

@@ -260,9 +260,10 @@ class Pool(Generic[User]):
             return
         if self._changed.pop(user, None) is not None:
             self._rate(account)
-        self._ranking.advance(self._phase())
+        phase = self._phase()
+        self._ranking.advance(phase)
         if active:
-            self._ranking.insert(user, self._attribute(account))
+            self._ranking.insert(user, self._attribute(account, phase))
         else:
             self._ranking.delete(user)
 
@@ -456,26 +457,27 @@ class Pool(Generic[User]):
     def _catch_up(self) -> None:
         """Rate and rank who holds something else than at the last look, and follow time."""
         self._refresh()
-        ranking = self._ranking
-        ranking.advance(self._phase())
+        ranking, phase = self._ranking, self._phase()
+        ranking.advance(phase)
         for user, account in self._changed.items():
             self._rate(account)
             if account.active:
-                ranking.replace(user, self._attribute(account))
+                ranking.replace(user, self._attribute(account, phase))
         self._changed.clear()
 
     def _refresh(self) -> None:
         """Rate and rank everybody anew if the values for all have changed."""
         if not self._stale:
             return
+        phase = self._phase()
         self._events += self._ranking.events
-        self._ranking = self._new_ranking(self._phase())
+        self._ranking = self._new_ranking(phase)
         for user, account in self._accounts.items():
             if self.policy.counts_tasks:
                 self._count_tasks(user, account)
             self._rate(account)
             if account.active:
-                self._ranking.insert(user, self._attribute(account))
+                self._ranking.insert(user, self._attribute(account, phase))
         self._stale = False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
@@ -497,8 +499,8 @@ class Pool(Generic[User]):
         account.owe(policy.measure(account), account.entitlement if self._tau is not None else None)
         account.rate_of_use = policy.rate_of_use(account)
 
-    def _attribute(self, account: Account) -> object:
-        return self.policy.attribute(account, self._base, self._phase())
+    def _attribute(self, account: Account, phase: float) -> object:
+        return self.policy.attribute(account, self._base, phase)
 
     def _standing(self, user: User, account: Account, when: float) -> Standing[User]:
         commitments = account.commitments_at(when, self._tau)
