@@ -9,6 +9,7 @@ from allocator.cluster.demands import Demands
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.placements import Placements
 from allocator.cluster.quota import Quotas
+from allocator.cluster.recovery import Recovery
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.users import Task
 from allocator.contract import mesos_pb2 as mesos
@@ -33,6 +34,8 @@ class Ledger:
         self._places: dict[str, dict[str, None]] = {}
         """framework → agents on which it holds something, in order of arrival"""
         self._capacity = Quantities()
+        self._recovery: Recovery | None = None
+        """Agents are awaited whose resources count already; None: none are."""
 
     def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
         """Take in an agent with all that is allocated on it: framework → role → resources."""
@@ -189,6 +192,13 @@ class Ledger:
         if client.role not in framework.roles and not self.clients.held(client):
             self.clients.remove(client)
 
+    def set_recovery(self, recovery: Recovery | None) -> None:
+        """Say that agents are awaited, or, with None, no longer."""
+        self._recovery = recovery
+        self._set_capacity(self._capacity)
+
     def _set_capacity(self, capacity: Quantities) -> None:
         self._capacity = capacity
+        if self._recovery is not None:
+            capacity = self._recovery.counted(capacity, len(self.agents))
         self.clients.users.set_capacity(capacity)

@@ -11,6 +11,7 @@ from allocator.cluster.ledger import Ledger
 from allocator.cluster.limits import Limits
 from allocator.cluster.maintenance import Maintenance
 from allocator.cluster.quarantine import Quarantine
+from allocator.cluster.recovery import Recovery
 from allocator.contract import allocator_pb2 as contract
 
 
@@ -92,20 +93,6 @@ class Marks:
 
 
 @dataclass(slots=True)
-class HoldOff:
-    """After a failover nothing is offered until enough agents are back (§1.3)."""
-
-    needed: int
-    """Known agents at which it is over."""
-    until_ns: int
-    """When it is over in any case."""
-
-    def over(self, agents: int, now_ns: int) -> bool:
-        """Whether allocation may begin."""
-        return agents >= self.needed or now_ns >= self.until_ns
-
-
-@dataclass(slots=True)
 class Cluster:
     """One master's cluster, as far as its calls have told."""
 
@@ -126,7 +113,10 @@ class Cluster:
     whitelist: frozenset[str] | None = None
     """Hostnames of the agents that may be offered; None: all."""
     paused: bool = False
-    hold_off: HoldOff | None = None
+    recovery: Recovery | None = None
+    """After a failover, until all agents are back; None: nobody is awaited."""
+    offering: bool = True
+    """Whether enough agents have come back since the failover; once they have, it stays so."""
     divergence: str | None = None
     """What the master said that does not fit what is known here, though work goes on."""
     replies: list[contract.Reply] = field(default_factory=list)
@@ -135,16 +125,32 @@ class Cluster:
     @property
     def allocates(self) -> bool:
         """Whether nothing keeps the next run from happening."""
-        if not self.holds_off:
-            self.hold_off = None
-        return not self.paused and self.hold_off is None
+        return not self.paused and not self.holds_off
 
     @property
     def holds_off(self) -> bool:
         """Whether after a failover not enough agents are back yet."""
-        return self.hold_off is not None and not self.hold_off.over(
-            len(self.ledger.agents), self.now_ns
-        )
+        return not self.offering
+
+    def begin_recovery(self, recovery: Recovery) -> None:
+        """Wait for agents after a failover (§1.3)."""
+        self.recovery, self.offering = recovery, False
+        self.ledger.set_recovery(recovery)
+        self.follow_recovery()
+
+    def follow_recovery(self) -> None:
+        """Look who is back; to be called after each event. O(1) unless something changes."""
+        recovery = self.recovery
+        if recovery is None:
+            return
+        agents, users = len(self.ledger.agents), self.ledger.clients.users
+        self.offering = self.offering or not recovery.holds_off(agents, self.now_ns)
+        if self.offering and recovery.over(agents, self.now_ns):
+            self.recovery = recovery = None
+            self.ledger.set_recovery(None)
+        # Tasks are counted against the machines that are there, so these have to be complete.
+        late = recovery is not None and users.counts_tasks
+        users.set_charging(charging=self.offering and not late)
 
     def agent(self, agent_id: str) -> Agent:
         """Return an agent.

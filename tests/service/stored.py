@@ -14,6 +14,7 @@ BY_RESOURCE = st.dictionaries(st.sampled_from(["cpus", "mem", "gpus", "a.b\n"]),
 MEMORIES = st.builds(
     Memory,
     time=AMOUNTS,
+    tau=st.none() | st.floats(min_value=0.0, exclude_min=True, allow_infinity=False),
     users=st.dictionaries(
         st.text(),
         st.builds(

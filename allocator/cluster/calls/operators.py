@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.quota import parse_quota
-from allocator.cluster.state import Cluster, HoldOff
+from allocator.cluster.recovery import TIMEOUT_NS, Recovery
+from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
 RECOVERY_FACTOR = 0.8
 """Fraction of the expected agents at which allocation begins after a failover."""
-RECOVERY_TIMEOUT_NS = 600 * 1_000_000_000
 
 
 def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
@@ -61,8 +61,9 @@ def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
     def change() -> None:
         for role, guarantee in guarantees.items():
             cluster.ledger.quotas.set(role, guarantee, cluster.ledger.agents)
-        if needed:
-            cluster.hold_off = HoldOff(needed, cluster.now_ns + RECOVERY_TIMEOUT_NS)
+        if call.expected_agents:
+            until_ns = cluster.now_ns + TIMEOUT_NS
+            cluster.begin_recovery(Recovery(needed, call.expected_agents, until_ns))
 
     return change
 
