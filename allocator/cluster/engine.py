@@ -16,15 +16,16 @@ from allocator.cluster.calls import PREPARE
 from allocator.cluster.clients import Clients
 from allocator.cluster.demands import Demands
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.failover import Failover
 from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.maintenance import parse_status
-from allocator.cluster.memory import Memory
+from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import SetAside
-from allocator.cluster.recovery import TIMEOUT_NS, Recovery
+from allocator.cluster.quota import Quota
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.state import Cluster, Statistics
+from allocator.cluster.state import Cluster, Recovery, Statistics
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -200,10 +201,26 @@ class Engine:
                 )
         return counts
 
-    def quotas(self) -> dict[str, tuple[Quantities, Quantities]]:
-        """Return by role what is guaranteed, and what counts against it."""
+    def quotas(self) -> dict[str, tuple[Quota, Quantities]]:
+        """Return by role its quota, and what counts against it."""
         quotas = self._cluster.ledger.quotas
-        return {role: (guarantee, quotas.consumed(role)) for role, guarantee in quotas.items()}
+        return {role: (quota, quotas.consumed(role)) for role, quota in quotas.items()}
+
+    def offered(self) -> dict[str, Quantities] | None:
+        """Return what of each user's allocation is offered and not running; None: nobody tells.
+
+        Masters tell since Mesos 1.10. O(clients).
+        """
+        if not self._cluster.tells_running:
+            return None
+        clients, running = self._cluster.ledger.clients, self._cluster.ledger.running
+        offered: dict[str, Quantities] = {}
+        for framework in self._cluster.ledger.frameworks:
+            for client in clients.of(framework):
+                idle = clients.held(client) - running.of(client)
+                for user in self._users.above(clients.user(client)):
+                    offered[user] = offered.get(user, Quantities()) + idle
+        return offered
 
     def holdings(self) -> dict[tuple[str, str, str], Quantities]:
         """Return what is allocated: (agent, framework, role) → scalars."""
@@ -326,6 +343,29 @@ class Engine:
             },
         )
 
+    def changes(self) -> Changes:
+        """Return what a successor must know that it would not from what this returned before.
+
+        Costs O(users that have got or given back something since), at first O(users).
+        """
+        changes = self._users.changes()
+        if self._inherited is None:
+            return changes
+        before, tau = self._inherited.users, self._inherited.tau
+        return replace(
+            changes,
+            courses={
+                user: replace(
+                    course,
+                    tau=course.tau if tau is None else tau,
+                    remembered=replace(course.remembered, overuse=before[user].overuse),
+                )
+                if user in before
+                else course
+                for user, course in changes.courses.items()
+            },
+        )
+
     def order(self, order: operator.Order) -> None:
         """Carry out what an operator orders, at the time of the last event.
 
@@ -364,6 +404,11 @@ class Engine:
         wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         if constraint and not agents and ledger.agents and not self._cluster.holds_off:
             wrong.append(f"no agent meets its constraint: {constraint}")
+        wrong += [
+            f"its offer constraints for the role {client.role!r} exclude every agent"
+            for client in ledger.clients.of(framework.id)
+            if ledger.agents and ledger.exclusions.number(client) == len(ledger.agents)
+        ]
         return Fit(framework.id, constraint, agents, "; ".join(wrong))
 
     def _require_known(self, users: Iterable[str]) -> None:
@@ -383,6 +428,8 @@ class Engine:
             now_ns=now_ns,
             at_once=self._settings.allocation == "event",
             statistics=statistics,
+            recovery=_recovery(options),
+            tells_running=options.tells_running,
             limits=self._settings.limits,
         )
 
@@ -419,15 +466,17 @@ class Engine:
         change()
         for reply in cluster.replies[replies:]:
             reply.sequence = event.sequence
-        cluster.follow_recovery()
+        cluster.follow_failover()
         self._sequence = event.sequence
         self.statistics.events += 1
         self.statistics.early_stamps += event.time_ns < before_ns
 
     def _decide(self) -> contract.Decisions:
         cluster = self._cluster
-        decisions = contract.Decisions(applied_sequence=self._sequence, replies=cluster.replies)
-        cluster.replies = []
+        decisions = contract.Decisions(applied_sequence=self._sequence)
+        if cluster.replies:
+            decisions.replies.extend(cluster.replies)
+            cluster.replies = []
         if not cluster.marks.due or not cluster.allocates:
             return decisions
         changed, called = cluster.marks.take()
@@ -435,13 +484,14 @@ class Engine:
         if self._watcher is not None:
             self._watcher.before_run(self)
         self._random.shuffle(agents)  # so that no agent is always the first to be used
-        decisions.offers.extend(self._allocation.run(agents))
-        decisions.inverse_offers.extend(self._inverse_offers(called))
+        offers, inverse_offers = self._allocation.run(agents), self._inverse_offers(called)
+        decisions.offers.extend(offers)
+        decisions.inverse_offers.extend(inverse_offers)
         done = self.statistics
         done.runs += 1
         done.candidates += len(agents)
-        done.offers += sum(len(offers.offers) for offers in decisions.offers)
-        done.inverse_offers += sum(len(i.inverse_offers) for i in decisions.inverse_offers)
+        done.offers += sum(len(each.offers) for each in offers)
+        done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
         if self._watcher is not None:
             self._watcher.after_run(self, decisions)
         return decisions
@@ -472,6 +522,8 @@ def _fill(cluster: Cluster, snapshot: contract.Snapshot, before: Quantities) -> 
     """
     for quota in snapshot.quotas:
         PREPARE["set_quota"](cluster, quota)()
+    for limited in snapshot.limited_quotas:
+        PREPARE["update_quota"](cluster, limited)()
     PREPARE["update_weights"](cluster, contract.UpdateWeights(weights=snapshot.weights))()
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
@@ -489,8 +541,8 @@ def _fill(cluster: Cluster, snapshot: contract.Snapshot, before: Quantities) -> 
     if snapshot.HasField("hold_off"):
         told = snapshot.hold_off
         expected = max(told.agents_expected, told.agents_needed)
-        until_ns = min(told.until_ns, cluster.now_ns + TIMEOUT_NS)
-        cluster.begin_recovery(Recovery(told.agents_needed, expected, until_ns, before))
+        until_ns = min(told.until_ns, cluster.now_ns + cluster.recovery.timeout_ns)
+        cluster.begin_failover(Failover(told.agents_needed, expected, until_ns, before))
 
 
 def _rules(options: contract.Options) -> Rules:
@@ -514,3 +566,21 @@ def _rules(options: contract.Options) -> Rules:
     except ValueError as error:
         raise InvalidEvent(f"options: min_allocatable: {error}") from error
     return Rules(minimum, options.filter_gpu_resources, region)
+
+
+def _recovery(options: contract.Options) -> Recovery:
+    """Read how long to hold off after an election.
+
+    Raises:
+        InvalidEvent: the factor is no fraction.
+    """
+    recovery = Recovery()
+    if options.HasField("recovery_factor"):
+        if not 0.0 <= options.recovery_factor <= 1.0:
+            raise InvalidEvent(
+                f"options: recovery_factor {options.recovery_factor} is not between 0 and 1"
+            )
+        recovery = replace(recovery, factor=options.recovery_factor)
+    if options.HasField("recovery_timeout_ns"):
+        recovery = replace(recovery, timeout_ns=options.recovery_timeout_ns)
+    return recovery

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from allocator.cluster.agents import Agent
 from allocator.cluster.demands import Demands
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.failover import Failover
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Framework, Rules
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.limits import Limits
 from allocator.cluster.maintenance import Maintenance
 from allocator.cluster.quarantine import Quarantine
-from allocator.cluster.recovery import Recovery
 from allocator.contract import allocator_pb2 as contract
 
 
@@ -92,6 +92,16 @@ class Marks:
             self._due.pop(agent, None)
 
 
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How long to hold off after an election, as the master's flags say (since Mesos 1.11)."""
+
+    factor: float = 0.8
+    """Fraction of the expected agents at which allocation begins."""
+    timeout_ns: int = 600 * 1_000_000_000
+    """After which it begins in any case."""
+
+
 @dataclass(slots=True)
 class Cluster:
     """One master's cluster, as far as its calls have told."""
@@ -107,13 +117,16 @@ class Cluster:
     statistics: Statistics
     limits: Limits
     quarantine: Quarantine = field(default_factory=Quarantine)
+    recovery: Recovery = field(default_factory=Recovery)
+    tells_running: bool = False
+    """Whether the master says what of the allocated is running, and what only offered."""
     filters: OfferFilters = field(default_factory=OfferFilters)
     maintenance: Maintenance = field(default_factory=Maintenance)
     marks: Marks = field(default_factory=Marks)
     whitelist: frozenset[str] | None = None
     """Hostnames of the agents that may be offered; None: all."""
     paused: bool = False
-    recovery: Recovery | None = None
+    failover: Failover | None = None
     """After a failover, until all agents are back; None: nobody is awaited."""
     offering: bool = True
     """Whether enough agents have come back since the failover; once they have, it stays so."""
@@ -132,24 +145,24 @@ class Cluster:
         """Whether after a failover not enough agents are back yet."""
         return not self.offering
 
-    def begin_recovery(self, recovery: Recovery) -> None:
+    def begin_failover(self, failover: Failover) -> None:
         """Wait for agents after a failover (§1.3)."""
-        self.recovery, self.offering = recovery, False
-        self.ledger.set_recovery(recovery)
-        self.follow_recovery()
+        self.failover, self.offering = failover, False
+        self.ledger.set_failover(failover)
+        self.follow_failover()
 
-    def follow_recovery(self) -> None:
+    def follow_failover(self) -> None:
         """Look who is back; to be called after each event. O(1) unless something changes."""
-        recovery = self.recovery
-        if recovery is None:
+        failover = self.failover
+        if failover is None:
             return
         agents, users = len(self.ledger.agents), self.ledger.clients.users
-        self.offering = self.offering or not recovery.holds_off(agents, self.now_ns)
-        if self.offering and recovery.over(agents, self.now_ns):
-            self.recovery = recovery = None
-            self.ledger.set_recovery(None)
+        self.offering = self.offering or not failover.holds_off(agents, self.now_ns)
+        if self.offering and failover.over(agents, self.now_ns):
+            self.failover = failover = None
+            self.ledger.set_failover(None)
         # Tasks are counted against the machines that are there, so these have to be complete.
-        late = recovery is not None and users.counts_tasks
+        late = failover is not None and users.counts_tasks
         users.set_charging(charging=self.offering and not late)
 
     def agent(self, agent_id: str) -> Agent:

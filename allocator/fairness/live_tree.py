@@ -8,6 +8,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import count, pairwise
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 Id = TypeVar("Id", bound=Hashable)
@@ -67,6 +68,9 @@ class Node(Generic[Id, K, T]):
         self.attribute = attribute
         self.event: tuple[T, int, Node[Id, K, T]] | None = None
         """With the successor, if they may change places: when, and which was booked first."""
+
+
+_id = attrgetter("id")
 
 
 class Crossing(NamedTuple, Generic[T, Id]):
@@ -277,11 +281,11 @@ class LiveTree(Generic[Id, K, T]):
 
     def __iter__(self) -> Iterator[Id]:
         """Go through all elements, first to last; the tree must not change meanwhile."""
-        return (node.id for node in self._order)
+        return map(_id, self._order)
 
     def __reversed__(self) -> Iterator[Id]:
         """Go through all elements, last to first; the tree must not change meanwhile."""
-        return (node.id for node in reversed(self._order))
+        return map(_id, reversed(self._order))
 
     def _node(self, element: Id) -> "Node[Id, K, T]":
         try:

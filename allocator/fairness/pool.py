@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Crossing
@@ -44,6 +44,16 @@ class Standing(Generic[User]):
     """Dominant commitment (Eq. 9), of resources that count"""
     priority: float
     """Lowest first"""
+
+
+class Course(NamedTuple):
+    """What it takes to say what a user will owe, until something changes (Eq. 12)."""
+
+    since: float
+    """Seconds; commitments are those of this instant"""
+    commitments: dict[str, float]
+    overuse: dict[str, float]
+    inherited: float
 
 
 class Pool(Generic[User]):
@@ -99,6 +109,10 @@ class Pool(Generic[User]):
         """All accounts are settled at `now`, but not rated or ranked."""
         self._changed: dict[User, Account] = {}
         """Those that hold something else than when they were last rated and ranked."""
+        self._diverted: set[User] = set()
+        """Those that hold something else than when somebody asked how it goes on."""
+        self._all_diverted = True
+        """Whether everybody's course may be another one since then."""
 
     @property
     def now(self) -> float:
@@ -264,9 +278,10 @@ class Pool(Generic[User]):
             return
         if self._changed.pop(user, None) is not None:
             self._rate(account)
-        self._ranking.advance(self._phase())
+        phase = self._phase()
+        self._ranking.advance(phase)
         if active:
-            self._ranking.insert(user, self._attribute(account))
+            self._ranking.insert(user, self._attribute(account, phase))
         else:
             self._ranking.delete(user)
 
@@ -348,6 +363,27 @@ class Pool(Generic[User]):
         standings = [self._standing(u, account, when) for u, account in self._accounts.items()]
         return sorted(standings, key=lambda standing: (standing.priority, standing.user))
 
+    def take_diverted(self) -> Collection[User] | None:
+        """Return whose course may be another one than when this was last asked; None: anybody's."""
+        diverted = None if self._all_diverted else self._diverted
+        self._diverted, self._all_diverted = set(), False
+        return diverted
+
+    def course(self, user: User) -> Course:
+        """Return how it goes on with what a user owes. O(resources).
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._catch_up()
+        account = self._account(user)
+        return Course(
+            account.settled_at,
+            dict(account.commitments),
+            dict(account.overuse),
+            account.inherited,
+        )
+
     def crossings(self) -> Iterator[Crossing[float, User]]:
         """Go through upcoming changes of the order, soonest first: at `when`, right passes left.
 
@@ -368,6 +404,10 @@ class Pool(Generic[User]):
         if self._active > 1 or self._stale:  # one alone is first, whatever it holds
             self._catch_up()
         return iter(self._ranking)
+
+    def users(self) -> Collection[User]:
+        """Return all known users."""
+        return self._accounts.keys()
 
     def order_on(self, machine: Quantities, held: Mapping[User, Quantities]) -> Iterator[User]:
         """Go through active users, the next one on a machine first.
@@ -404,6 +444,8 @@ class Pool(Generic[User]):
             self._settle(user, account)
         account.allocation = allocation
         account.count = count
+        if not self._all_diverted:
+            self._diverted.add(user)
         if not self._stale:
             self._note_change(user, account)
 
@@ -427,31 +469,33 @@ class Pool(Generic[User]):
             self._changed.clear()
             for account in self._accounts.values():
                 account.settle(self._now, self._tau)
-            self._stale = True
+            self._stale = self._all_diverted = True
+            self._diverted.clear()
 
     def _catch_up(self) -> None:
         """Rate and rank who holds something else than at the last look, and follow time."""
         self._refresh()
-        ranking = self._ranking
-        ranking.advance(self._phase())
+        ranking, phase = self._ranking, self._phase()
+        ranking.advance(phase)
         for user, account in self._changed.items():
             self._rate(account)
             if account.active:
-                ranking.replace(user, self._attribute(account))
+                ranking.replace(user, self._attribute(account, phase))
         self._changed.clear()
 
     def _refresh(self) -> None:
         """Rate and rank everybody anew if the values for all have changed."""
         if not self._stale:
             return
+        phase = self._phase()
         self._events += self._ranking.events
-        self._ranking = self._new_ranking(self._phase())
+        self._ranking = self._new_ranking(phase)
         for user, account in self._accounts.items():
             if self.policy.counts_tasks:
                 self._count_tasks(user, account)
             self._rate(account)
             if account.active:
-                self._ranking.insert(user, self._attribute(account))
+                self._ranking.insert(user, self._attribute(account, phase))
         self._stale = False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
@@ -474,8 +518,8 @@ class Pool(Generic[User]):
         account.owe(policy.measure(account), free_of_charge if self._has_memory else None)
         account.rate_of_use = policy.rate_of_use(account)
 
-    def _attribute(self, account: Account) -> object:
-        return self.policy.attribute(account, self._base, self._phase())
+    def _attribute(self, account: Account, phase: float) -> object:
+        return self.policy.attribute(account, self._base, phase)
 
     def _standing(self, user: User, account: Account, when: float) -> Standing[User]:
         commitments = account.commitments_at(when, self._tau)

@@ -99,8 +99,8 @@ class Stamps:
             )
 
 
-_LONGEST_HOLD_OFF_NS = 600 * _NANOSECONDS
-"""Masters hold off for ten minutes at most."""
+_LONGEST_HOLD_OFF_NS = 86400 * _NANOSECONDS
+"""The engine knows how long a master may hold off; this is what fits into a stamp."""
 
 
 def _boot_time_ns() -> int:

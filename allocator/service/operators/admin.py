@@ -124,6 +124,12 @@ def _message(row: UserShare) -> admin.UserShare:
         active=own.active,
         shortfall=row.shortfall,
         task_share=own.task_share,
+        offered={
+            name: holding.offered
+            for name, holding in row.holdings.items()
+            if holding.offered is not None
+        },
+        offered_share=row.offered_share,
         demands=[admin.Demand(amounts=demand.to_doubles()) for demand in row.demands],
     )
 

@@ -127,13 +127,20 @@ class _EngineCollector(Collector):
             "What a user owes for past over-use, as a fraction of the cluster.",
             labels=["user", "resource"],
         )
+        offered = GaugeMetricFamily(
+            "longshare_user_offered",
+            "The part of a user's allocation that is offered and not running, if the master tells.",
+            labels=["user", "resource"],
+        )
         for row in rows:
             for name, holding in row.holdings.items():
+                if holding.offered is not None:
+                    offered.add_metric([row.user, name], holding.offered)
                 allocation.add_metric([row.user, name], holding.allocation)
                 share.add_metric([row.user, name], holding.share)
             for name, ratio in row.standing.commitments.items():
                 commitment.add_metric([row.user, name], ratio)
-        yield from (allocation, share, commitment)
+        yield from (allocation, offered, share, commitment)
 
     def _cluster(self) -> Iterator[Metric]:
         engine = self._engine
@@ -200,11 +207,19 @@ class _EngineCollector(Collector):
             "What counts against a role's quota: its reservations, and what else it holds.",
             labels=["role", "resource"],
         )
-        for role, (guaranteed, counted) in self._engine.quotas().items():
-            for name, amount in guaranteed.to_doubles().items():
+        limit = GaugeMetricFamily(
+            "longshare_quota_limit",
+            "What a role is limited to, in the units Mesos counts the resource in.",
+            labels=["role", "resource"],
+        )
+        for role, (quota, counted) in self._engine.quotas().items():
+            for name, amount in quota.guarantees.to_doubles().items():
                 guarantee.add_metric([role, name], amount)
+            for name, milli in quota.shown_limits.items():
+                limit.add_metric([role, name], milli / 1000)
+            for name in dict.fromkeys((*quota.guarantees, *quota.shown_limits)):
                 consumed.add_metric([role, name], counted[name] / 1000)
-        yield from (filters, guarantee, consumed)
+        yield from (filters, guarantee, limit, consumed)
 
     def _session(self) -> Iterator[Metric]:
         told = self._statistics

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from allocator.cluster.memory import Memory
+from allocator.cluster.memory import Changes, Memory
 
 
 class StoreError(Exception):
@@ -38,8 +38,11 @@ class Store(Protocol):
             StoreError: what is there is damaged, or not ours; it has not been touched.
         """
 
-    def save(self, memory: Memory) -> None:
-        """Replace what is held; from then on it survives a crash. An error leaves the former.
+    def save(self, changes: Changes) -> None:
+        """Follow changes; from then on they survive a crash, all together.
+
+        An error leaves what was there before; the next save that succeeds makes up for it. The
+        first changes must be complete.
 
         Raises:
             StoreUnavailable: it does not answer, or has no room.

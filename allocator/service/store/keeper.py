@@ -60,7 +60,7 @@ class Keeper:
         async with self._saving:
             state = self._state()
             try:
-                await asyncio.to_thread(self._store.save, self._engine.memory())
+                await asyncio.to_thread(self._store.save, self._engine.changes())
             except Exception as error:  # noqa: BLE001 - whatever it is, offers go on
                 self._saved = None
                 self._failed(error)

@@ -2,19 +2,16 @@
 
 Shares of a fraction of the cluster look larger than they are, and a policy with a memory would
 charge users for it. So nothing is charged until enough agents are back for offers, and until all
-are, or ten minutes have passed, shares are counted of the cluster as it was before.
+are, or enough time has passed, shares are counted of the cluster as it was before.
 """
 
 from dataclasses import dataclass, field
 
 from allocator.fairness.quantities import Quantities
 
-TIMEOUT_NS = 600 * 1_000_000_000
-"""After this nobody is waited for."""
-
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class Failover:
     """What is awaited."""
 
     needed: int
