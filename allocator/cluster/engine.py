@@ -153,6 +153,14 @@ class Engine:
         """Return how all users stand, each level of a role tree in order of priority."""
         return self._users.standings()
 
+    def users(self) -> list[str]:
+        """Return the names of all users, those at the top first, and of virtual leaves."""
+        return self._users.names()
+
+    def standing(self, user: str) -> Standing[str] | None:
+        """Return how a user stands, O(resources); None: it is not known."""
+        return self._users.standing(user)
+
     def user(self, role: str, framework: str) -> str | None:
         """Return the user that a framework acts for in a role; None: neither is known."""
         client = Client(role, framework)
@@ -236,9 +244,12 @@ class Engine:
         return {agent.id: agent.available.scalars for agent in agents.values()}
 
     def places(self) -> Iterator[Place]:
-        """Go through the agents and what users hold of each, in order of arrival."""
+        """Go through the agents and what users hold of each, in order of arrival.
+
+        Something may be applied meanwhile; each is as it is when its turn comes.
+        """
         cluster = self._cluster
-        for agent in cluster.ledger.agents.values():
+        for agent in list(cluster.ledger.agents.values()):  # they may change meanwhile
             held: dict[str, Quantities] = {}
             for framework, role, resources in agent.allocations():
                 user = self.user(role, framework) or role

@@ -261,6 +261,20 @@ class Users:
         """Return how all users stand now, each level in order of priority, sub-users after."""
         return [standing for below in self._pools() for standing in below.standings()]
 
+    def names(self) -> list[str]:
+        """Return who competes anywhere: users and virtual leaves, those at the top first."""
+        return [user for pool in self._pools() for user in pool.users()]
+
+    def standing(self, name: str) -> Standing[str] | None:
+        """Return how a user or a virtual leaf stands now, O(resources); None: it is not known."""
+        user = self._known.get(name)
+        if user is not None:
+            return user.siblings.standing(name)
+        branch = self._known.get(name.removesuffix("/."))
+        if branch is None or branch.below is None or name not in branch.below:
+            return None
+        return branch.below.standing(name)
+
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Take over weights of roles; roles that are not named keep theirs."""
         self._weights.update(weights)
