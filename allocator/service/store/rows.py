@@ -122,7 +122,10 @@ def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     pairs = sorted(rows)
     if _total(sum(_addend(*pair) for pair in pairs), read.time) != read.sum:
         raise StoreError("damaged: the checksum does not fit what is there")
-    return Memory(read.time, {user: _course(user, row).at(read.time) for user, row in pairs})
+    courses = {user: _course(user, row) for user, row in pairs}
+    tau = next((course.tau for course in courses.values() if course.tau is not None), None)
+    users = {user: course.at(read.time) for user, course in courses.items()}
+    return Memory(read.time, users, tau)
 
 
 def _encoded(course: Course) -> bytes:
