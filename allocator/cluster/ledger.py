@@ -28,6 +28,7 @@ class Ledger:
         self._demands = demands
         self.placements = placements
         self.quotas = Quotas()
+        self.floor = demands.new_floor()
         self.agents: dict[str, Agent] = {}
         self.frameworks: dict[str, Framework] = {}
         self._places: dict[str, dict[str, None]] = {}
@@ -40,6 +41,7 @@ class Ledger:
         self.placements.put_agent(agent.id, Host.of(agent.info))
         self.clients.users.put_agent(agent.id, agent.total.scalars)
         self.quotas.note_total(NOTHING, agent.total)
+        self.floor.put(agent.total.scalars)
         self._set_capacity(self._capacity + agent.total.scalars)
         self.add_used(agent, used)
 
@@ -69,6 +71,8 @@ class Ledger:
         self.quotas.note_total(agent.total, total)
         if total.scalars != agent.total.scalars:
             self.clients.users.put_agent(agent.id, total.scalars)
+            self.floor.put(total.scalars)
+            self.floor.discard(agent.total.scalars)
         self._set_capacity(self._capacity - agent.total.scalars + total.scalars)
         agent.update(agent.info, agent.capabilities, total)
 
@@ -80,6 +84,7 @@ class Ledger:
         self.clients.users.discard_agent(agent.id)
         self.placements.discard_agent(agent.id)
         self.quotas.note_total(agent.total, NOTHING)
+        self.floor.discard(agent.total.scalars)
         self._set_capacity(self._capacity - agent.total.scalars)
 
     def add_framework(self, framework: Framework) -> None:
@@ -124,13 +129,40 @@ class Ledger:
         demand = self._demands.of(client, self.frameworks[client.framework])
         self.clients.set_task(client, Task(demand, self.placements.may_use(client.framework)))
 
-    def allocate(self, agent: Agent, client: Client, resources: Resources) -> None:
-        """Book resources that are available as allocated to a client."""
-        free = None if resources.has_shared else agent.available - resources
+    def task(self, client: Client) -> Quantities | None:
+        """Return what is to be given to a client at least, and in multiples; None: nobody knows."""
+        demand = self._demands.of(client, self.frameworks[client.framework])
+        return self.floor.raised(demand) if demand else None
+
+    def book(
+        self, agent: Agent, client: Client, resources: Resources, free: Resources | None
+    ) -> Quantities:
+        """Book resources that are available as allocated to a client that is known.
+
+        Args:
+            agent: Where they are.
+            client: Who is offered them.
+            resources: All of them are available.
+            free: What is left; None: that must be added up.
+
+        Returns:
+            What the client holds more now, which is not counted yet: `clients` must be told.
+        """
         held = agent.held(client.framework, client.role)
-        self._hold(agent, client.framework, client.role, held + resources)
+        after = held + resources
+        self._note(agent, client.framework, client.role, held, after)
         if free is not None:
             agent.set_available(free)
+        return after.scalars - held.scalars if resources.has_shared else resources.scalars
+
+    def unbook(self, agent: Agent, client: Client, resources: Resources) -> Quantities:
+        """Undo `book`; return what the client holds less, which must be counted likewise."""
+        held = agent.held(client.framework, client.role)
+        free, after = agent.freed(resources), held - resources
+        self._note(agent, client.framework, client.role, held, after)
+        if free is not None:
+            agent.set_available(free)
+        return held.scalars - after.scalars
 
     def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> bool:
         """Release resources; return whether all of them had been allocated.
@@ -151,6 +183,13 @@ class Ledger:
 
     def _hold(self, agent: Agent, framework: str, role: str, after: Resources) -> None:
         before = agent.held(framework, role)
+        self._note(agent, framework, role, before, after)
+        if framework in self.frameworks:
+            self._count(Client(role, framework), before.scalars, after.scalars)
+
+    def _note(
+        self, agent: Agent, framework: str, role: str, before: Resources, after: Resources
+    ) -> None:
         agent.hold(framework, role, after)
         self.quotas.note_held(role, before, after)
         if after:
@@ -160,8 +199,6 @@ class Ledger:
             places.pop(agent.id, None)
             if not places:
                 self._places.pop(framework, None)
-        if framework in self.frameworks:
-            self._count(Client(role, framework), before.scalars, after.scalars)
 
     def _count(self, client: Client, before: Quantities, after: Quantities) -> None:
         """Follow a change of what a client holds on one agent.

@@ -103,6 +103,11 @@ class Headroom:
         """Whether guarantees can still be met without these."""
         return _less(self.available, quantities).contains(self.required)
 
+    def slack(self) -> dict[str, int] | None:
+        """Return what `admits` would admit, of what must be held back; None: nothing at all."""
+        slack = {name: self.available[name] - held for name, held in self.required.items()}
+        return None if any(amount < 0 for amount in slack.values()) else slack
+
     def give_guaranteed(self, role: str, towards: Quantities, quantities: Quantities) -> None:
         """Book what a role with a quota gets: all of it, and the part its guarantee asks for."""
         self.consumed[role] = self.consumed[role] + quantities

@@ -35,6 +35,9 @@ class EngineSettings:
     """What one task needs, by framework name; wins over what frameworks say themselves."""
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
     """Where tasks may run, by framework name; on top of what frameworks say themselves."""
+    smallest_demand: float = 0.001
+    """The least that a task counts as where agents are filled task by task, as a part of what the
+    largest agent has of some resource; 0: whatever is demanded."""
     learn_demands: bool = False
     """Whether to take what a framework keeps of its offers for its task, if it does not say."""
     seed: int = 0

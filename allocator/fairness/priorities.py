@@ -42,6 +42,12 @@ class StraightLines:
 Segment: TypeAlias = tuple[float, float]
 """(A, M): the line A + M·s."""
 
+Rank: TypeAlias = tuple[int, float, float | Fraction, float]
+"""Sorts priorities at one instant: class, value rounded, value, how it goes on from there."""
+
+_BLUR = 2.0**-40
+"""Of the operands: far more than rounding can do to what should be the same priority."""
+
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
@@ -98,6 +104,16 @@ class Envelopes:
             ahead = _difference(a, b, s) or _slope_after(b, s) - _slope_after(a, s)
         ahead = ahead or a.count - b.count
         return (ahead > 0) - (ahead < 0)
+
+    def rank(self, a: Envelope, now: float) -> tuple[Rank, float]:
+        """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is.
+
+        The blur is beyond any difference that rounding makes to one and the same priority.
+        """
+        s = -now
+        exact = _exact(a, s)
+        size = max(abs(value) + abs(slope * s) for value, slope in a.lines)
+        return (0, float(exact), exact, -_slope_after(a, s)), _BLUR * size
 
     def crossing(self, a: Envelope, b: Envelope, now: float) -> float | None:
         """Return the first meeting of the two envelopes after `now` (Eq. 14, 15).
@@ -210,6 +226,12 @@ class Drifts:
             ) * Fraction(now)
         ahead = ahead or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
+
+    def rank(self, a: Drift, now: float) -> tuple[Rank, float]:
+        """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is."""
+        exact = Fraction(a.value) + Fraction(a.slope) * Fraction(now)
+        rank = (0 if a.guaranteed else 1, float(exact), exact, a.slope)
+        return rank, _BLUR * (abs(a.value) + abs(a.slope * now))
 
     def crossing(self, a: Drift, b: Drift, now: float) -> float | None:
         """Return when the lines meet after `now`, rounded towards it; None: never."""
