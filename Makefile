@@ -10,7 +10,7 @@ EXPERIMENT ?= sdrf-adaptive
 ARGS ?=
 
 BIN := $(VENV)/bin
-# Wheels only, so that nothing is ever compiled; pymesos alone comes as a (pure Python) sdist.
+# Wheels only, so that nothing is ever compiled; packages/pymesos alone is made from a (pure Python) sdist.
 # Setuptools is installed first and builds without isolation, so that nothing unpinned is fetched.
 # What an old pip announces about newer ones (-W ignore) is of no use here.
 PIP := $(BIN)/python -W ignore -m pip --disable-pip-version-check --no-input --quiet
@@ -20,7 +20,7 @@ BUILD_HERE := --no-build-isolation --use-pep517
 # Of a throw-away Debian: what every real one has.
 DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
 
-LOCAL_PACKAGES := pyproject.toml packages/http-parser/pyproject.toml
+LOCAL_PACKAGES := pyproject.toml packages/pymesos/pyproject.toml packages/pymesos/source.txt
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 OPERATIONS := $(VENV)-operations/.installed
@@ -28,7 +28,7 @@ OPERATIONS := $(VENV)-operations/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test quick docs bench reproduce dist roles fuzz crashes sanitize proto lock
-.PHONY: clean python
+.PHONY: clean python world mutants
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -64,12 +64,13 @@ docs: $(DEV) ## build the documentation as a site, build/site/index.html
 	$(BIN)/mkdocs build
 
 bench: $(RUNTIME) ## measure: each program in bench/ prints a table
-	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program; done
+	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python -m bench.$$(basename $$program .py); done
 
 dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
 	@mkdir -p dist
-	@$(PIP) wheel --no-deps $(BUILD_HERE) --wheel-dir dist packages/http-parser .
+	@$(PIP) wheel --no-deps $(BUILD_HERE) --wheel-dir dist packages/pymesos .
 	@$(BIN)/python -W ignore -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' >/dev/null
+	@cd packages/pymesos && $(abspath $(BIN))/python -W ignore -c 'import build_backend; build_backend.build_sdist("../../dist")' >/dev/null
 	@ls dist
 
 roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
@@ -93,6 +94,12 @@ fuzz: $(DEV) ## attack the service for minutes with messages that mean harm
 crashes: $(DEV) ## kill the service 50 times in a running cluster
 	LONGSHARE_CRASHES=50 $(BIN)/pytest --timeout 0 tests/frameworks/test_crashes.py $(ARGS)
 
+world: $(DEV) ## search for faults in simulated worlds for minutes (SEED=... repeats one, ARGS=--minutes 30)
+	$(BIN)/python -m tests.world.run $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+mutants: $(DEV) ## put old faults back, one by one: the world must find each
+	$(BIN)/pytest tests/world/test_world.py -k put_back $(ARGS)
+
 proto: $(DEV) ## renew the Python code generated from proto/
 	$(BIN)/python proto/generate.py
 
@@ -103,11 +110,11 @@ clean: ## remove the virtual environment and everything else that can be made ag
 
 # The virtual environment. A stamp says what is in it, and is renewed when what it depends on changes.
 
-$(RUNTIME): requirements/build.txt requirements/runtime.txt $(LOCAL_PACKAGES) | python
+$(RUNTIME): requirements/build.txt requirements/runtime.txt requirements/extras.txt $(LOCAL_PACKAGES) | python
 	@echo "Installing Longshare into $(VENV), by hash, once ..."
 	@$(INSTALL) -r requirements/build.txt
-	@$(INSTALL) --no-binary=pymesos $(BUILD_HERE) -r requirements/runtime.txt
-	@$(PIP) install --no-deps $(BUILD_HERE) -e packages/http-parser -e .
+	@$(INSTALL) -r requirements/runtime.txt -r requirements/extras.txt
+	@$(PIP) install --no-deps $(BUILD_HERE) -e packages/pymesos -e .
 	@$(PIP) check
 	@touch $@
 
@@ -145,13 +152,14 @@ OTHER_PYTHON = { exec >&2; echo "$(VENV) was made with another Python than '$(PY
 
 LOCK_TOOL := .cache/lock
 COMPILE := $(LOCK_TOOL)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-  --no-annotate --no-emit-package http-parser --custom-compile-command 'make lock' $(ARGS)
+  --no-annotate --no-emit-package longshare-pymesos --custom-compile-command 'make lock' $(ARGS)
 BEYOND = $(1:%=-c %) $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' $(1))
 
 lock: $(LOCK_TOOL)/bin/uv ## pin the dependencies that pyproject.toml names (ARGS=--upgrade: the newest)
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt
-	$(COMPILE) --group dev $(call BEYOND,requirements/build.txt requirements/runtime.txt) -o requirements/dev.txt
+	$(COMPILE) --all-extras pyproject.toml $(call BEYOND,requirements/runtime.txt) -o requirements/extras.txt
+	$(COMPILE) --group dev $(call BEYOND,requirements/build.txt requirements/runtime.txt requirements/extras.txt) -o requirements/dev.txt
 	$(COMPILE) --group operations -o requirements/operations.txt
 	$(COMPILE) --group lock -o requirements/lock.txt
 

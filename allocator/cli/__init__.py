@@ -7,8 +7,10 @@ import typer
 from allocator import __version__
 from allocator.cli.advise import advise
 from allocator.cli.commitments import commitments_app
-from allocator.cli.connection import EXIT_CODES
+from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.explain import explain
+from allocator.cli.extras import advice
+from allocator.cli.games import games_app
 from allocator.cli.incentives import incentives
 from allocator.cli.optimum import optimum
 from allocator.cli.properties import properties
@@ -42,6 +44,7 @@ app.command()(replay)
 app.command()(optimum)
 app.command()(properties)
 app.command()(incentives)
+app.add_typer(games_app, name="games")
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
 app.command()(sweep)
@@ -66,3 +69,15 @@ def _main(
     ] = False,
 ) -> None:
     pass
+
+
+def main() -> None:
+    """Run the command that the arguments name; one whose extra is not installed says which."""
+    try:
+        app(prog_name="longshare")
+    except ModuleNotFoundError as error:
+        advised = advice(error)
+        if advised is None:
+            raise
+        typer.echo(f"longshare: {advised}", err=True)
+        raise SystemExit(USAGE) from error

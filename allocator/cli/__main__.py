@@ -1,5 +1,5 @@
 """`python -m allocator.cli` is `longshare`."""
 
-from allocator.cli import app
+from allocator.cli import main
 
-app(prog_name="longshare")
+main()

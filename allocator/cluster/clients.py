@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.limits import Limits
 from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.cluster.users import Task, User, Users
 from allocator.fairness.quantities import Quantities
@@ -23,6 +24,7 @@ class Clients:
 
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._key: UserKey = settings.user_key
+        self._limits = settings.limits
         self.users = Users(settings, now, excluded)
         self._members: dict[Client, _Member] = {}
         self._of: dict[str, list[Client]] = {}
@@ -40,7 +42,7 @@ class Clients:
 
     def add(self, client: Client, framework: Framework) -> None:
         """Make a client known, and its user with it; it gets no offers yet."""
-        user = self.users.get(user_of(self._key, client.role, framework))
+        user = self.users.get(user_of(self._key, client.role, framework, self._limits))
         self.users.add(user, client)
         self._members[client] = _Member(user, Quantities())
         self._of.setdefault(client.framework, []).append(client)
@@ -63,7 +65,7 @@ class Clients:
     def reassign(self, framework: Framework) -> None:
         """Move clients of the framework whose user is another one now."""
         for client in self.of(framework.id):
-            if user_of(self._key, client.role, framework) != self.user(client):
+            if user_of(self._key, client.role, framework, self._limits) != self.user(client):
                 held = self.held(client)
                 self.remove(client)
                 self.add(client, framework)
@@ -115,15 +117,18 @@ class Clients:
         return self._members[client].user.name
 
 
-def user_of(key: UserKey, role: str, framework: Framework) -> str:
+def user_of(key: UserKey, role: str, framework: Framework, limits: Limits) -> str:
     """Return the user that a framework acts for in a role.
 
-    A framework without a principal is a user of its own.
+    A framework without a principal is a user of its own; likewise one whose name could not be
+    read, or that holds something for a role that is beyond the limits.
     """
     if key == "role":
-        return role
-    if key == "framework_name":
-        return framework.info.name
-    if key == "principal" and framework.info.principal:
-        return framework.info.principal
+        if len(role) <= limits.name and role.count("/") < limits.role_depth:
+            return role
+        return framework.id.replace("/", ".")
+    if key == "framework_name" and framework.name:
+        return framework.name
+    if key == "principal" and framework.said.principal:
+        return framework.said.principal
     return framework.id

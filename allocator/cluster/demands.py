@@ -22,7 +22,7 @@ class Demands:
     def __init__(self, settings: EngineSettings) -> None:
         self._given = settings.demands
         self._learns = settings.learn_demands
-        self._smallest = settings.smallest_demand
+        self._smallest = settings.limits.smallest_demand
         self._offered: dict[tuple[Client, str], Quantities] = {}
         """Latest offers that nothing has come back of yet."""
         self._kept: dict[Client, deque[Quantities]] = {}
@@ -33,7 +33,7 @@ class Demands:
 
     def of(self, client: Client, framework: Framework) -> Quantities | None:
         """Return what one task of a client needs; None: nobody knows."""
-        given = self._given.get(framework.info.name, framework.demand)
+        given = self._given.get(framework.name, framework.demand)
         if given is not None or not self._learns:
             return given
         kept = self._kept.get(client)
@@ -74,8 +74,7 @@ class Floor:
     """
 
     def __init__(self, part: float) -> None:
-        self._most = round(1 / part) if part else 0
-        """Into how many parts an agent may be divided."""
+        self._part = part
         self._agents: dict[str, Counter[int]] = {}
         self._largest: dict[str, int] = {}
         self.version = 0
@@ -101,17 +100,14 @@ class Floor:
                 self._largest[name] = max(agents, default=0)
                 self.version += 1
 
-    def raised(self, demand: Quantities) -> Quantities:
-        """Return a demand, or the least multiple of it that is not below the floor."""
-        tasks = min(
-            (
-                -(-self._largest[name] // (self._most * amount))
-                for name, amount in demand.items()
-                if self._most and self._largest.get(name)
-            ),
-            default=1,
+    def at_a_time(self, demand: Quantities) -> int:
+        """Return the least number of tasks that are not below the floor together."""
+        tasks = (
+            -(-round(self._part * self._largest.get(name, 0)) // amount)
+            for name, amount in demand.items()
+            if self._largest.get(name)
         )
-        return demand.times(max(tasks, 1))
+        return max(min(tasks, default=1), 1)
 
 
 def _size(quantities: Quantities) -> tuple[int, int]:

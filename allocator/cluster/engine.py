@@ -19,10 +19,12 @@ from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.maintenance import parse_status
-from allocator.cluster.memory import Memory
+from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.placements import Placements
+from allocator.cluster.quarantine import SetAside
+from allocator.cluster.quota import Quota
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.state import Cluster, HoldOff, Statistics
+from allocator.cluster.state import Cluster, HoldOff, Recovery, Statistics
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -74,6 +76,8 @@ class Fit:
     """How many it may use."""
     misfit: str
     """What it has said that cannot be met or understood; empty: nothing."""
+    at_a_time: int = 1
+    """How many of its tasks count as one, because one is below the floor of demands."""
 
 
 class Engine:
@@ -175,6 +179,10 @@ class Engine:
         fits = (self._fit(framework) for framework in self._cluster.ledger.frameworks.values())
         return {fit.framework: fit.misfit for fit in fits if fit.misfit}
 
+    def set_aside(self) -> Iterator[SetAside]:
+        """Go through what could not be accepted of what anybody has said."""
+        return iter(self._cluster.quarantine)
+
     def fits(self, user: str) -> list[Fit]:
         """Return where the frameworks that act for a user may run their tasks."""
         clients = self._cluster.ledger.clients
@@ -194,10 +202,26 @@ class Engine:
                 )
         return counts
 
-    def quotas(self) -> dict[str, tuple[Quantities, Quantities]]:
-        """Return by role what is guaranteed, and what counts against it."""
+    def quotas(self) -> dict[str, tuple[Quota, Quantities]]:
+        """Return by role its quota, and what counts against it."""
         quotas = self._cluster.ledger.quotas
-        return {role: (guarantee, quotas.consumed(role)) for role, guarantee in quotas.items()}
+        return {role: (quota, quotas.consumed(role)) for role, quota in quotas.items()}
+
+    def offered(self) -> dict[str, Quantities] | None:
+        """Return what of each user's allocation is offered and not running; None: nobody tells.
+
+        Masters tell since Mesos 1.10. O(clients).
+        """
+        if not self._cluster.tells_running:
+            return None
+        clients, running = self._cluster.ledger.clients, self._cluster.ledger.running
+        offered: dict[str, Quantities] = {}
+        for framework in self._cluster.ledger.frameworks:
+            for client in clients.of(framework):
+                idle = clients.held(client) - running.of(client)
+                for user in self._users.above(clients.user(client)):
+                    offered[user] = offered.get(user, Quantities()) + idle
+        return offered
 
     def holdings(self) -> dict[tuple[str, str, str], Quantities]:
         """Return what is allocated: (agent, framework, role) → scalars."""
@@ -238,7 +262,7 @@ class Engine:
     def framework_name(self, framework: str) -> str:
         """Return how a framework calls itself, or its id if it is not known."""
         known = self._cluster.ledger.frameworks.get(framework)
-        return known.info.name if known is not None else framework
+        return known.name if known is not None else framework
 
     def watch(self, watcher: Watcher) -> None:
         """Have somebody look at each allocation run from now on."""
@@ -263,6 +287,8 @@ class Engine:
         Raises:
             InvalidEvent: the snapshot is malformed or contradicts itself; nothing has changed.
         """
+        if snapshot.time_ns < 0:
+            raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
         cluster = self._empty(options, snapshot.time_ns, self._cluster.statistics)
         _fill(cluster, snapshot)
         if self._before_change is not None:
@@ -317,6 +343,27 @@ class Engine:
             },
         )
 
+    def changes(self) -> Changes:
+        """Return what a successor must know that it would not from what this returned before.
+
+        Costs O(users that have got or given back something since), at first O(users).
+        """
+        changes = self._users.changes()
+        if self._inherited is None:
+            return changes
+        before = self._inherited.users
+        return replace(
+            changes,
+            courses={
+                user: replace(
+                    course, remembered=replace(course.remembered, overuse=before[user].overuse)
+                )
+                if user in before
+                else course
+                for user, course in changes.courses.items()
+            },
+        )
+
     def order(self, order: operator.Order) -> None:
         """Carry out what an operator orders, at the time of the last event.
 
@@ -351,10 +398,18 @@ class Engine:
         ledger = self._cluster.ledger
         constraint = ledger.placements.describe(framework.id)
         agents = ledger.placements.number(framework.id)
-        wrong = [framework.unreadable] if framework.unreadable else []
+        wrong = [framework.said.unreadable] if framework.said.unreadable else []
+        wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         if constraint and not agents and ledger.agents and not self._cluster.holds_off:
             wrong.append(f"no agent meets its constraint: {constraint}")
-        return Fit(framework.id, constraint, agents, "; ".join(wrong))
+        wrong += [
+            f"its offer constraints for the role {client.role!r} exclude every agent"
+            for client in ledger.clients.of(framework.id)
+            if ledger.agents and ledger.exclusions.number(client) == len(ledger.agents)
+        ]
+        clients = ledger.clients.of(framework.id)
+        at_a_time = max((ledger.at_a_time(client) for client in clients), default=1)
+        return Fit(framework.id, constraint, agents, "; ".join(wrong), at_a_time)
 
     def _require_known(self, users: Iterable[str]) -> None:
         unknown = sorted(user for user in users if user not in self._users)
@@ -373,6 +428,9 @@ class Engine:
             now_ns=now_ns,
             at_once=self._settings.allocation == "event",
             statistics=statistics,
+            recovery=_recovery(options),
+            tells_running=options.tells_running,
+            limits=self._settings.limits,
         )
 
     def _apply(self, event: contract.Event) -> None:
@@ -414,8 +472,10 @@ class Engine:
 
     def _decide(self) -> contract.Decisions:
         cluster = self._cluster
-        decisions = contract.Decisions(applied_sequence=self._sequence, replies=cluster.replies)
-        cluster.replies = []
+        decisions = contract.Decisions(applied_sequence=self._sequence)
+        if cluster.replies:
+            decisions.replies.extend(cluster.replies)
+            cluster.replies = []
         if not cluster.marks.due or not cluster.allocates:
             return decisions
         changed, called = cluster.marks.take()
@@ -423,13 +483,14 @@ class Engine:
         if self._watcher is not None:
             self._watcher.before_run(self)
         self._random.shuffle(agents)  # so that no agent is always the first to be used
-        decisions.offers.extend(self._allocation.run(agents))
-        decisions.inverse_offers.extend(self._inverse_offers(called))
+        offers, inverse_offers = self._allocation.run(agents), self._inverse_offers(called)
+        decisions.offers.extend(offers)
+        decisions.inverse_offers.extend(inverse_offers)
         done = self.statistics
         done.runs += 1
         done.candidates += len(agents)
-        done.offers += sum(len(offers.offers) for offers in decisions.offers)
-        done.inverse_offers += sum(len(i.inverse_offers) for i in decisions.inverse_offers)
+        done.offers += sum(len(each.offers) for each in offers)
+        done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
         if self._watcher is not None:
             self._watcher.after_run(self, decisions)
         return decisions
@@ -460,6 +521,8 @@ def _fill(cluster: Cluster, snapshot: contract.Snapshot) -> None:
     """
     for quota in snapshot.quotas:
         PREPARE["set_quota"](cluster, quota)()
+    for limited in snapshot.limited_quotas:
+        PREPARE["update_quota"](cluster, limited)()
     PREPARE["update_weights"](cluster, contract.UpdateWeights(weights=snapshot.weights))()
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
@@ -500,3 +563,21 @@ def _rules(options: contract.Options) -> Rules:
     except ValueError as error:
         raise InvalidEvent(f"options: min_allocatable: {error}") from error
     return Rules(minimum, options.filter_gpu_resources, region)
+
+
+def _recovery(options: contract.Options) -> Recovery:
+    """Read how long to hold off after an election.
+
+    Raises:
+        InvalidEvent: the factor is no fraction.
+    """
+    recovery = Recovery()
+    if options.HasField("recovery_factor"):
+        if not 0.0 <= options.recovery_factor <= 1.0:
+            raise InvalidEvent(
+                f"options: recovery_factor {options.recovery_factor} is not between 0 and 1"
+            )
+        recovery = replace(recovery, factor=options.recovery_factor)
+    if options.HasField("recovery_timeout_ns"):
+        recovery = replace(recovery, timeout_ns=options.recovery_timeout_ns)
+    return recovery

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from allocator.cluster.constraints import Constraint
+from allocator.cluster.limits import Limits
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 
@@ -35,11 +36,10 @@ class EngineSettings:
     """What one task needs, by framework name; wins over what frameworks say themselves."""
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
     """Where tasks may run, by framework name; on top of what frameworks say themselves."""
-    smallest_demand: float = 0.001
-    """The least that a task counts as where agents are filled task by task, as a part of what the
-    largest agent has of some resource; 0: whatever is demanded."""
     learn_demands: bool = False
     """Whether to take what a framework keeps of its offers for its task, if it does not say."""
+    limits: Limits = field(default_factory=Limits)
+    """How much of one thing anybody may say."""
     seed: int = 0
     """Of the order in which a run visits agents."""
     forget_after: float = 86400.0

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from allocator.cluster.constraints import Constraint, Hosts, parse_attributes
+from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
@@ -154,6 +155,47 @@ def _attributes(items: tuple[str, ...]) -> tuple[str, ...]:
     return items
 
 
+_LIMITS = Limits()
+
+
+class LimitsSection(_Section):
+    """`[limits]`: how much of one thing anybody may say; whoever goes beyond is set aside alone."""
+
+    subscription: Annotated[int, Field(ge=1024)] = _LIMITS.subscription
+    """Bytes of what a framework says of itself when it subscribes."""
+    name: Annotated[int, Field(ge=64)] = _LIMITS.name
+    """Bytes of a role, of a framework's name, of a principal."""
+    role_depth: Annotated[int, Field(ge=1, le=200)] = _LIMITS.role_depth
+    """Levels of a role: `eng/web` has two."""
+    roles: Annotated[int, Field(ge=1)] = _LIMITS.roles
+    """Roles of one framework."""
+    label: Annotated[int, Field(ge=64)] = _LIMITS.label
+    """Characters of a label that Longshare reads."""
+    patterns: Annotated[int, Field(ge=0)] = _LIMITS.patterns
+    """Globs, ranges and networks in each of a framework's lists of hosts; names do not count."""
+    attributes: Annotated[int, Field(ge=0)] = _LIMITS.attributes
+    """Attributes that a framework asks for."""
+    resources: Annotated[int, Field(ge=8)] = _LIMITS.resources
+    """Different resources in a demand, a request or a minimum that a framework states, and
+    alternatives to the latter.
+    """
+    smallest_demand: Annotated[float, Field(ge=0.0, le=1.0)] = _LIMITS.smallest_demand
+    """The least that a task counts as where agents are filled task by task, as a part of what the
+    largest agent has of some resource: a framework whose tasks need less gets several at a time. So
+    however small its tasks, an agent is not divided into more parts than that. 0: no such bound.
+    """
+    resource: Annotated[int, Field(ge=1024)] = _LIMITS.resource
+    """Bytes of one resource of an agent, with all its ranges, items and labels."""
+    idle_users: Annotated[int, Field(ge=0)] = _LIMITS.idle_users
+    """Users without frameworks and debts that stay known; beyond, those longest idle are forgotten
+    before `users.forget_after`.
+    """
+
+    def limits(self) -> Limits:
+        """Return what of it concerns the engine."""
+        return Limits(**self.model_dump())
+
+
 class ConstraintSection(_Section):
     """`[constraints.FRAMEWORK]`: where the tasks of the framework of that name may run."""
 
@@ -191,7 +233,11 @@ class ListenSection(_Section):
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
     """Bytes of a message; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of the default."""
     sessions: Annotated[int, Field(ge=1, le=1000)] = 16
-    """Masters at once, most of them on standby."""
+    """Masters on standby at once; the one that leads always has room."""
+    virtual_clocks: bool = False
+    """Whether a master may say that its clock is virtual, as in tests and accelerated experiments:
+    debts then fade as that clock says, not as time passes.
+    """
 
     def require_protection(self) -> None:
         """Refuse to be reached by strangers.
@@ -296,6 +342,7 @@ class Config(_Section):
     policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
     users: UsersSection = UsersSection()
     offers: OffersSection = OffersSection()
+    limits: LimitsSection = LimitsSection()
     constraints: dict[str, ConstraintSection] = {}
     listen: ListenSection = ListenSection()
     metrics: MetricsSection = MetricsSection()
@@ -313,6 +360,7 @@ class Config(_Section):
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},
             constraints={name: each.constraint() for name, each in self.constraints.items()},
             learn_demands=self.offers.learn_demands,
+            limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)
                 for user in self.users.declared

@@ -53,7 +53,7 @@ def built_wheels(folder: Path) -> Path:
     subprocess.run(
         [
             *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"),
-            *("--wheel-dir", wheels, source, source / "packages" / "http-parser"),
+            *("--wheel-dir", wheels, source, source / "packages" / "pymesos"),
         ],
         check=True,
     )
@@ -65,12 +65,11 @@ def fetched_requirements(folder: Path) -> Path:
     python = shutil.which("python3.11", path="/usr/bin")
     if python is None:
         pytest.skip("no /usr/bin/python3.11, so nothing can be fetched for Debian's Python")
-    for file in ("build", "runtime"):
+    for file in ("runtime", "extras"):
         subprocess.run(
             [
                 *(sys.executable, "-m", "pip", "--python", python, "download", "--quiet"),
-                *("--no-deps", "--no-build-isolation", "--only-binary=:all:"),
-                *("--no-binary=pymesos", "--require-hashes", "--dest", folder),
+                *("--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", folder),
                 *("-r", ROOT / "requirements" / f"{file}.txt"),
             ],
             check=True,

@@ -1,11 +1,11 @@
 """Filling one task after the other, as plainly as it can be said: what the allocator must equal."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.frameworks import Client
 from allocator.cluster.quota import Headroom
-from allocator.cluster.resources import NOTHING, Kind, Resources
+from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
 from allocator.cluster.users import User, Users
 from allocator.contract import allocator_pb2 as contract
@@ -86,20 +86,35 @@ class OneByOne:
             usable = self._usable(agent, client)
             if usable is None:
                 continue
-            headroom, role = self._headroom, client.role
-            reserved = usable.where(_reserved_for(role))
-            towards = usable.plain.shrunk(headroom.missing(role))
-            if not reserved and not towards:
+            towards, give = self._guaranteed_part(client.role, usable)
+            if not give:
                 continue
-            others = usable.plain.where(_not_among(headroom.guarantees[role]))
-            company = others.shrunk(headroom.spare()) + usable.plain.where(lambda k: not k.scalar)
-            give = reserved + towards + company
             if not self._wanted(agent, client, give):
                 continue
-            headroom.give_guaranteed(role, towards.scalars, give.plain.scalars)
+            self._headroom.give_guaranteed(client.role, towards.scalars, give.plain.scalars)
             self._give(agent, client, give)
             return True
         return False
+
+    def _guaranteed_part(self, role: str, usable: Resources) -> tuple[Resources, Resources]:
+        headroom, plain = self._headroom, usable.plain
+        towards = plain.shrunk(headroom.missing(role))
+        if headroom.divisible:
+            if not towards:
+                return NOTHING, NOTHING
+            scalars = plain.where(lambda kind: kind.scalar)
+            special = usable.where(
+                lambda kind: kind.reservation == role or not kind.scalar or kind.revocable
+            )
+            more = headroom.within(role, scalars - towards, besides=towards)
+            return towards, special + towards + more
+        reserved = usable.where(lambda kind: kind.reservation == role and not kind.revocable)
+        if not reserved and not towards:
+            return NOTHING, NOTHING
+        guaranteed = headroom.quotas[role].guarantees
+        others = plain.where(lambda kind: kind.name not in guaranteed)
+        company = others.shrunk(headroom.spare()) + plain.where(lambda kind: not kind.scalar)
+        return towards, reserved + towards + company
 
     def _share(self, agent: Agent) -> None:
         blocked = {
@@ -119,7 +134,7 @@ class OneByOne:
                 bag = tasks.pop(client)
                 self._ledger.recover(agent, client.framework, client.role, bag)
                 if self._quotas:
-                    self._headroom.take_back(bag.plain.scalars)
+                    self._headroom.take_back(client.role, bag.plain.scalars)
                 blocked.add(client)
         for client, bag in tasks.items():
             self._make(agent, client, bag)
@@ -128,32 +143,43 @@ class OneByOne:
         self, agent: Agent, out: set[Client], done: set[Client], tasks: dict[Client, Resources]
     ) -> bool:
         for client in self._order(agent):
-            if client in out or client in done or client.role in self._quotas:
+            if client in out or client in done:
+                continue
+            if client.role in self._quotas and not self._headroom.divisible:
                 continue
             usable = self._usable(agent, client)
             demand = self._ledger.task(client)
             if usable is not None and demand is not None:
-                task = self._task(usable, demand, first=client not in tasks)
+                task = self._task(client.role, usable, demand, first=client not in tasks)
                 if task:
                     tasks[client] = tasks.get(client, NOTHING) + task
                     self._book(agent, client, task)
                     return True
             done.add(client)
             if usable is not None and demand is None:
-                give = usable
-                if self._quotas and not self._headroom.admits(usable.plain.scalars):
-                    give = usable.where(lambda kind: not (kind.plain and kind.scalar))
+                give = self._within_quota(client.role, usable)
                 if give and self._wanted(agent, client, give):
                     self._give(agent, client, give)
-                    self._headroom.give(give.plain.scalars)
+                    if self._quotas:
+                        self._headroom.give(client.role, give.plain.scalars)
                     return True
         return False
 
-    def _task(self, usable: Resources, demand: Quantities, *, first: bool) -> Resources | None:
+    def _within_quota(self, role: str, usable: Resources) -> Resources:
+        if not self._quotas or self._headroom.admits(role, usable.plain.scalars):
+            return usable
+        special = usable.where(lambda kind: not (kind.plain and kind.scalar))
+        if not self._headroom.divisible:
+            return special
+        return special + self._headroom.within(role, usable.plain.where(lambda kind: kind.scalar))
+
+    def _task(
+        self, role: str, usable: Resources, demand: Quantities, *, first: bool
+    ) -> Resources | None:
         task = usable.plain.taken(demand)
         if task is not None and self._quotas:
-            if self._headroom.admits(task.scalars):
-                self._headroom.give(task.scalars)
+            if self._headroom.admits(role, task.scalars):
+                self._headroom.give(role, task.scalars)
             else:
                 task = None
         if first and not usable.ordinary:
@@ -164,7 +190,7 @@ class OneByOne:
     def _usable(self, agent: Agent, client: Client) -> Resources | None:
         framework = self._ledger.frameworks[client.framework]
         if not (
-            self._ledger.placements.admits(framework.id, agent.id)
+            self._ledger.admits(client, agent.id)
             and framework.can_use(agent, client.role, self._cluster.rules)
         ):
             return None
@@ -199,11 +225,3 @@ class OneByOne:
         parts = self._made.setdefault(client.framework, {})
         parts[agent.id, client.role] = parts.get((agent.id, client.role), NOTHING) + give
         self._cluster.demands.note_offer(client, agent.id, parts[agent.id, client.role])
-
-
-def _reserved_for(role: str) -> Callable[[Kind], bool]:
-    return lambda kind: kind.reservation == role and not kind.revocable
-
-
-def _not_among(names: Quantities) -> Callable[[Kind], bool]:
-    return lambda kind: kind.name not in names

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("requirements/*.txt"))
+PYMESOS = "packages/pymesos"
 OF_ITS_OWN = "operations"  # an environment beside the others
 PYTHONS = ["3.11", "3.12", "3.13"]
 
@@ -38,8 +40,10 @@ def _pins(python: str, *, beside: bool = False) -> Iterator[Requirement]:
 
 
 def _declared() -> list[Requirement]:
-    ours, parser = _project("."), _project("packages/http-parser")
-    declared = ours["project"]["dependencies"] + parser["project"]["dependencies"]
+    ours, pymesos = _project("."), _project(PYMESOS)
+    declared = ours["project"]["dependencies"] + pymesos["project"]["dependencies"]
+    for extra in ours["project"]["optional-dependencies"].values():
+        declared += [each for each in extra if not each.startswith("longshare[")]
     for name, group in ours["dependency-groups"].items():
         declared += group if name != OF_ITS_OWN else []
     return [Requirement(requirement) for requirement in declared]
@@ -62,9 +66,9 @@ def test_each_distribution_is_pinned_once_for_each_python(python: str, *, beside
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_pins_satisfy_what_the_packages_declare(python: str) -> None:
-    parser = _project("packages/http-parser")["project"]
+    pymesos = _project(PYMESOS)["project"]
     versions = {pin.name: str(pin.specifier).removeprefix("==") for pin in _pins(python)}
-    versions[parser["name"]] = parser["version"]
+    versions[pymesos["name"]] = pymesos["version"]
 
     unmet = [
         declared
@@ -82,3 +86,17 @@ def test_the_pins_of_operations_satisfy_what_its_group_declares(python: str) -> 
     }
     declared = map(Requirement, _project(".")["dependency-groups"][OF_ITS_OWN])
     assert [each for each in declared if not each.specifier.contains(versions[each.name])] == []
+
+
+def test_no_version_is_local_because_an_index_cannot_hold_one() -> None:
+    versions = [_project(folder)["project"]["version"] for folder in (".", PYMESOS)]
+    assert [Version(version).local for version in versions] == [None, None]
+    local = [each for each in _declared() for clause in each.specifier if "+" in clause.version]
+    assert not local
+
+
+def test_the_service_needs_nothing_that_only_the_simulator_computes_with() -> None:
+    heavy = {"joblib", "matplotlib", "numba", "numpy", "pyarrow", "scipy", "longshare-pymesos"}
+    base = {Requirement(each).name for each in _project(".")["project"]["dependencies"]}
+    pinned = {line.partition("==")[0] for line in _entries(ROOT / "requirements" / "runtime.txt")}
+    assert not heavy & (base | pinned)

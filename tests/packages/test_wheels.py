@@ -14,7 +14,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {".": ["allocator", "frameworks"], "packages/http-parser": ["http_parser"]}
+PACKAGES = {".": ["allocator", "frameworks"], "packages/pymesos": ["http_parser", "pymesos"]}
 
 
 def _files(folder: Path, *packages: str) -> Iterator[str]:
@@ -42,7 +42,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in names:
             unwanted = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / folder / name, copied / folder / name, ignore=unwanted)
-        for name in ("pyproject.toml", "README.md", *(["LICENSE"] if folder == "." else [])):
+        beside = ["LICENSE"] if folder == "." else ["MANIFEST.in", "build_backend.py", "source.txt"]
+        for name in ("pyproject.toml", "README.md", *beside):
             shutil.copy(ROOT / folder / name, copied / folder)
     return copied
 

@@ -1,13 +1,13 @@
 """What one run gives: booked on agents at once, counted for users at its end, made into offers."""
 
-from collections.abc import Mapping
-
 from allocator.cluster.agents import Agent
+from allocator.cluster.allocation.filling import Needs
 from allocator.cluster.allocation.order import Order
-from allocator.cluster.frameworks import Alternatives, Client, Framework
+from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
+from allocator.cluster.subscriptions import Alternatives
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
 
@@ -25,7 +25,7 @@ class Books:
         """Shared volumes offered in this run, by agent."""
         self._made: dict[str, dict[tuple[str, str], Resources]] = {}
         """framework → (agent, role) → resources"""
-        self._cuts: dict[tuple[int, int, int], tuple[Resources, Mapping[str, int], Resources]] = {}
+        self._cuts: dict[tuple[int, int, int], tuple[Resources, Needs, Resources]] = {}
         self._reached: dict[tuple[int, int], tuple[Resources, Alternatives, bool]] = {}
         self._rests: dict[tuple[int, int], tuple[Resources, Resources, Resources]] = {}
 
@@ -53,7 +53,7 @@ class Books:
             and not self._cluster.filters.refuses(client, agent.id, give)
         )
 
-    def cut(self, agent: Agent, needs: Mapping[str, int], number: int) -> Resources:
+    def cut(self, agent: Agent, needs: Needs, number: int) -> Resources:
         """Return what so many tasks take of what an agent has free; there must be enough.
 
         Agents are alike, and so are tasks: each different cut is worked out once in a run.
@@ -62,7 +62,9 @@ class Books:
         key = id(free), id(needs), number
         found = self._cuts.get(key)
         if found is None:
-            wanted = Quantities({name: number * amount for name, amount in needs.items()})
+            wanted = Quantities(
+                {n: number * amount for n, amount in needs.items() if isinstance(n, str)}
+            )
             cut = free.plain.taken(wanted)
             assert cut is not None
             found = self._cuts[key] = free, needs, cut  # whose ids stay theirs for the run
@@ -90,7 +92,7 @@ class Books:
         """Undo `book` and `count`."""
         self.order.take_back(client, self._ledger.unbook(agent, client, resources))
         if self.quotas:
-            self.headroom.take_back(resources.plain.scalars)
+            self.headroom.take_back(client.role, resources.plain.scalars)
 
     def make(self, agent: Agent, client: Client, give: Resources) -> None:
         """Make an offer of what is booked."""

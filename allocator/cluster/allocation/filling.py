@@ -5,9 +5,9 @@ somebody reaches a *level* (a position in the order) can be counted by search. T
 of giving one by one, to the last tie; the work is bounded by who gets something, not by how much.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Generic, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 
 from allocator.cluster.frameworks import Client
 from allocator.fairness.front import Place
@@ -15,6 +15,10 @@ from allocator.fairness.quantities import Quantities
 
 User = TypeVar("User")
 User_contra = TypeVar("User_contra", contravariant=True)
+Name: TypeAlias = str | tuple[str, str]
+"""Of what there is only so much: a resource, or a resource within the limits of a role."""
+Needs: TypeAlias = dict[Name, int]
+"""In thousandths."""
 
 
 class Places(Protocol[User_contra]):
@@ -33,7 +37,7 @@ class Portion:
 
     number: int
     leaves: "dict[Leaf, int]"
-    needs: dict[str, int]
+    needs: Needs
     """What they take of an agent, by name."""
     scalars: Quantities
     """What of that counts as held."""
@@ -41,6 +45,8 @@ class Portion:
     """How many of the tasks have scalars: only these are seen by the order."""
 
 
+_FAR = 1 << 40
+"""More tasks than there are."""
 _EMPTY = Portion(0, {}, {}, Quantities(), 0)
 
 
@@ -49,16 +55,14 @@ class Leaf:
 
     Args:
         client: Who it is.
-        needs: Of a task, by name: thousandths, whole ones of what is counted.
-        scalars: What of that counts as held.
+        needs: What a task takes: thousandths by name, whole ones of what is counted.
+        scalars: What of it counts as held.
         special: Whether what it gets next is nothing that can be counted ahead.
     """
 
     __slots__ = ("_one", "client", "needs", "scalars", "special")
 
-    def __init__(
-        self, client: Client, needs: dict[str, int], scalars: Quantities, *, special: bool
-    ) -> None:
+    def __init__(self, client: Client, needs: Needs, scalars: Quantities, *, special: bool) -> None:
         self.client = client
         self.needs = needs
         self.scalars = scalars
@@ -79,7 +83,8 @@ class Leaf:
         """Return as many tasks as there is room for."""
         if self.special:
             return _EMPTY
-        return self.portion(min(room.left.get(n, 0) // amount for n, amount in self.needs.items()))
+        most = min(room.left.get(name, 0) // amount for name, amount in self.needs.items())
+        return self.portion(max(most, 0))
 
     def _portion(self, number: int) -> Portion:
         return Portion(
@@ -94,7 +99,7 @@ class Leaf:
 class Budget(Protocol):
     """How much may be given."""
 
-    def copy(self) -> "Budget":
+    def copy(self) -> Self:
         """Return one of its own."""
 
     def admits(self, portion: Portion, before: Portion) -> bool:
@@ -103,13 +108,16 @@ class Budget(Protocol):
     def spend(self, portion: Portion, before: Portion) -> None:
         """Give it."""
 
+    def of(self, before: Self) -> float:
+        """Return how often what has been spent since may be spent again."""
+
 
 class Room:
     """What an agent has left, by name."""
 
     __slots__ = ("left",)
 
-    def __init__(self, left: dict[str, int]) -> None:
+    def __init__(self, left: Needs) -> None:
         self.left = left
 
     def copy(self) -> "Room":
@@ -131,23 +139,34 @@ class Room:
             if amount:
                 self.left[name] -= amount - given.get(name, 0)
 
+    def of(self, before: "Room") -> float:
+        """Return how often what has been spent since may be spent again."""
+        return min(
+            left / (before.left[name] - left)
+            for name, left in self.left.items()
+            if left < before.left[name]
+        )
+
 
 class _Count:
     """A number of tasks."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("left",)
 
     def __init__(self, left: int) -> None:
-        self._left = left
+        self.left = left
 
     def copy(self) -> "_Count":
-        return _Count(self._left)
+        return _Count(self.left)
 
     def admits(self, portion: Portion, before: Portion) -> bool:
-        return portion.number - before.number <= self._left
+        return portion.number - before.number <= self.left
 
     def spend(self, portion: Portion, before: Portion) -> None:
-        self._left -= portion.number - before.number
+        self.left -= portion.number - before.number
+
+    def of(self, before: "_Count") -> float:
+        return self.left / (before.left - self.left)
 
 
 class Branch(Generic[User]):
@@ -217,7 +236,8 @@ _Trial: TypeAlias = list[tuple[_Entry[User], int]]
 class _Filling(Generic[User]):
     """One way through a branch, from nothing given to all that is within the budget.
 
-    It gives up to a level, doubles its stride while that fits, and halves it when it does not.
+    It gives up to a level that who is next reaches with a stride of so many tasks. What is left
+    then tells how long the next stride may be; one that was too long is halved.
     """
 
     def __init__(self, branch: Branch[User], budget: Budget) -> None:
@@ -231,7 +251,7 @@ class _Filling(Generic[User]):
         """Number of the first member that has not."""
 
     def run(self) -> Portion:
-        stride, growing = 1, True
+        stride = 1
         pick: _Entry[User] | None = None
         while True:
             first = self._first()
@@ -244,11 +264,10 @@ class _Filling(Generic[User]):
             if failed is None and not trial:  # rounding has put the level before everybody
                 trial, failed = self._one(first)
             if failed is None:
+                before = self._budget.copy()
                 self._give(trial)
-                pick = None
-                stride = 2 * stride if growing else stride
+                pick, stride = None, max(1, min(round(trial[0][1] * self._budget.of(before)), _FAR))
                 continue
-            growing = False
             number = failed[1]
             if all(got == 1 for _entry, got in trial):
                 self._give(trial)
@@ -318,7 +337,16 @@ class _Filling(Generic[User]):
         taken, node = entry.taken, entry.node
         base = taken.number
 
-        def surely(number: int) -> bool:
+        def ends(number: int) -> _End | None:
+            portion = node.portion(base + number)
+            if portion.number < base + number:
+                return "special"
+            if not left.admits(portion, taken):
+                return "full"
+            place = self._branch.place(entry.user, portion)
+            return None if place.position < level.position else "level"
+
+        def surely_goes_on(number: int) -> bool:
             portion = node.portion(base + number)
             return (
                 portion.number == base + number
@@ -326,25 +354,24 @@ class _Filling(Generic[User]):
                 and self._branch.place(entry.user, portion).surely_before(level)
             )
 
-        low, high = 0, 1
-        while surely(high):
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            if surely(middle):
-                low = middle
-            else:
-                high = middle
-        number = high
-        while True:  # where rounding may have the last word, it is asked
-            portion = node.portion(base + number)
-            if portion.number < base + number:
-                return number - 1, "special"
-            if not left.admits(portion, taken):
-                return number, "full"
-            if not self._branch.place(entry.user, portion).position < level.position:
-                return number, "level"
-            number += 1
+        end = ends(1)
+        if end is None:
+            number = _first_not(surely_goes_on, self._guess(entry, level))
+            while (end := ends(number)) is None:  # where rounding may have the last word
+                number += 1
+        else:
+            number = 1
+        return (number - 1 if end == "special" else number), end
+
+    def _guess(self, entry: _Entry[User], level: Place) -> int:
+        """Return how many tasks it would be if each moved the entry as far as the next one does."""
+        here = entry.place.position
+        there = self._branch.place(entry.user, entry.node.portion(entry.taken.number + 1)).position
+        if here[0] != there[0] or there[0] != level.position[0]:
+            return 1
+        begin, stride = cast("float", here[1]), cast("float", there[1]) - cast("float", here[1])
+        way = cast("float", level.position[1]) - begin
+        return round(min(way / stride, _FAR)) if way > stride > 0.0 else 1
 
     def _give(self, trial: _Trial[User]) -> None:
         for entry, number in trial:
@@ -356,13 +383,38 @@ class _Filling(Generic[User]):
         self._entries.sort()
 
 
+def _first_not(holds: Callable[[int], bool], guess: int) -> int:
+    """Return a number from 1 for which something does not hold, though it does for the one before.
+
+    It is taken to hold for 0, and looked for around a guess.
+    """
+    low, high, step = 0, guess, 1
+    if holds(guess):
+        low, high = guess, guess + 1
+        while holds(high):
+            step *= 2
+            low, high = high, high + step
+    else:
+        while high > 1 and not holds(max(high - step, 1)):
+            high = max(high - step, 1)
+            step *= 2
+        low = max(high - step, 0 if high == 1 else 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
 def _sum(portions: list[Portion]) -> Portion:
     """Return what portions come to together."""
     portions = [portion for portion in portions if portion.number]
     if len(portions) == 1:
         return portions[0]
     leaves: dict[Leaf, int] = {}
-    needs: dict[str, int] = {}
+    needs: Needs = {}
     scalars = Quantities()
     for portion in portions:
         leaves |= portion.leaves

@@ -5,6 +5,7 @@ from allocator.cluster.allocation.books import Books
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.frameworks import Client
+from allocator.cluster.resources import NOTHING, Resources
 
 
 class Guarantees:
@@ -30,21 +31,33 @@ class Guarantees:
                 return
 
     def _give(self, agent: Agent, client: Client) -> bool:
-        books, headroom = self._books, self._books.headroom
-        usable = books.usable(agent, client)
+        usable = self._books.usable(agent, client)
         if usable is None:
             return False
-        reserved = usable.where(lambda kind: kind.reservation == client.role and not kind.revocable)
-        plain = usable.plain
-        towards = plain.shrunk(headroom.missing(client.role))
-        if not reserved and not towards:
+        towards, give = self._part(client.role, usable)
+        if not give or not self._books.wanted(agent, client, give):
             return False
-        guaranteed = headroom.guarantees[client.role]
+        self._books.headroom.give_guaranteed(client.role, towards.scalars, give.plain.scalars)
+        self._books.give(agent, client, give)
+        return True
+
+    def _part(self, role: str, usable: Resources) -> tuple[Resources, Resources]:
+        """Return what helps a role to its guarantee, and that with all that comes along."""
+        headroom, plain = self._books.headroom, usable.plain
+        towards = plain.shrunk(headroom.missing(role))
+        if headroom.divisible:
+            if not towards:
+                return NOTHING, NOTHING
+            scalars = plain.where(lambda kind: kind.scalar)
+            special = usable.where(
+                lambda kind: kind.reservation == role or not kind.scalar or kind.revocable
+            )
+            more = headroom.within(role, scalars - towards, besides=towards)
+            return towards, special + towards + more
+        reserved = usable.where(lambda kind: kind.reservation == role and not kind.revocable)
+        if not reserved and not towards:
+            return NOTHING, NOTHING
+        guaranteed = headroom.quotas[role].guarantees
         others = plain.where(lambda kind: kind.name not in guaranteed)
         company = others.shrunk(headroom.spare()) + plain.where(lambda kind: not kind.scalar)
-        give = reserved + towards + company
-        if not books.wanted(agent, client, give):
-            return False
-        headroom.give_guaranteed(client.role, towards.scalars, give.plain.scalars)
-        books.give(agent, client, give)
-        return True
+        return towards, reserved + towards + company

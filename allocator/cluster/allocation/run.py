@@ -41,8 +41,9 @@ class Allocation:
             for agent in open_agents:
                 guarantees.serve(agent, wanting.everybody & ~wanting.not_on(agent.id))
         sharing = Sharing(books, wanting, walk)
+        shared = wanting.everybody if books.headroom.divisible else wanting.unguaranteed(quotas)
         for agent in open_agents:
-            may = wanting.unguaranteed(quotas) & ~(
+            may = shared & ~(
                 self._filters.blocked(agent.id, agent.available) | wanting.not_on(agent.id)
             )
             if may:

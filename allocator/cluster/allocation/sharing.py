@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
-from allocator.cluster.allocation.filling import Leaf, Room
+from allocator.cluster.allocation.filling import Leaf, Needs, Portion, Room
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.frameworks import Client
+from allocator.cluster.quota import top_level
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.fairness.quantities import Quantities
 
@@ -19,7 +20,7 @@ class _Turn:
     agent: Agent
     may: int
     """Those who do not refuse all there is, and may use the agent."""
-    room: dict[str, int]
+    room: Needs
     """What can still be taken for tasks, by name."""
     done: int = 0
     """Those who cannot have more of what is there."""
@@ -36,11 +37,12 @@ class Sharing:
         self._books = books
         self._wanting = wanting
         self._walk = walk
-        self._needs: dict[tuple[int, frozenset[str]], tuple[dict[str, int], Quantities]] = {}
+        self._tasks: dict[tuple[int, frozenset[str]], tuple[Needs, Quantities]] = {}
+        """What a task of a demand takes, and what of that is held."""
 
     def serve(self, agent: Agent, may: int) -> None:
         """Serve those who may use an agent until it has nothing left for anybody."""
-        turn = _Turn(agent, may, dict(agent.available.divisible))
+        turn = _Turn(agent, may, _room(agent))
         while True:
             self._fill(turn)
             refused = [
@@ -53,7 +55,7 @@ class Sharing:
             for client in refused:
                 self._books.take_back(agent, client, turn.tasks.pop(client))
                 turn.may &= ~self._wanting.bit[client]
-            turn.room = dict(agent.available.divisible)
+            turn.room = _room(agent)
             turn.done = 0
         for client, tasks in turn.tasks.items():
             self._books.make(agent, client, tasks)
@@ -73,24 +75,27 @@ class Sharing:
                     continue  # who has been found out not to be able to use it is done
                 portion = tree.fill(Room(room))
                 if portion.number:
-                    self._count(turn, portion.leaves)
+                    self._count(turn, portion)
                     continue
             self._step(turn, live)
         self._cut(turn)
 
-    def _room(self, turn: _Turn) -> dict[str, int]:
-        """Return how much can be taken for tasks without harm to what is guaranteed."""
+    def _room(self, turn: _Turn) -> Needs:
+        """Return how much can be taken for tasks under all guarantees and limits."""
         room = dict(turn.room)
+        headroom = self._books.headroom
         if self._books.quotas:
-            slack = self._books.headroom.slack()
+            slack = headroom.slack()
             if slack is None:
                 return {}
             for name, amount in slack.items():
                 if name in room:
                     room[name] = min(room[name], amount)
+            for top in headroom.quotas:
+                room |= {(top, name): left for name, left in headroom.left(top).items()}
         return room
 
-    def _live(self, turn: _Turn, room: dict[str, int]) -> int:
+    def _live(self, turn: _Turn, room: Needs) -> int:
         """Return those who may get something now, as far as that can be told of all at once."""
         free = turn.agent.available
         may = turn.may & ~turn.done
@@ -109,30 +114,35 @@ class Sharing:
         if self._books.usable(agent, client) is None:
             turn.done |= self._wanting.bit[client]
             return None
-        task = self._wanting.tasks.get(client)
-        if task is None:
+        demand = self._wanting.tasks.get(client)
+        if demand is None:
             return Leaf(client, {}, Quantities(), special=True)
         fresh = client not in turn.tasks and client not in turn.counted
-        key = id(task), agent.available.counted
-        known = self._needs.get(key)
+        counted = agent.available.counted
+        key = id(demand), counted
+        known = self._tasks.get(key)
         if known is None:
-            known = self._needs[key] = _needs(task, agent.available.counted)
+            known = self._tasks[key] = _task(demand, counted)
+        needs, scalars = known
+        top = top_level(client.role)
+        if self._books.quotas and top in self._books.quotas:
+            limited = self._books.headroom.left(top)
+            needs = needs | {(top, name): n for name, n in scalars.items() if name in limited}
         special = fresh and (below or not agent.available.ordinary)
-        return Leaf(client, *known, special=special)
+        return Leaf(client, needs, scalars, special=special)
 
-    def _count(self, turn: _Turn, leaves: dict[Leaf, int]) -> None:
+    def _count(self, turn: _Turn, portion: Portion) -> None:
         """Give tasks, which are cut out of what the agent has free when somebody needs to know."""
-        per_machine = self._walk.per_machine
-        for leaf, number in leaves.items():
-            for name, amount in leaf.needs.items():
-                turn.room[name] -= number * amount
-            scalars = leaf.scalars.times(number)
-            self._books.count(leaf.client, scalars, number)
+        for name in turn.room:
+            turn.room[name] -= portion.needs.get(name, 0)
+        for leaf, number in portion.leaves.items():
+            client, scalars = leaf.client, leaf.scalars.times(number)
+            self._books.count(client, scalars, number)
             if self._books.quotas:
-                self._books.headroom.give(scalars)
-            before = turn.counted.get(leaf.client)
-            turn.counted[leaf.client] = leaf, number + (before[1] if before is not None else 0)
-        if per_machine:
+                self._books.headroom.give(client.role, scalars)
+            before = turn.counted.get(client)
+            turn.counted[client] = leaf, number + (before[1] if before is not None else 0)
+        if self._walk.per_machine:
             self._cut(turn)
 
     def _cut(self, turn: _Turn) -> None:
@@ -152,36 +162,42 @@ class Sharing:
             usable = books.usable(agent, client)
             task = self._wanting.tasks.get(client)
             if usable is not None and task is not None:
-                give = self._task(usable, task, first=client not in turn.tasks)
+                give = self._task(client.role, usable, task, first=client not in turn.tasks)
                 if give:
                     before = turn.tasks.get(client, NOTHING)
                     turn.tasks[client] = before + give
                     books.count(client, books.book(agent, client, give), 1)
-                    turn.room = dict(agent.available.divisible)
+                    turn.room = _room(agent)
                     return
             turn.done |= bit
             if usable is not None and task is None:
-                give = self._kept_within_headroom(usable)
+                give = self._within_quota(client.role, usable)
                 if give and books.wanted(agent, client, give):
                     books.give(agent, client, give)
-                    books.headroom.give(give.plain.scalars)
-                    turn.room = dict(agent.available.divisible)
+                    if books.quotas:
+                        books.headroom.give(client.role, give.plain.scalars)
+                    turn.room = _room(agent)
                     return
         turn.done |= live
 
-    def _kept_within_headroom(self, usable: Resources) -> Resources:
-        """Leave out all that quota may ask for if guarantees could not be met without it."""
-        books = self._books
-        if not books.quotas or books.headroom.admits(usable.plain.scalars):
+    def _within_quota(self, role: str, usable: Resources) -> Resources:
+        """Leave out what the role's limits forbid, or others' guarantees may still ask for."""
+        headroom = self._books.headroom
+        if not self._books.quotas or headroom.admits(role, usable.plain.scalars):
             return usable
-        return usable.where(lambda kind: not (kind.plain and kind.scalar))
+        special = usable.where(lambda kind: not (kind.plain and kind.scalar))
+        if not headroom.divisible:
+            return special
+        return special + headroom.within(role, usable.plain.where(lambda kind: kind.scalar))
 
-    def _task(self, usable: Resources, demand: Quantities, *, first: bool) -> Resources | None:
+    def _task(
+        self, role: str, usable: Resources, demand: Quantities, *, first: bool
+    ) -> Resources | None:
         """Return what one more task needs; with the first comes all that is not for everybody."""
         task = usable.plain.taken(demand)
         if task is not None and self._books.quotas:
-            if self._books.headroom.admits(task.scalars):
-                self._books.headroom.give(task.scalars)
+            if self._books.headroom.admits(role, task.scalars):
+                self._books.headroom.give(role, task.scalars)
             else:
                 task = None
         if first and not usable.ordinary:
@@ -190,11 +206,14 @@ class Sharing:
         return task
 
 
-def _needs(task: Quantities, counted: frozenset[str]) -> tuple[dict[str, int], Quantities]:
-    """Return what a task takes by name, whole ones of what is counted, and what is held of it."""
-    needs = {
+def _room(agent: Agent) -> Needs:
+    return dict(agent.available.divisible.items())
+
+
+def _task(demand: Quantities, counted: frozenset[str]) -> tuple[Needs, Quantities]:
+    """Return what a task takes, whole ones of what is counted, and what is held of it."""
+    needs: Needs = {
         name: -(-amount // 1000) * 1000 if name in counted else amount
-        for name, amount in task.items()
+        for name, amount in demand.items()
     }
-    scalars = Quantities({name: n for name, n in needs.items() if name not in counted})
-    return needs, scalars
+    return needs, Quantities({name: n for name, n in demand.items() if name not in counted})

@@ -1,8 +1,9 @@
 """Sets of clients, a bit for each: who wants offers, who may use an agent, whose task fits."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container
 
+from allocator.cluster.allocation.filling import Needs
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Client
 from allocator.cluster.ledger import Ledger
@@ -48,6 +49,7 @@ class Wanting:
             (agents, sum(of_framework.get(framework, 0) for framework in frameworks))
             for agents, frameworks in ledger.placements.groups()
         ]
+        self._exclusions = ledger.exclusions
         self._fitting = self._sorted()
 
     def unguaranteed(self, guaranteed: Container[str]) -> int:
@@ -60,14 +62,16 @@ class Wanting:
         return mask
 
     def not_on(self, agent: str) -> int:
-        """Return those whose constraint an agent does not meet."""
+        """Return those whose constraint an agent does not meet, or who wish to keep off it."""
         mask = 0
         for agents, clients in self._elsewhere:
             if agent not in agents:
                 mask |= clients
+        for client in self._exclusions.of(agent):
+            mask |= self.bit.get(client, 0)
         return mask
 
-    def fitting(self, room: Mapping[str, int]) -> int:
+    def fitting(self, room: Needs) -> int:
         """Return those one task of whom would fit, of those of whom that is known."""
         mask = self.everybody & ~self.unknown
         for name, (amounts, masks) in self._fitting.items():

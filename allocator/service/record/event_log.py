@@ -21,6 +21,7 @@ from allocator import __version__
 from allocator.cluster.constraints import Constraint, Hosts
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.limits import Limits
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
@@ -229,6 +230,8 @@ def encode_settings(settings: EngineSettings) -> bytes:
         value = getattr(settings, each.name)
         if isinstance(value, policies.Policy):
             value = {"name": value.name, "parameters": value.model_dump(exclude_none=True)}
+        elif each.name == "limits":
+            value = asdict(value)
         elif each.name == "users":
             value = [asdict(user) for user in value]
         elif each.name == "demands":
@@ -259,6 +262,7 @@ def decode_settings(data: bytes, policy: policies.Policy | None = None) -> Engin
             **{
                 **plain,
                 "policy": policy or recorded,
+                "limits": Limits(**plain.get("limits", {})),
                 "users": tuple(DeclaredUser(**user) for user in plain["users"]),
                 "demands": {
                     name: Quantities.from_doubles(demand)

@@ -1,0 +1,99 @@
+"""Longshare is installed by name, from an index that holds its wheels beside the public ones."""
+
+import os
+import subprocess
+import sys
+import threading
+import venv
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LARGEST = 90 * 10**6
+"""Bytes that a service with its commands may take, without pip and what pip brings."""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - its name
+        pass
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve our distributions, and nothing else, the way an index does (PEP 503)."""
+    folder = tmp_path_factory.mktemp("index")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    for name, source in {"longshare": ROOT, "longshare-pymesos": ROOT / "packages/pymesos"}.items():
+        subprocess.run([*build, "--wheel-dir", folder / name, source], check=True)
+    handler = partial(Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def lean(index: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make an environment with what `pip install longshare` brings."""
+    home = tmp_path_factory.mktemp("lean") / "environment"
+    venv.create(home, with_pip=True)
+    said = subprocess.run(
+        [home / "bin" / "pip", "install", "--quiet", "longshare"],
+        env={**os.environ, "PIP_EXTRA_INDEX_URL": index},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert said.returncode == 0, said.stderr
+    return home
+
+
+def _run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(
+        [home / "bin" / "longshare", *arguments],
+        cwd=home,
+        env=clean,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # pip fetches what is not in its cache
+def test_what_pip_installs_by_name_is_small_and_serves(lean: Path) -> None:
+    (packages,) = lean.glob("lib/python*/site-packages")
+    theirs = ("pip", "setuptools")
+    size = sum(
+        file.stat().st_size
+        for file in packages.rglob("*")
+        if file.is_file() and not file.relative_to(packages).parts[0].startswith(theirs)
+    )
+    assert size < LARGEST
+    (lean / "longshare.toml").write_text('[policy]\nname = "sdrf"\nhalf_life = "1h"\n')
+    checked = _run(lean, "serve", "--check", "--config", "longshare.toml")
+    assert checked.returncode == 0, checked.stderr
+    assert "sdrf-adaptive" in _run(lean, "experiment", "list").stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        (["trace", "generate", "google-month", "x.parquet"], "simulation"),
+        (["framework", "--name", "a", "--master", "127.0.0.1:1"], "experiments"),
+    ],
+)
+def test_a_command_whose_extra_is_missing_says_which(
+    lean: Path, command: list[str], extra: str
+) -> None:
+    told = _run(lean, *command)
+    assert told.returncode == 2, told.stderr
+    assert f"longshare[{extra}]" in told.stderr
+    assert "Traceback" not in told.stderr
