@@ -7,6 +7,7 @@ from allocator.cluster.clients import Clients
 from allocator.cluster.constraints import Host
 from allocator.cluster.demands import Demands
 from allocator.cluster.exclusions import Exclusions
+from allocator.cluster.failover import Failover
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.placements import Placements
 from allocator.cluster.quota import Quotas
@@ -38,6 +39,8 @@ class Ledger:
         self._places: dict[str, dict[str, None]] = {}
         """framework → agents on which it holds something, in order of arrival"""
         self._capacity = Quantities()
+        self._failover: Failover | None = None
+        """Agents are awaited whose resources count already; None: none are."""
 
     def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
         """Take in an agent with all that is allocated on it: framework → role → resources."""
@@ -269,6 +272,13 @@ class Ledger:
         if client.role not in framework.roles and not self.clients.held(client):
             self.clients.remove(client)
 
+    def set_failover(self, failover: Failover | None) -> None:
+        """Say that agents are awaited, or, with None, no longer."""
+        self._failover = failover
+        self._set_capacity(self._capacity)
+
     def _set_capacity(self, capacity: Quantities) -> None:
         self._capacity = capacity
+        if self._failover is not None:
+            capacity = self._failover.counted(capacity, len(self.agents))
         self.clients.users.set_capacity(capacity)

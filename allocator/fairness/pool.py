@@ -102,6 +102,8 @@ class Pool(Generic[User]):
     ) -> None:
         self.policy = policy
         self._tau = policy.tau
+        self._has_memory = policy.tau is not None
+        self._charging = True
         self._rebased_after = policy.rebased_after
         self._remembers = not isinstance(policy, KeyPolicy)
         self._now = now
@@ -162,6 +164,22 @@ class Pool(Generic[User]):
         if capacity is not self._capacity and capacity != self._capacity:
             self._unsettle()
             self._capacity = capacity
+
+    def set_fading(self, tau: float | None) -> None:
+        """Say how debts fade that another policy has made, where this one makes none.
+
+        Args:
+            tau: Their time constant in seconds; None: they do not fade.
+        """
+        if not self._has_memory and tau != self._tau:
+            self._unsettle()
+            self._tau = tau
+
+    def set_charging(self, *, charging: bool) -> None:
+        """Say whether over-use makes debts; while it does not, they fade as if there were none."""
+        if charging != self._charging:
+            self._unsettle()
+            self._charging = charging
 
     def machines_changed(self) -> None:
         """Follow a change of the machines; of one user's constraints, `set_demand` does."""
@@ -544,7 +562,8 @@ class Pool(Generic[User]):
         policy = self.policy
         account.entitlement = self._part * account.weight / self._weights
         account.shares = account.allocation.shares(self._capacity, self._excluded)
-        account.owe(policy.measure(account), account.entitlement if self._tau is not None else None)
+        free_of_charge = account.entitlement if self._charging else math.inf
+        account.owe(policy.measure(account), free_of_charge if self._has_memory else None)
         account.rate_of_use = policy.rate_of_use(account)
 
     def _likeness(self, account: Account) -> Hashable:
