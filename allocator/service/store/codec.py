@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from allocator.cluster.memory import Memory, Remembered
+from allocator.complaints import complaints
 from allocator.service.store import StoreError
 
 FORMAT = "longshare-memory"
@@ -77,9 +78,7 @@ def decode(data: bytes) -> Memory:
     try:
         read = _Memory.model_validate_json(body)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise StoreError(f"damaged: {where}: {problem['msg']}") from error
+        raise StoreError(f"damaged: {complaints(error, _Memory)[0]}") from error
     return Memory(
         time=read.time,
         tau=read.tau,

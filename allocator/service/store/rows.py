@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from allocator.cluster.memory import Changes, Course, Memory, Remembered
+from allocator.complaints import complaints
 from allocator.service.store import StoreError
 
 FORMAT = "longshare-memory"
@@ -150,9 +151,7 @@ def _validated(model: type[_Read], data: bytes, where: str) -> _Read:
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, (where, *problem["loc"])))
-        raise StoreError(f"damaged: {place}: {problem['msg']}") from error
+        raise StoreError(f"damaged: {where}: {complaints(error, model)[0]}") from error
 
 
 def _addend(user: str, row: bytes) -> int:
