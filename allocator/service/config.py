@@ -263,6 +263,10 @@ class MetricsSection(_Section):
     """
     public: bool = False
     """Whether to listen beyond this machine: everybody there may read, without a password."""
+    hosts: tuple[str, ...] = ()
+    """Names by which browsers and Prometheus ask for this port, beside `localhost`, this machine's
+    host name and addresses; others are refused (421).
+    """
 
     @model_validator(mode="after")
     def _meant(self) -> Self:
