@@ -76,6 +76,7 @@ def drawn(seed: int) -> Plan:
         },
         settings={
             "policy": policy,
+            "users": {"forget_after": 1e9},
             "offers": {"allocation": chance.choice(["event", "event", "batch"])},
         },
     )
