@@ -16,14 +16,16 @@ from allocator.cluster.calls import PREPARE
 from allocator.cluster.clients import Clients
 from allocator.cluster.demands import Demands
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.failover import Failover
 from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.maintenance import parse_status
 from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import SetAside
+from allocator.cluster.quota import Quota
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.state import Cluster, HoldOff, Statistics
+from allocator.cluster.state import Cluster, Recovery, Statistics
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -151,6 +153,14 @@ class Engine:
         """Return how all users stand, each level of a role tree in order of priority."""
         return self._users.standings()
 
+    def users(self) -> list[str]:
+        """Return the names of all users, those at the top first, and of virtual leaves."""
+        return self._users.names()
+
+    def standing(self, user: str) -> Standing[str] | None:
+        """Return how a user stands, O(resources); None: it is not known."""
+        return self._users.standing(user)
+
     def user(self, role: str, framework: str) -> str | None:
         """Return the user that a framework acts for in a role; None: neither is known."""
         client = Client(role, framework)
@@ -199,10 +209,26 @@ class Engine:
                 )
         return counts
 
-    def quotas(self) -> dict[str, tuple[Quantities, Quantities]]:
-        """Return by role what is guaranteed, and what counts against it."""
+    def quotas(self) -> dict[str, tuple[Quota, Quantities]]:
+        """Return by role its quota, and what counts against it."""
         quotas = self._cluster.ledger.quotas
-        return {role: (guarantee, quotas.consumed(role)) for role, guarantee in quotas.items()}
+        return {role: (quota, quotas.consumed(role)) for role, quota in quotas.items()}
+
+    def offered(self) -> dict[str, Quantities] | None:
+        """Return what of each user's allocation is offered and not running; None: nobody tells.
+
+        Masters tell since Mesos 1.10. O(clients).
+        """
+        if not self._cluster.tells_running:
+            return None
+        clients, running = self._cluster.ledger.clients, self._cluster.ledger.running
+        offered: dict[str, Quantities] = {}
+        for framework in self._cluster.ledger.frameworks:
+            for client in clients.of(framework):
+                idle = clients.held(client) - running.of(client)
+                for user in self._users.above(clients.user(client)):
+                    offered[user] = offered.get(user, Quantities()) + idle
+        return offered
 
     def holdings(self) -> dict[tuple[str, str, str], Quantities]:
         """Return what is allocated: (agent, framework, role) → scalars."""
@@ -218,9 +244,12 @@ class Engine:
         return {agent.id: agent.available.scalars for agent in agents.values()}
 
     def places(self) -> Iterator[Place]:
-        """Go through the agents and what users hold of each, in order of arrival."""
+        """Go through the agents and what users hold of each, in order of arrival.
+
+        Something may be applied meanwhile; each is as it is when its turn comes.
+        """
         cluster = self._cluster
-        for agent in cluster.ledger.agents.values():
+        for agent in list(cluster.ledger.agents.values()):  # they may change meanwhile
             held: dict[str, Quantities] = {}
             for framework, role, resources in agent.allocations():
                 user = self.user(role, framework) or role
@@ -271,7 +300,7 @@ class Engine:
         if snapshot.time_ns < 0:
             raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
         cluster = self._empty(options, snapshot.time_ns, self._cluster.statistics)
-        _fill(cluster, snapshot)
+        _fill(cluster, snapshot, self.pool.capacity)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
         known = self.memory()
@@ -313,10 +342,11 @@ class Engine:
         memory = self._users.memory()
         if self._inherited is None:
             return memory
-        before = self._inherited.users
-        return Memory(
-            memory.time,
-            {
+        before, tau = self._inherited.users, self._inherited.tau
+        return replace(
+            memory,
+            tau=memory.tau if tau is None else tau,
+            users={
                 user: replace(remembered, overuse=before[user].overuse)
                 if user in before
                 else remembered
@@ -332,12 +362,14 @@ class Engine:
         changes = self._users.changes()
         if self._inherited is None:
             return changes
-        before = self._inherited.users
+        before, tau = self._inherited.users, self._inherited.tau
         return replace(
             changes,
             courses={
                 user: replace(
-                    course, remembered=replace(course.remembered, overuse=before[user].overuse)
+                    course,
+                    tau=course.tau if tau is None else tau,
+                    remembered=replace(course.remembered, overuse=before[user].overuse),
                 )
                 if user in before
                 else course
@@ -383,6 +415,11 @@ class Engine:
         wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         if constraint and not agents and ledger.agents and not self._cluster.holds_off:
             wrong.append(f"no agent meets its constraint: {constraint}")
+        wrong += [
+            f"its offer constraints for the role {client.role!r} exclude every agent"
+            for client in ledger.clients.of(framework.id)
+            if ledger.agents and ledger.exclusions.number(client) == len(ledger.agents)
+        ]
         return Fit(framework.id, constraint, agents, "; ".join(wrong))
 
     def _require_known(self, users: Iterable[str]) -> None:
@@ -402,6 +439,8 @@ class Engine:
             now_ns=now_ns,
             at_once=self._settings.allocation == "event",
             statistics=statistics,
+            recovery=_recovery(options),
+            tells_running=options.tells_running,
             limits=self._settings.limits,
         )
 
@@ -438,14 +477,17 @@ class Engine:
         change()
         for reply in cluster.replies[replies:]:
             reply.sequence = event.sequence
+        cluster.follow_failover()
         self._sequence = event.sequence
         self.statistics.events += 1
         self.statistics.early_stamps += event.time_ns < before_ns
 
     def _decide(self) -> contract.Decisions:
         cluster = self._cluster
-        decisions = contract.Decisions(applied_sequence=self._sequence, replies=cluster.replies)
-        cluster.replies = []
+        decisions = contract.Decisions(applied_sequence=self._sequence)
+        if cluster.replies:
+            decisions.replies.extend(cluster.replies)
+            cluster.replies = []
         if not cluster.marks.due or not cluster.allocates:
             return decisions
         changed, called = cluster.marks.take()
@@ -453,13 +495,14 @@ class Engine:
         if self._watcher is not None:
             self._watcher.before_run(self)
         self._random.shuffle(agents)  # so that no agent is always the first to be used
-        decisions.offers.extend(self._allocation.run(agents))
-        decisions.inverse_offers.extend(self._inverse_offers(called))
+        offers, inverse_offers = self._allocation.run(agents), self._inverse_offers(called)
+        decisions.offers.extend(offers)
+        decisions.inverse_offers.extend(inverse_offers)
         done = self.statistics
         done.runs += 1
         done.candidates += len(agents)
-        done.offers += sum(len(offers.offers) for offers in decisions.offers)
-        done.inverse_offers += sum(len(i.inverse_offers) for i in decisions.inverse_offers)
+        done.offers += sum(len(each.offers) for each in offers)
+        done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
         if self._watcher is not None:
             self._watcher.after_run(self, decisions)
         return decisions
@@ -482,14 +525,16 @@ class Engine:
         return list(made.values())
 
 
-def _fill(cluster: Cluster, snapshot: contract.Snapshot) -> None:
-    """Put what a snapshot says into an empty cluster.
+def _fill(cluster: Cluster, snapshot: contract.Snapshot, before: Quantities) -> None:
+    """Put what a snapshot says into an empty cluster, whose capacity was another before.
 
     Raises:
         InvalidEvent: the snapshot is malformed or contradicts itself.
     """
     for quota in snapshot.quotas:
         PREPARE["set_quota"](cluster, quota)()
+    for limited in snapshot.limited_quotas:
+        PREPARE["update_quota"](cluster, limited)()
     PREPARE["update_weights"](cluster, contract.UpdateWeights(weights=snapshot.weights))()
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
@@ -505,8 +550,10 @@ def _fill(cluster: Cluster, snapshot: contract.Snapshot) -> None:
         cluster.maintenance.restore(state)
     cluster.paused = snapshot.paused
     if snapshot.HasField("hold_off"):
-        hold_off = snapshot.hold_off
-        cluster.hold_off = HoldOff(hold_off.agents_needed, hold_off.until_ns)
+        told = snapshot.hold_off
+        expected = max(told.agents_expected, told.agents_needed)
+        until_ns = min(told.until_ns, cluster.now_ns + cluster.recovery.timeout_ns)
+        cluster.begin_failover(Failover(told.agents_needed, expected, until_ns, before))
 
 
 def _rules(options: contract.Options) -> Rules:
@@ -530,3 +577,21 @@ def _rules(options: contract.Options) -> Rules:
     except ValueError as error:
         raise InvalidEvent(f"options: min_allocatable: {error}") from error
     return Rules(minimum, options.filter_gpu_resources, region)
+
+
+def _recovery(options: contract.Options) -> Recovery:
+    """Read how long to hold off after an election.
+
+    Raises:
+        InvalidEvent: the factor is no fraction.
+    """
+    recovery = Recovery()
+    if options.HasField("recovery_factor"):
+        if not 0.0 <= options.recovery_factor <= 1.0:
+            raise InvalidEvent(
+                f"options: recovery_factor {options.recovery_factor} is not between 0 and 1"
+            )
+        recovery = replace(recovery, factor=options.recovery_factor)
+    if options.HasField("recovery_timeout_ns"):
+        recovery = replace(recovery, timeout_ns=options.recovery_timeout_ns)
+    return recovery

@@ -93,6 +93,9 @@ class Users:
         """Weights set by an operator."""
         self._leaves: dict[str, tuple[float, Remembered]] = {}
         """Virtual leaves that are not there (yet): since when they owe what."""
+        self._tau = settings.policy.tau
+        """With which debts fade: the policy's, or, if it makes none, that of the one before."""
+        self._charging = True
         self._weights: dict[str, float] = {}
         """Weights of roles, as the master has them."""
         self._root = User("", None, self._new_clients())
@@ -130,6 +133,16 @@ class Users:
             self._share_out()
         return user
 
+    def above(self, name: str) -> Iterator[str]:
+        """Go through all names under which what a user itself holds is shown, its own first."""
+        user = self._known[name]
+        yield name
+        if user.below is not None and user.leaf in user.below:
+            yield user.leaf
+        while user.parent is not None and user.parent is not self._root:
+            user = user.parent
+            yield user.name
+
     def advance(self, now: float) -> None:
         """Move to a later instant."""
         self._now = max(self._now, now)
@@ -145,6 +158,13 @@ class Users:
         for user in self._branches:
             assert user.below is not None
             user.below.set_capacity(capacity)
+
+    def set_charging(self, *, charging: bool) -> None:
+        """Say whether over-use makes debts; while it does not, debts still fade."""
+        if charging != self._charging:
+            self._charging = charging
+            for pool in self._pools():
+                pool.set_charging(charging=charging)
 
     def put_agent(self, agent: str, total: Quantities) -> None:
         """Make an agent known, or say anew what it has; the capacity is set apart from this."""
@@ -228,6 +248,11 @@ class Users:
         return self._order(self._root, agent or Quantities(), held or {})
 
     @property
+    def counts_tasks(self) -> bool:
+        """Whether the policy asks how many tasks the machines could run."""
+        return self._settings.policy.counts_tasks
+
+    @property
     def per_machine(self) -> bool:
         """Whether the order depends on what is held on an agent."""
         return self._settings.policy.per_machine
@@ -235,6 +260,20 @@ class Users:
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand now, each level in order of priority, sub-users after."""
         return [standing for below in self._pools() for standing in below.standings()]
+
+    def names(self) -> list[str]:
+        """Return who competes anywhere: users and virtual leaves, those at the top first."""
+        return [user for pool in self._pools() for user in pool.users()]
+
+    def standing(self, name: str) -> Standing[str] | None:
+        """Return how a user or a virtual leaf stands now, O(resources); None: it is not known."""
+        user = self._known.get(name)
+        if user is not None:
+            return user.siblings.standing(name)
+        branch = self._known.get(name.removesuffix("/."))
+        if branch is None or branch.below is None or name not in branch.below:
+            return None
+        return branch.below.standing(name)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Take over weights of roles; roles that are not named keep theirs."""
@@ -274,6 +313,7 @@ class Users:
         leaves = {name: self._leaf_debt(name) for name in self._leaves}
         return Memory(
             time=self._now,
+            tau=self._tau,
             users={name: Remembered(owed, others=others) for name, (owed, others) in leaves.items()}
             | {
                 standing.user: Remembered(
@@ -301,9 +341,8 @@ class Users:
             for user in (pool.users() if complete or users is None else users)
         }
         if complete:
-            tau = self._settings.policy.tau
             for name, (since, remembered) in self._leaves.items():
-                courses[name] = Course(since, tau, remembered)
+                courses[name] = Course(since, self._tau, remembered)
         return Changes(self._now, courses, complete)
 
     def inherit(self, memory: Memory) -> None:
@@ -314,8 +353,13 @@ class Users:
         """
         elapsed = max(self._now - memory.time, 0.0) if memory.time else 0.0
         present = {standing.user: standing.overuse for standing in self.standings()}
+        if self._settings.policy.tau is None:
+            self._tau = memory.tau
+            for pool in self._pools():
+                pool.set_fading(memory.tau)
+        tau = self._tau if memory.tau is None else memory.tau
         for name, remembered in memory.users.items():
-            owed, others = self._settled(remembered, present.get(name, {}), elapsed)
+            owed, others = _settled(remembered, present.get(name, {}), elapsed, tau)
             if name.endswith("/.") and name not in self._known:
                 branch = self._known.get(name[:-2])
                 if branch is not None and branch.below is not None and name in branch.below:
@@ -352,24 +396,7 @@ class Users:
     def _leaf_debt(self, name: str) -> tuple[dict[str, float], float]:
         """Return what a virtual leaf owes that is not there."""
         since, remembered = self._leaves.get(name, (self._now, Remembered()))
-        return self._settled(remembered, {}, self._now - since)
-
-    def _settled(
-        self, remembered: Remembered, overuse: Mapping[str, float], elapsed: float
-    ) -> tuple[dict[str, float], float]:
-        tau = self._settings.policy.tau
-        if tau is None:
-            return dict(remembered.commitments), remembered.others
-        owed = {
-            name: decayed(
-                commitment,
-                min(remembered.overuse.get(name, 0.0), overuse.get(name, 0.0)),
-                elapsed,
-                tau,
-            )
-            for name, commitment in remembered.commitments.items()
-        }
-        return owed, decayed(remembered.others, 0.0, elapsed, tau)
+        return _settled(remembered, {}, self._now - since, self._tau)
 
     def _machines_changed(self) -> None:
         for pool in self._pools():
@@ -449,7 +476,7 @@ class Users:
         since, commitments, overuse, inherited = pool.course(user)
         weight = self._ordered.get(user)
         remembered = Remembered(commitments, overuse, inherited, weight)
-        return Course(since, self._settings.policy.tau, remembered)
+        return Course(since, self._tau, remembered)
 
     def _remove(self, user: User) -> None:
         self._renewed = True
@@ -506,16 +533,37 @@ class Users:
             user.below.set_part(user.siblings.entitlement(user.name))
 
     def _new_pool(self) -> Pool[str]:
-        return Pool(
+        pool: Pool[str] = Pool(
             self._settings.policy,
             now=self._now,
             capacity=self._capacity,
             excluded=self._excluded,
             machines=self._machines,
         )
+        pool.set_fading(self._tau)
+        pool.set_charging(charging=self._charging)
+        return pool
 
     def _new_clients(self) -> Pool[Client]:
         return Pool(_DRF, now=self._now, capacity=self._capacity, excluded=self._excluded)
+
+
+def _settled(
+    remembered: Remembered, overuse: Mapping[str, float], elapsed: float, tau: float | None
+) -> tuple[dict[str, float], float]:
+    """Return what is owed after some time, by resource and of all others."""
+    if tau is None:
+        return dict(remembered.commitments), remembered.others
+    owed = {
+        name: decayed(
+            commitment,
+            min(remembered.overuse.get(name, 0.0), overuse.get(name, 0.0)),
+            elapsed,
+            tau,
+        )
+        for name, commitment in remembered.commitments.items()
+    }
+    return owed, decayed(remembered.others, 0.0, elapsed, tau)
 
 
 def _all_tasks(user: User) -> Iterator[Task]:

@@ -8,6 +8,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import count, pairwise
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 Id = TypeVar("Id", bound=Hashable)
@@ -67,6 +68,9 @@ class Node(Generic[Id, K, T]):
         self.attribute = attribute
         self.event: tuple[T, int, Node[Id, K, T]] | None = None
         """With the successor, if they may change places: when, and which was booked first."""
+
+
+_id = attrgetter("id")
 
 
 class Crossing(NamedTuple, Generic[T, Id]):
@@ -244,7 +248,7 @@ class LiveTree(Generic[Id, K, T]):
         return self._end(-1)
 
     def crossings(self) -> Iterator[Crossing[T, Id]]:
-        """Go through upcoming position changes of neighbours, soonest first. O(n log n).
+        """Go through upcoming position changes of neighbours, soonest first. O(log n) each.
 
         Early ones may turn out to be none.
 
@@ -255,13 +259,12 @@ class LiveTree(Generic[Id, K, T]):
         >>> [(str(when), left, right) for when, left, right in tree.crossings()]
         [('2', 'hare', 'tortoise')]
         """
-        upcoming = [
-            (left.event[:2], left.id, right.id)
-            for left, right in pairwise(self._order)
-            if left.event is not None
-        ]
-        for (when, _serial), left, right in sorted(upcoming):
-            yield Crossing(when, left, right)
+        events = self._events.copy()
+        while events:
+            event = heapq.heappop(events)
+            when, _serial, left = event
+            if left.event is event:
+                yield Crossing(when, left.id, self._order[self._position(left) + 1].id)
 
     def __getitem__(self, element: Id) -> K:
         """Return an element's attribute. O(1)."""
@@ -277,11 +280,11 @@ class LiveTree(Generic[Id, K, T]):
 
     def __iter__(self) -> Iterator[Id]:
         """Go through all elements, first to last; the tree must not change meanwhile."""
-        return (node.id for node in self._order)
+        return map(_id, self._order)
 
     def __reversed__(self) -> Iterator[Id]:
         """Go through all elements, last to first; the tree must not change meanwhile."""
-        return (node.id for node in reversed(self._order))
+        return map(_id, reversed(self._order))
 
     def _node(self, element: Id) -> "Node[Id, K, T]":
         try:

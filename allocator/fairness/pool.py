@@ -87,6 +87,8 @@ class Pool(Generic[User]):
     ) -> None:
         self.policy = policy
         self._tau = policy.tau
+        self._has_memory = policy.tau is not None
+        self._charging = True
         self._rebased_after = policy.rebased_after
         self._remembers = not isinstance(policy, KeyPolicy)
         self._now = now
@@ -147,6 +149,22 @@ class Pool(Generic[User]):
         if capacity is not self._capacity and capacity != self._capacity:
             self._unsettle()
             self._capacity = capacity
+
+    def set_fading(self, tau: float | None) -> None:
+        """Say how debts fade that another policy has made, where this one makes none.
+
+        Args:
+            tau: Their time constant in seconds; None: they do not fade.
+        """
+        if not self._has_memory and tau != self._tau:
+            self._unsettle()
+            self._tau = tau
+
+    def set_charging(self, *, charging: bool) -> None:
+        """Say whether over-use makes debts; while it does not, they fade as if there were none."""
+        if charging != self._charging:
+            self._unsettle()
+            self._charging = charging
 
     def machines_changed(self) -> None:
         """Follow a change of the machines; of one user's constraints, `set_demand` does."""
@@ -260,9 +278,10 @@ class Pool(Generic[User]):
             return
         if self._changed.pop(user, None) is not None:
             self._rate(account)
-        self._ranking.advance(self._phase())
+        phase = self._phase()
+        self._ranking.advance(phase)
         if active:
-            self._ranking.insert(user, self._attribute(account))
+            self._ranking.insert(user, self._attribute(account, phase))
         else:
             self._ranking.delete(user)
 
@@ -456,26 +475,27 @@ class Pool(Generic[User]):
     def _catch_up(self) -> None:
         """Rate and rank who holds something else than at the last look, and follow time."""
         self._refresh()
-        ranking = self._ranking
-        ranking.advance(self._phase())
+        ranking, phase = self._ranking, self._phase()
+        ranking.advance(phase)
         for user, account in self._changed.items():
             self._rate(account)
             if account.active:
-                ranking.replace(user, self._attribute(account))
+                ranking.replace(user, self._attribute(account, phase))
         self._changed.clear()
 
     def _refresh(self) -> None:
         """Rate and rank everybody anew if the values for all have changed."""
         if not self._stale:
             return
+        phase = self._phase()
         self._events += self._ranking.events
-        self._ranking = self._new_ranking(self._phase())
+        self._ranking = self._new_ranking(phase)
         for user, account in self._accounts.items():
             if self.policy.counts_tasks:
                 self._count_tasks(user, account)
             self._rate(account)
             if account.active:
-                self._ranking.insert(user, self._attribute(account))
+                self._ranking.insert(user, self._attribute(account, phase))
         self._stale = False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
@@ -494,11 +514,12 @@ class Pool(Generic[User]):
         policy = self.policy
         account.entitlement = self._part * account.weight / self._weights
         account.shares = account.allocation.shares(self._capacity, self._excluded)
-        account.owe(policy.measure(account), account.entitlement if self._tau is not None else None)
+        free_of_charge = account.entitlement if self._charging else math.inf
+        account.owe(policy.measure(account), free_of_charge if self._has_memory else None)
         account.rate_of_use = policy.rate_of_use(account)
 
-    def _attribute(self, account: Account) -> object:
-        return self.policy.attribute(account, self._base, self._phase())
+    def _attribute(self, account: Account, phase: float) -> object:
+        return self.policy.attribute(account, self._base, phase)
 
     def _standing(self, user: User, account: Account, when: float) -> Standing[User]:
         commitments = account.commitments_at(when, self._tau)

@@ -120,11 +120,19 @@ class Envelopes(Priorities[Envelope, float]):
         now: float,
     ) -> int:
         s = -now
+        own, count = node.attribute.lines, node.attribute.count
         value, size = _value(node.attribute, s)
         low, high = 0, len(nodes)
         while low < high:
             middle = (low + high) // 2
-            lines = nodes[middle].attribute.lines
+            other = nodes[middle].attribute
+            lines = other.lines
+            if lines == own:
+                if (other.count, nodes[middle].id) < (count, node.id):
+                    low = middle + 1
+                else:
+                    high = middle
+                continue
             level, slope = lines[0]
             moved = slope * s
             ahead = level + moved - value

@@ -19,6 +19,7 @@ from pydantic import (
 from allocator.cluster.constraints import Constraint, Hosts, parse_attributes
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
+from allocator.complaints import complaints
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 
@@ -377,8 +378,5 @@ def load(path: Path) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     except ValidationError as error:
-        problems = [
-            f"\n  {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-            for problem in error.errors()
-        ]
-        raise ConfigError(f"{path}:{''.join(problems)}") from error
+        found = "".join(f"\n  {complaint}" for complaint in complaints(error, Config))
+        raise ConfigError(f"{path}:{found}") from error

@@ -81,7 +81,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         )
         registry.register(metrics.LoopCollector(pauses))
         status = Status(engine, statistics, past, trail, stored)
-        await stack.enter_async_context(serving(config.metrics, registry, status))
+        await stack.enter_async_context(serving(config.metrics, engine, registry, status))
         admin = Admin(engine, statistics, keeper)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)

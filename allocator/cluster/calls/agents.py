@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from allocator.cluster.agents import Agent, attributes, parse_agent_info
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.frameworks import Client
 from allocator.cluster.maintenance import parse_status, parse_unavailability, refused_until
 from allocator.cluster.resources import Resources, parse_total, parse_used
 from allocator.cluster.state import Cluster
@@ -21,12 +22,15 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
         total=parse_total(call.total),
     )
     used = _parse_allocations(call.used)
+    running = _parse_allocations(call.running)
     unavailability = (
         parse_unavailability(call.unavailability) if call.HasField("unavailability") else None
     )
 
     def change() -> None:
+        cluster.ledger.exclude(agent.id, _clients(call.excluded))
         cluster.ledger.add_agent(agent, used)
+        _begin(cluster, agent, running)
         cluster.maintenance.schedule(agent.id, unavailability)
         cluster.marks.change(agent.id)
         cluster.marks.call(agent.id)
@@ -57,13 +61,19 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
         if call.HasField("capabilities")
         else agent.capabilities
     )
+    excluded = _clients(call.excluded) if call.HasField("excluded") else None
     moved = attributes(info) != attributes(agent.info)
 
     def change() -> None:
         if moved:
             cluster.filters.drop_agent(agent.id)
             cluster.maintenance.drop_filters(agent=agent.id)
-        if (info, capabilities, total) == (agent.info, agent.capabilities, agent.total):
+        reconsidered = excluded is not None and cluster.ledger.exclude(agent.id, excluded)
+        if not reconsidered and (info, capabilities, total) == (
+            agent.info,
+            agent.capabilities,
+            agent.total,
+        ):
             return
         cluster.ledger.update_agent(agent, info, capabilities, total)
         cluster.marks.change(agent.id)
@@ -83,6 +93,8 @@ def add_resource_provider(
     def change() -> None:
         cluster.ledger.set_total(agent, total)
         cluster.ledger.add_used(agent, used)
+        if cluster.tells_running:
+            _begin(cluster, agent, used)
         cluster.marks.change(agent.id)
 
     return change
@@ -152,6 +164,16 @@ def get_inverse_offer_statuses(
         cluster.replies.append(contract.Reply(statuses=cluster.maintenance.statuses()))
 
     return change
+
+
+def _clients(excluded: contract.ExclusionList) -> set[Client]:
+    return {Client(each.role, each.framework_id) for each in excluded.exclusions}
+
+
+def _begin(cluster: Cluster, agent: Agent, running: dict[str, dict[str, Resources]]) -> None:
+    for framework, roles in running.items():
+        for role, resources in roles.items():
+            cluster.ledger.running.begin(agent, Client(role, framework), resources)
 
 
 def _parse_allocations(

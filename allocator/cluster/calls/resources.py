@@ -11,6 +11,7 @@ from allocator.cluster.resources import (
     InvalidResource,
     Resources,
     parse_allocated,
+    parse_used,
 )
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
@@ -23,6 +24,8 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
     client = Client(role, call.framework_id)
 
     def change() -> None:
+        if call.is_allocated:
+            cluster.ledger.running.end(call.agent_id, client, resources)
         agent = _release(cluster, client, call.agent_id, resources)
         if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
             return
@@ -31,6 +34,22 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
             cluster.ledger.note_task(client)
         if resources:
             _refuse(cluster, client, agent, resources, refusal)
+
+    return change
+
+
+def transition_offered_to_allocated(
+    cluster: Cluster, call: contract.TransitionOfferedToAllocated
+) -> Callable[[], None]:
+    """Note that what was offered is used; that is for people to see, and decides nothing."""
+    by_role = parse_used(call.resources)
+
+    def change() -> None:
+        agent = cluster.ledger.agents.get(call.agent_id)
+        for role, resources in by_role.items():
+            client = Client(role, call.framework_id)
+            if agent is None or not cluster.ledger.running.begin(agent, client, resources):
+                cluster.statistics.ignored += 1
 
     return change
 

@@ -13,7 +13,7 @@ from allocator import __version__
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.memory import Memory
-from allocator.contract import VERSION
+from allocator.contract import SPOKEN
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.masters.stamps import Stamps
 
@@ -175,11 +175,12 @@ class Session:
             raise ProtocolError(
                 grpc.StatusCode.FAILED_PRECONDITION, "the first message must be Hello"
             )
-        if first.hello.contract_version != VERSION:
+        if first.hello.contract_version not in SPOKEN:
             raise ProtocolError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"the master's side speaks version {first.hello.contract_version} of the "
-                f"contract, this allocator version {VERSION}; install matching versions",
+                f"contract, this allocator versions {SPOKEN[0]} to {SPOKEN[-1]}; upgrade the "
+                "allocator first, then the master's side",
             )
         names = (first.hello.session_id, first.hello.master, first.hello.mesos_version)
         if any(len(name) > LONGEST_NAME for name in names):
@@ -199,7 +200,7 @@ class Session:
         """
         yield contract.ToMaster(
             welcome=contract.Welcome(
-                contract_version=VERSION,
+                contract_version=self.hello.contract_version,
                 longshare_version=__version__,
                 policy=self._engine.pool.policy.name,
             )

@@ -26,7 +26,7 @@ def explain(engine: Engine, row: UserShare, rows: list[UserShare]) -> admin.Expl
         if other is not row
     )
     if own.active:
-        place = wanting.index(row)
+        place = next(place for place, other in enumerate(wanting) if other is row)
         explanation.turn = place + 1
         if place > 0:
             explanation.ahead.CopyFrom(_neighbour(row, wanting[place - 1]))

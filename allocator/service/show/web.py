@@ -1,6 +1,5 @@
 """The service's HTTP face: metrics for Prometheus, health for supervisors, a page for people."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -8,11 +7,14 @@ from importlib.resources import files
 
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from allocator.cluster.engine import Engine
 from allocator.service.config import ConfigError, MetricsSection
+from allocator.service.loop.slices import Once, spread
 from allocator.service.show.status import Status
+from allocator.service.show.user_metrics import exposition
 
 _PAGE = {
     "/": ("index.html", "text/html"),
@@ -29,15 +31,13 @@ _PROTECTION = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_FRESH = 1.0
-"""Seconds for which all viewers get the same look at the engine."""
 
 _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
 async def serving(
-    section: MetricsSection, registry: CollectorRegistry, status: Status
+    section: MetricsSection, engine: Engine, registry: CollectorRegistry, status: Status
 ) -> AsyncIterator[None]:
     """Answer HTTP requests while the block runs.
 
@@ -47,7 +47,7 @@ async def serving(
     app = web.Application()
     app.add_routes(
         [
-            web.get("/metrics", _scrape(registry)),
+            web.get("/metrics", _scrape(engine, registry)),
             web.get("/healthz", _health(status)),
             web.get("/api/status", _status(status)),
             web.get("/api/explain", _explain(status)),
@@ -82,11 +82,11 @@ async def _protect(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_PROTECTION)
 
 
-def _scrape(registry: CollectorRegistry) -> _Handler:
+def _scrape(engine: Engine, registry: CollectorRegistry) -> _Handler:
+    written = Once(lambda: spread(exposition(engine, registry)))
+
     async def scrape(_: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        return web.Response(body=await written.get(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return scrape
 
@@ -99,23 +99,23 @@ def _health(status: Status) -> _Handler:
 
 
 def _status(status: Status) -> _Handler:
-    looked_at = -_FRESH
-    seen = ""
+    async def make() -> str:
+        return json.dumps(await spread(status.now()), allow_nan=False)
+
+    seen = Once(make)
 
     async def look(_: web.Request) -> web.Response:
-        nonlocal looked_at, seen
-        now = asyncio.get_running_loop().time()
-        if now - looked_at >= _FRESH:
-            looked_at, seen = now, json.dumps(status.now(), allow_nan=False)
-        return web.Response(text=seen, content_type="application/json")
+        return web.Response(text=await seen.get(), content_type="application/json")
 
     return look
 
 
 def _explain(status: Status) -> _Handler:
+    rows = Once(lambda: spread(status.rows()))
+
     async def explain(request: web.Request) -> web.Response:
         user = request.query.get("user", "")
-        words = status.words(user)
+        words = status.words(user, await rows.get())
         if words is None:
             return web.json_response({"error": f"no such user: {user}"}, status=404)
         return web.json_response({"user": user, "words": words})
