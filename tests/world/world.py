@@ -20,9 +20,11 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from tests.world.checkers.answers import Answers
 from tests.world.checkers.checker import Checker, Line, Violated
+from tests.world.checkers.clocks import Clocks
 from tests.world.checkers.conservation import Conservation
 from tests.world.checkers.debts import Debts
 from tests.world.checkers.liveness import Liveness
+from tests.world.checkers.memory import Remembrance
 from tests.world.faults.gremlin import Gremlin
 from tests.world.model.amounts import amounts
 from tests.world.model.link import Link
@@ -64,14 +66,17 @@ class World(Watcher):
         self.conservation, self.answers = Conservation(), Answers()
         self.liveness = Liveness(self.leader, self.troubled)
         self.debts = Debts()
+        self.gremlin: Gremlin = Gremlin(self, self.chance("gremlin"))
+        self.remembrance = Remembrance(self.debts, lambda: self.gremlin.honest_disk)
         self.checkers: list[Checker] = [
             self.conservation,
             self.answers,
             self.liveness,
             self.debts,
+            self.remembrance,
+            Clocks(),
         ]
         self.operator = Operator(self, self.chance("operator"))
-        self.gremlin = Gremlin(self, self.chance("gremlin"))
         self.host = Host(
             "service",
             "127.0.0.1:5060",
@@ -252,6 +257,8 @@ class World(Watcher):
         self.note(f"{life} answers", type(reply).__name__, data)
         if isinstance(reply, admin.SharesReply):
             self.check(lambda checker: checker.shown(life, reply))
+        if isinstance(reply, admin.OrderReply):
+            self.remembrance.ordered(life, reply)
 
     def _failed(self, method: str, error: Exception) -> None:
         life = INCARNATION.get()

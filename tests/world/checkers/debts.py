@@ -52,6 +52,10 @@ class Debts(Checker):
                 if not entry.order.outcome.refusal:
                     twin.order(entry.order.order)
 
+    def twin(self, life: Incarnation) -> Twin:
+        """Return the twin of a service's engine."""
+        return self._twins[life]
+
     @override
     def shown(self, life: Incarnation, reply: admin.SharesReply) -> None:
         twin = self._twins.get(life)
@@ -65,10 +69,9 @@ class Debts(Checker):
             _same(f"weight of {row.user}", row.weight, twin.weight(row.user))
             for name, share in shares.items():
                 _same(f"share of {row.user} in {name}", row.shares.get(name, 0.0), share)
-                if twin.rate is not None:
-                    owed = twin.users[row.user].commitments[name]
-                    _same(f"debt of {row.user} in {name}", row.commitments.get(name, 0.0), owed)
-                    self.compared += 1
+                owed = twin.users[row.user].commitments.get(name, Fraction(0))
+                _same(f"debt of {row.user} in {name}", row.commitments.get(name, 0.0), owed)
+                self.compared += bool(owed)
             priority = twin.priority(row.user)
             _same(f"priority of {row.user}", row.priority, priority)
             if priority < before - Fraction(TOLERANCE):
@@ -138,7 +141,7 @@ class Debts(Checker):
 
 
 def _same(what: str, said: float, twin: Fraction) -> None:
-    if abs(Fraction(said) - twin) > Fraction(TOLERANCE) * max(1, abs(twin)):
+    if abs(Fraction(said) - twin) > Fraction(TOLERANCE) * max(Fraction(1), abs(twin)):
         raise Violated(f"{what} is {said}, where {float(twin)} is right")
 
 

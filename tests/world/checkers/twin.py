@@ -17,6 +17,8 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from tests.world.model.amounts import Amounts, minus, plus, read, total
 
+HOLD_OFF = 600 * 10**9
+"""Nanoseconds for which agents are awaited after an election."""
 FADED = Fraction(1, 1000)
 """A user that owes less, and has no framework, is not taken over by a snapshot."""
 _GRAIN = 2**160
@@ -35,6 +37,17 @@ class Owed:
     """What commitments move towards."""
     ordered: Fraction | None = None
     """Weight that an operator has ordered."""
+
+
+@dataclass(frozen=True)
+class Failover:
+    """Agents that are awaited after an election."""
+
+    needed: int
+    expected: int
+    until: int
+    before: Amounts
+    """What the cluster had, if that is known."""
 
 
 @dataclass
@@ -57,7 +70,10 @@ class Twin:
         self.policy: str = settings["policy"]["name"]
         self._parameters: dict[str, Any] = settings["policy"]["parameters"]
         self.rate = _rate(self._parameters)
-        """1/τ per nanosecond; None: the policy remembers nothing."""
+        """1/τ per nanosecond, of debts; None: they do not fade."""
+        self._remembers = self.rate is not None
+        self._failover: Failover | None = None
+        self._offering = True
         self._declared = {
             user["name"]: Fraction(user["weight"]) for user in settings.get("users", [])
         }
@@ -70,11 +86,14 @@ class Twin:
         """(framework, role, agent) → what is booked"""
         self.users: dict[str, Owed] = {}
         self._weights: dict[str, Fraction] = {}
+        self._made_with: Decimal | None = None
+        """With which debts fade that another policy has left, until a master comes."""
         for name in self._declared:
             self._know(name)
         if header.memory:
-            self.now, remembered = _memory(header.memory)
-            self._inherit(self.now, remembered)
+            self.now, remembered, made_with = read_memory(header.memory)
+            self._inherit(self.now, remembered, made_with)
+            self._made_with = made_with
             for name, owed in remembered.items():
                 if name in self.users:
                     self.users[name].overuse = owed.overuse
@@ -84,11 +103,13 @@ class Twin:
     def restore(self, entry: log.LogRestore) -> None:
         """A snapshot replaced everything but debts."""
         snapshot = entry.snapshot
-        known_at, known = self.now, self.users
+        known_at, known, made_with = self.now, self.users, self._made_with or self.rate
         if entry.memory:
-            saved_at, saved = _memory(entry.memory)
+            saved_at, saved, saved_with = read_memory(entry.memory)
             if saved_at > known_at:
-                known_at, known = saved_at, saved
+                known_at, known, made_with = saved_at, saved, saved_with
+        self._made_with, before = None, self.capacity
+        self._failover, self._offering = None, True
         self.users, self.agents, self.frameworks, self.held = {}, {}, {}, {}
         self._weights = {w.role: Fraction(w.weight) for w in snapshot.weights}
         self.now = snapshot.time_ns
@@ -98,8 +119,15 @@ class Twin:
             self._add_agent(agent)
         for framework in snapshot.frameworks:
             self._add_framework(framework)
+        if snapshot.HasField("hold_off"):
+            told = snapshot.hold_off
+            until = min(told.until_ns, self.now + HOLD_OFF)
+            expected = max(told.agents_expected, told.agents_needed)
+            self._failover = Failover(told.agents_needed, expected, until, before)
+            self._offering = False
+        self._follow_failover()
         self._rate()
-        self._inherit(known_at, known)
+        self._inherit(known_at, known, made_with)
         self._rate()
 
     def event(self, event: contract.Event) -> None:
@@ -110,6 +138,7 @@ class Twin:
         follow = getattr(self, f"_{call}", None)
         if follow is not None:
             follow(getattr(event, call))
+        if self._follow_failover() or follow is not None:
             self._rate()
 
     def decide(self, decisions: contract.Decisions) -> None:
@@ -140,10 +169,20 @@ class Twin:
 
     # What it makes of that.
 
+    def kept(self, elapsed: int) -> Fraction:
+        """Return the part of a debt that is left after some nanoseconds."""
+        return _kept(elapsed, self.rate)
+
     @property
     def capacity(self) -> Amounts:
-        """What all agents have."""
-        return _scalars(total(self.agents.values()))
+        """What all agents have, or had before those came back that are awaited."""
+        known, failover = _scalars(total(self.agents.values())), self._failover
+        if failover is None:
+            return known
+        before, back = failover.before, len(self.agents)
+        if not before and 0 < back < failover.expected:
+            before = {name: milli * failover.expected // back for name, milli in known.items()}
+        return {n: max(known.get(n, 0), before.get(n, 0)) for n in {**known, **before}}
 
     def weight(self, user: str) -> Fraction:
         """Return a user's weight: an operator's word, the master's, the configuration's, or 1."""
@@ -181,6 +220,8 @@ class Twin:
 
     def _rate(self) -> None:
         """Work out anew what commitments move towards (Eq. 7)."""
+        if not self._remembers:
+            return
         weights = {user: self.weight(user) for user in self.users}
         everybody, capacity = sum(weights.values(), start=Fraction(0)), self.capacity
         held: dict[str, Amounts] = {}
@@ -192,11 +233,16 @@ class Twin:
             owed.overuse = {
                 name: max(Fraction(has.get(name, 0), milli) - entitled, Fraction(0))
                 for name, milli in capacity.items()
+                if self._offering
             }
             for name in capacity:
                 owed.commitments.setdefault(name, owed.others)
 
-    def _inherit(self, since: int, remembered: Mapping[str, Owed]) -> None:
+    def _inherit(
+        self, since: int, remembered: Mapping[str, Owed], made_with: Decimal | None
+    ) -> None:
+        if not self._remembers:
+            self.rate = made_with
         present = {name: dict(owed.overuse) for name, owed in self.users.items()}
         elapsed = max(self.now - since, 0) if since else 0
         for name, before in remembered.items():
@@ -205,11 +251,23 @@ class Twin:
                 resource: min(over, present.get(name, {}).get(resource, Fraction(0)))
                 for resource, over in before.overuse.items()
             }
-            _fade(after, meanwhile, elapsed, self.rate)
+            _fade(after, meanwhile, elapsed, made_with or self.rate)
             owes = max(after.commitments.values(), default=after.others) >= FADED
             if name in self.users or owes or after.ordered is not None:
                 self._know(name)
                 self.users[name] = after
+
+    def _follow_failover(self) -> bool:
+        """Look who is back; return whether that changes anything."""
+        failover = self._failover
+        if failover is None:
+            return False
+        before = self._offering, self._failover
+        late = self.now < failover.until
+        self._offering = self._offering or len(self.agents) >= failover.needed or not late
+        if self._offering and (len(self.agents) >= failover.expected or not late):
+            self._failover = None
+        return before != (self._offering, self._failover)
 
     def _know(self, user: str) -> None:
         if "/" in user:
@@ -223,6 +281,12 @@ class Twin:
             self._know(role)
 
     # The calls.
+
+    def _recover(self, call: contract.Recover) -> None:
+        if call.expected_agents:
+            needed = int(0.8 * call.expected_agents)
+            self._failover = Failover(needed, call.expected_agents, self.now + HOLD_OFF, {})
+            self._offering = False
 
     def _add_agent(self, call: contract.AddAgent) -> None:
         self.agents[call.agent_id] = read(call.total)[0]
@@ -319,16 +383,23 @@ def _scalars(amounts: Amounts) -> Amounts:
 
 
 def _fade(owed: Owed, overuse: Mapping[str, Fraction], elapsed: int, rate: Decimal | None) -> None:
-    """Let commitments follow Eq. 12: c = (1 − δ)·ō + δ·c₀ with δ = e^(−t/τ)."""
-    if rate is None or elapsed <= 0:
+    """Let commitments follow Eq. 12: c = (1 − δ)·ō + δ·c₀."""
+    kept = _kept(elapsed, rate)
+    if kept == 1:
         return
-    exponent = _DIGITS.multiply(rate, Decimal(-elapsed))
-    kept = Fraction(int(_DIGITS.multiply(exponent.exp(_DIGITS), Decimal(_GRAIN))), _GRAIN)
     for name, before in owed.commitments.items():
         towards = overuse.get(name, Fraction(0))
         after = towards + (before - towards) * kept
         owed.commitments[name] = Fraction(int(after * _GRAIN), _GRAIN)
     owed.others = Fraction(int(owed.others * kept * _GRAIN), _GRAIN)
+
+
+def _kept(elapsed: int, rate: Decimal | None) -> Fraction:
+    """Return δ = e^(−t/τ) after some nanoseconds."""
+    if rate is None or elapsed <= 0:
+        return Fraction(1)
+    exponent = _DIGITS.multiply(rate, Decimal(-elapsed))
+    return Fraction(int(_DIGITS.multiply(exponent.exp(_DIGITS), Decimal(_GRAIN))), _GRAIN)
 
 
 def _rate(parameters: Mapping[str, Any]) -> Decimal | None:
@@ -345,8 +416,8 @@ def _rate(parameters: Mapping[str, Any]) -> Decimal | None:
     return _DIGITS.divide(per_second, Decimal(10**9))
 
 
-def _memory(data: bytes) -> tuple[int, dict[str, Owed]]:
-    """Read what a store has given: a line that names the format, then JSON."""
+def read_memory(data: bytes) -> tuple[int, dict[str, Owed], Decimal | None]:
+    """Read what a store has given: when it was saved, debts, and 1/τ with which they fade."""
     read = json.loads(data.partition(b"\n")[2])
     users = {}
     for name, user in read["users"].items():
@@ -357,4 +428,6 @@ def _memory(data: bytes) -> tuple[int, dict[str, Owed]]:
             {resource: Fraction(amount) for resource, amount in user["overuse"].items()},
             Fraction(weight) if weight is not None else None,
         )
-    return round(read["time"] * 1e9), users
+    tau = read.get("tau")
+    fading = _DIGITS.divide(1, Decimal(tau) * 10**9) if tau is not None else None
+    return round(read["time"] * 1e9), users, fading
