@@ -2,10 +2,10 @@
 
 import os
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -51,8 +51,7 @@ AVOIDED = "s2"
 """Where some frameworks do not want to go."""
 BAD_CALLS: list[object] = [
     contract.RemoveAgent(agent_id="nobody"),
-    contract.AddAgent(agent_id="s9", total=[b"rubbish"]),
-    contract.AddAgent(agent_id="s9", total=resources("cpus:1", "a")),
+    contract.RecoverResources(agent_id="s1", framework_id="f1", resources=[b"rubbish"]),
     contract.RecoverResources(agent_id="s1", framework_id="f1", resources=resources("cpus:1")),
     contract.SetQuota(role="*"),
     contract.UpdateWeights(weights=[contract.Weight(role="a", weight=-1.0)]),
@@ -493,7 +492,7 @@ class EngineMachine(RuleBasedStateMachine):
     def nonsense_comes(self, call: object) -> None:
         engine = self.master.engine
         before = (engine.memory(), engine.holdings(), engine.available(), engine.now)
-        with pytest.raises(InvalidEvent):
+        with suppress(InvalidEvent):  # the first in a minute; others are passed over
             self.master.send(call)
         assert (engine.memory(), engine.holdings(), engine.available(), engine.now) == before
 
