@@ -10,6 +10,7 @@ from allocator.cli.commitments import commitments_app
 from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.explain import explain
 from allocator.cli.extras import advice
+from allocator.cli.games import games_app
 from allocator.cli.incentives import incentives
 from allocator.cli.optimum import optimum
 from allocator.cli.properties import properties
@@ -43,6 +44,7 @@ app.command()(replay)
 app.command()(optimum)
 app.command()(properties)
 app.command()(incentives)
+app.add_typer(games_app, name="games")
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
 app.command()(sweep)

@@ -46,10 +46,12 @@ def table_of_users(users: Sequence[admin.UserShare]) -> Table:
     table.add_column("user", overflow="fold")
     table.add_column("wants\noffers", no_wrap=True)
     counts_tasks = any(row.HasField("task_share") for row in users)
+    tells_offered = any(row.HasField("offered_share") for row in users)
     for header in (
         "weight",
         "entit-\nled to",
         "share",
+        *(["of that\noffered"] if tells_offered else []),
         *(["task\nshare"] if counts_tasks else []),
         "commit-\nment",
         "prio-\nrity",
@@ -65,6 +67,7 @@ def table_of_users(users: Sequence[admin.UserShare]) -> Table:
             f"{row.weight:g}",
             f"{row.entitlement:.1%}",
             f"{row.dominant_share:.1%}",
+            *([f"{row.offered_share:.1%}"] * tells_offered),
             *([f"{row.task_share:.1%}" if row.HasField("task_share") else "-"] * counts_tasks),
             f"{row.dominant_commitment:.1%}",
             f"{row.priority:.4f}",
@@ -134,7 +137,11 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
             owed, owes = before.dominant_commitment, after.dominant_commitment
             parts.append(f"commitment {owed:.1%} → {owes:.1%}")
         lines.append(f"{printable(after.user)}: {', '.join(parts)}, rank {after.rank}")
-    return "\n".join(lines) or "carried out; nothing is different for now"
+    if not lines:
+        lines.append("carried out; nothing is different for now")
+    if reply.HasField("stored") and not reply.stored:
+        lines.append("not stored yet: the store is slow or fails; it holds, and is stored later")
+    return "\n".join(lines)
 
 
 def _as_tree(users: Sequence[admin.UserShare]) -> Iterator[tuple[int, admin.UserShare]]:

@@ -15,7 +15,7 @@ from allocator.contract import mesos_pb2 as mesos
 class Agent:
     """One agent: its total, and the ledger of what is allocated on it.
 
-    "Allocated" is offered or used: an allocator cannot tell the two apart. The ledger names
+    "Allocated" is offered or used; what tells the two apart is `running`. The ledger names
     frameworks that have not been added yet, too. What is allocated may exceed the total.
     """
 

@@ -96,6 +96,9 @@ class Allocation:
         for agents, clients in self._elsewhere:
             if agent.id not in agents:
                 mask |= clients
+        for client in self._ledger.exclusions.of(agent.id):
+            if client in self._ledger.clients:
+                mask |= 1 << self._filters.slot(client)
         return mask
 
     # The first stage: quota guarantees (§3.3).
@@ -107,32 +110,43 @@ class Allocation:
 
     def _guarantee_next(self, agent: Agent, done: set[Client]) -> bool:
         for client in self._order(agent):
-            if client.role not in self._quotas or client in done:
+            if client in done or client.role not in self._quotas:
                 continue
             done.add(client)
             framework = self._ledger.frameworks[client.framework]
             usable = self._usable(agent, client, framework)
             if usable is None:
                 continue
-            reserved = usable.where(
-                lambda kind, role=client.role: kind.reservation == role and not kind.revocable  # type: ignore[misc]
-            )
-            plain = usable.plain
-            towards = plain.shrunk(self._headroom.missing(client.role))
-            if not reserved and not towards:
+            towards, give = self._guaranteed_part(client.role, usable)
+            if not give:
                 continue
-            guaranteed = self._headroom.guarantees[client.role]
-            others = plain.where(lambda kind, names=guaranteed: kind.name not in names)  # type: ignore[misc]
-            company = others.shrunk(self._headroom.spare()) + plain.where(
-                lambda kind: not kind.scalar
-            )
-            give = reserved + towards + company
             if not self._wanted(agent, client, framework, give):
                 continue
             self._headroom.give_guaranteed(client.role, towards.scalars, give.plain.scalars)
             self._give(agent, client, give)
             return True
         return False
+
+    def _guaranteed_part(self, role: str, usable: Resources) -> tuple[Resources, Resources]:
+        """Return what helps a role to its guarantee, and that with all that comes along."""
+        headroom, plain = self._headroom, usable.plain
+        towards = plain.shrunk(headroom.missing(role))
+        if headroom.divisible:
+            if not towards:
+                return NOTHING, NOTHING
+            scalars = plain.where(lambda kind: kind.scalar)
+            special = usable.where(
+                lambda kind: kind.reservation == role or not kind.scalar or kind.revocable
+            )
+            more = headroom.within(role, scalars - towards, besides=towards)
+            return towards, special + towards + more
+        reserved = usable.where(lambda kind: kind.reservation == role and not kind.revocable)
+        if not reserved and not towards:
+            return NOTHING, NOTHING
+        guaranteed = headroom.quotas[role].guarantees
+        others = plain.where(lambda kind: kind.name not in guaranteed)
+        company = others.shrunk(headroom.spare()) + plain.where(lambda kind: not kind.scalar)
+        return towards, reserved + towards + company
 
     # The second stage: fair shares (§3.4).
 
@@ -160,46 +174,52 @@ class Allocation:
         for client in self._order(agent):
             if turn.blocked >> self._filters.slot(client) & 1 or client in turn.done:
                 continue
-            if client.role in self._quotas:
+            if client.role in self._quotas and not self._headroom.divisible:
                 continue
             framework = self._ledger.frameworks[client.framework]
             demand = self._cluster.demands.of(client, framework)
             usable = self._usable(agent, client, framework)
             if usable is not None and demand is not None:
-                task = self._task(usable, demand, first=client not in turn.tasks)
+                task = self._task(client.role, usable, demand, first=client not in turn.tasks)
                 if task:
                     turn.tasks[client] = turn.tasks.get(client, NOTHING) + task
                     self._book(agent, client, task)
                     return True
             turn.done.add(client)
             if usable is not None and demand is None:
-                give = self._kept_within_headroom(usable)
+                give = self._within_quota(client.role, usable)
                 if give and self._wanted(agent, client, framework, give):
                     self._give(agent, client, give)
-                    self._headroom.give(give.plain.scalars)
+                    if self._quotas:
+                        self._headroom.give(client.role, give.plain.scalars)
                     return True
         return False
 
     def _usable(self, agent: Agent, client: Client, framework: Framework) -> Resources | None:
         if not (
-            self._ledger.placements.admits(framework.id, agent.id)
+            self._ledger.admits(client, agent.id)
             and framework.can_use(agent, client.role, self._cluster.rules)
         ):
             return None
         return framework.share_of(self._available(agent), client.role) or None
 
-    def _kept_within_headroom(self, usable: Resources) -> Resources:
-        """Leave out all that quota may ask for if guarantees could not be met without it."""
-        if not self._quotas or self._headroom.admits(usable.plain.scalars):
+    def _within_quota(self, role: str, usable: Resources) -> Resources:
+        """Leave out what the role's limits forbid, or others' guarantees may still ask for."""
+        if not self._quotas or self._headroom.admits(role, usable.plain.scalars):
             return usable
-        return usable.where(lambda kind: not (kind.plain and kind.scalar))
+        special = usable.where(lambda kind: not (kind.plain and kind.scalar))
+        if not self._headroom.divisible:
+            return special
+        return special + self._headroom.within(role, usable.plain.where(lambda kind: kind.scalar))
 
-    def _task(self, usable: Resources, demand: Quantities, *, first: bool) -> Resources | None:
+    def _task(
+        self, role: str, usable: Resources, demand: Quantities, *, first: bool
+    ) -> Resources | None:
         """Return what one more task needs; with the first comes all that is not for everybody."""
         task = usable.plain.taken(demand)
         if task is not None and self._quotas:
-            if self._headroom.admits(task.scalars):
-                self._headroom.give(task.scalars)
+            if self._headroom.admits(role, task.scalars):
+                self._headroom.give(role, task.scalars)
             else:
                 task = None
         if first and not usable.ordinary:
@@ -218,7 +238,7 @@ class Allocation:
     def _take_back(self, agent: Agent, client: Client, tasks: Resources) -> None:
         self._ledger.recover(agent, client.framework, client.role, tasks)
         if self._quotas:
-            self._headroom.take_back(tasks.plain.scalars)
+            self._headroom.take_back(client.role, tasks.plain.scalars)
 
     # What both have in common.
 

@@ -20,12 +20,13 @@ from allocator.cluster.errors import InvalidEvent, InvalidOrder, LostTrack
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.ledger import Ledger
-from allocator.cluster.memory import Memory
+from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import Flaw, SetAside, in_words
+from allocator.cluster.quota import Quota
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.snapshots import Spoiled, fill, subject
-from allocator.cluster.state import Cluster, Statistics
+from allocator.cluster.state import Cluster, Recovery, Statistics
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -213,10 +214,26 @@ class Engine:
                 )
         return counts
 
-    def quotas(self) -> dict[str, tuple[Quantities, Quantities]]:
-        """Return by role what is guaranteed, and what counts against it."""
+    def quotas(self) -> dict[str, tuple[Quota, Quantities]]:
+        """Return by role its quota, and what counts against it."""
         quotas = self._cluster.ledger.quotas
-        return {role: (guarantee, quotas.consumed(role)) for role, guarantee in quotas.items()}
+        return {role: (quota, quotas.consumed(role)) for role, quota in quotas.items()}
+
+    def offered(self) -> dict[str, Quantities] | None:
+        """Return what of each user's allocation is offered and not running; None: nobody tells.
+
+        Masters tell since Mesos 1.10. O(clients).
+        """
+        if not self._cluster.tells_running:
+            return None
+        clients, running = self._cluster.ledger.clients, self._cluster.ledger.running
+        offered: dict[str, Quantities] = {}
+        for framework in self._cluster.ledger.frameworks:
+            for client in clients.of(framework):
+                idle = clients.held(client) - running.of(client)
+                for user in self._users.above(clients.user(client)):
+                    offered[user] = offered.get(user, Quantities()) + idle
+        return offered
 
     def holdings(self) -> dict[tuple[str, str, str], Quantities]:
         """Return what is allocated: (agent, framework, role) → scalars."""
@@ -285,6 +302,8 @@ class Engine:
         Raises:
             InvalidEvent: the master's options are malformed; nothing has changed.
         """
+        if snapshot.time_ns < 0:
+            raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
         cluster = self._filled(options, snapshot)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
@@ -355,6 +374,27 @@ class Engine:
             },
         )
 
+    def changes(self) -> Changes:
+        """Return what a successor must know that it would not from what this returned before.
+
+        Costs O(users that have got or given back something since), at first O(users).
+        """
+        changes = self._users.changes()
+        if self._inherited is None:
+            return changes
+        before = self._inherited.users
+        return replace(
+            changes,
+            courses={
+                user: replace(
+                    course, remembered=replace(course.remembered, overuse=before[user].overuse)
+                )
+                if user in before
+                else course
+                for user, course in changes.courses.items()
+            },
+        )
+
     def order(self, order: operator.Order) -> None:
         """Carry out what an operator orders, at the time of the last event.
 
@@ -393,6 +433,11 @@ class Engine:
         wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         if constraint and not agents and ledger.agents and not self._cluster.holds_off:
             wrong.append(f"no agent meets its constraint: {constraint}")
+        wrong += [
+            f"its offer constraints for the role {client.role!r} exclude every agent"
+            for client in ledger.clients.of(framework.id)
+            if ledger.agents and ledger.exclusions.number(client) == len(ledger.agents)
+        ]
         return Fit(framework.id, constraint, agents, "; ".join(wrong))
 
     def _require_known(self, users: Iterable[str]) -> None:
@@ -412,6 +457,8 @@ class Engine:
             now_ns=now_ns,
             at_once=self._settings.allocation == "event",
             statistics=statistics,
+            recovery=_recovery(options),
+            tells_running=options.tells_running,
             limits=self._settings.limits,
         )
 
@@ -552,13 +599,14 @@ class Engine:
         if self._watcher is not None:
             self._watcher.before_run(self)
         self._random.shuffle(agents)  # so that no agent is always the first to be used
-        decisions.offers.extend(self._allocation.run(agents))
-        decisions.inverse_offers.extend(self._inverse_offers(called))
+        offers, inverse_offers = self._allocation.run(agents), self._inverse_offers(called)
+        decisions.offers.extend(offers)
+        decisions.inverse_offers.extend(inverse_offers)
         done = self.statistics
         done.runs += 1
         done.candidates += len(agents)
-        done.offers += sum(len(offers.offers) for offers in decisions.offers)
-        done.inverse_offers += sum(len(i.inverse_offers) for i in decisions.inverse_offers)
+        done.offers += sum(len(each.offers) for each in offers)
+        done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
         if self._watcher is not None:
             self._watcher.after_run(self, decisions)
         return decisions
@@ -602,3 +650,21 @@ def _rules(options: contract.Options) -> Rules:
     except ValueError as error:
         raise InvalidEvent(f"options: min_allocatable: {error}") from error
     return Rules(minimum, options.filter_gpu_resources, region)
+
+
+def _recovery(options: contract.Options) -> Recovery:
+    """Read how long to hold off after an election.
+
+    Raises:
+        InvalidEvent: the factor is no fraction.
+    """
+    recovery = Recovery()
+    if options.HasField("recovery_factor"):
+        if not 0.0 <= options.recovery_factor <= 1.0:
+            raise InvalidEvent(
+                f"options: recovery_factor {options.recovery_factor} is not between 0 and 1"
+            )
+        recovery = replace(recovery, factor=options.recovery_factor)
+    if options.HasField("recovery_timeout_ns"):
+        recovery = replace(recovery, timeout_ns=options.recovery_timeout_ns)
+    return recovery

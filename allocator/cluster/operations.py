@@ -61,6 +61,9 @@ def parse_operation(data: bytes) -> list[Conversion]:
 
 
 def _reserve(operation: mesos.Operation) -> list[Conversion]:
+    reserve = operation.reserve
+    if reserve.source:  # reserved otherwise before, since Mesos 1.10
+        return [Conversion(_bag(*reserve.source), _bag(*reserve.resources))]
     return [
         Conversion(_bag(_without_reservation(resource)), _bag(resource))
         for resource in operation.reserve.resources

@@ -98,6 +98,8 @@ class Kind:
 class Resources(Mapping[Kind, Amount]):
     """An immutable bag of resources: kind → amount, without zero amounts.
 
+    The amounts that it is made of are its own from then on.
+
     Operations cost O(kinds) of their operands. Where the outcome is one of the operands, it is
     that very object, with all that has been worked out about it: the same bag is offered,
     refused and free again many times.
@@ -105,8 +107,8 @@ class Resources(Mapping[Kind, Amount]):
 
     __slots__ = ("__dict__", "_amounts")
 
-    def __init__(self, amounts: Mapping[Kind, Amount] | None = None) -> None:
-        self._amounts = dict(amounts) if amounts else {}
+    def __init__(self, amounts: dict[Kind, Amount] | None = None) -> None:
+        self._amounts: dict[Kind, Amount] = {} if amounts is None else amounts
 
     def __getitem__(self, kind: Kind) -> Amount:
         return self._amounts[kind]
@@ -158,7 +160,7 @@ class Resources(Mapping[Kind, Amount]):
             return True
         for kind, amount in other.items():
             present = self._amounts.get(kind)
-            if present is None or not (present is amount or _covers(present, amount)):
+            if present is not amount and (present is None or not _covers(present, amount)):
                 return False
         return True
 
@@ -185,9 +187,10 @@ class Resources(Mapping[Kind, Amount]):
     @cached_property
     def ordinary(self) -> bool:
         """Whether any framework of any role may have all of it."""
-        return not any(
-            kind.reservation is not None or kind.revocable or kind.shared for kind in self._amounts
-        )
+        for kind in self._amounts:
+            if kind.reservation is not None or kind.revocable or kind.shared:
+                return False
+        return True
 
     @cached_property
     def key(self) -> frozenset[tuple[Kind, Amount]]:
@@ -265,16 +268,24 @@ class Resources(Mapping[Kind, Amount]):
     @cached_property
     def scalars(self) -> Quantities:
         """Quantities of scalars by name; of a shared volume, one copy (§2.3)."""
-        return self._quantities(lambda _amount: 0)
+        total: dict[str, int] = {}
+        for kind, amount in self._amounts.items():
+            if isinstance(amount, int):
+                size = amount
+                if kind.whole is not None:
+                    size = kind.whole * (1 if kind.shared else amount)
+                total[kind.name] = total.get(kind.name, 0) + size
+        return Quantities(total)
 
     @cached_property
     def quantities(self) -> Quantities:
         """Quantities by name, a port or an item of a set counting as one (§3.6)."""
-        return self._quantities(
-            lambda amount: (
-                1000 * (ranges.size(amount) if isinstance(amount, tuple) else len(amount))
-            )
-        )
+        counted: dict[str, int] = {}
+        for kind, amount in self._amounts.items():
+            if not isinstance(amount, int):
+                size = ranges.size(amount) if isinstance(amount, tuple) else len(amount)
+                counted[kind.name] = counted.get(kind.name, 0) + 1000 * size
+        return self.scalars + Quantities(counted) if counted else self.scalars
 
     @cached_property
     def copies(self) -> Quantities:
@@ -284,21 +295,6 @@ class Resources(Mapping[Kind, Amount]):
             if isinstance(amount, int):
                 size = amount if kind.whole is None else kind.whole * amount
                 total[kind.name] = total.get(kind.name, 0) + size
-        return Quantities(total)
-
-    def _quantities(
-        self, of_others: "Callable[[ranges.Ranges | frozenset[str]], int]"
-    ) -> Quantities:
-        total: dict[str, int] = {}
-        for kind, amount in self._amounts.items():
-            if not isinstance(amount, int):
-                thousandths = of_others(amount)
-            elif kind.whole is None:
-                thousandths = amount
-            else:
-                thousandths = kind.whole * (1 if kind.shared else amount)
-            if thousandths:
-                total[kind.name] = total.get(kind.name, 0) + thousandths
         return Quantities(total)
 
     def messages(self, role: str) -> list[bytes]:

@@ -69,6 +69,8 @@ def _parts(snapshot: contract.Snapshot) -> Iterator[tuple[str, Any]]:
     """Go through the calls that a snapshot amounts to."""
     for quota in snapshot.quotas:
         yield "set_quota", quota
+    for limited in snapshot.limited_quotas:
+        yield "update_quota", limited
     for weight in snapshot.weights:
         yield "update_weights", contract.UpdateWeights(weights=[weight])
     for agent in snapshot.agents:

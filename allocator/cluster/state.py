@@ -109,6 +109,16 @@ class HoldOff:
         return agents >= self.needed or now_ns >= self.until_ns
 
 
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How long to hold off after an election, as the master's flags say (since Mesos 1.11)."""
+
+    factor: float = 0.8
+    """Fraction of the expected agents at which allocation begins."""
+    timeout_ns: int = 600 * 1_000_000_000
+    """After which it begins in any case."""
+
+
 @dataclass(slots=True)
 class Cluster:
     """One master's cluster, as far as its calls have told."""
@@ -124,6 +134,9 @@ class Cluster:
     statistics: Statistics
     limits: Limits
     quarantine: Quarantine = field(default_factory=Quarantine)
+    recovery: Recovery = field(default_factory=Recovery)
+    tells_running: bool = False
+    """Whether the master says what of the allocated is running, and what only offered."""
     filters: OfferFilters = field(default_factory=OfferFilters)
     maintenance: Maintenance = field(default_factory=Maintenance)
     marks: Marks = field(default_factory=Marks)

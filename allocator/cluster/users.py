@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allocator.cluster.frameworks import Client
-from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.memory import Changes, Course, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
 from allocator.fairness import policies
 from allocator.fairness.commitment import decayed
@@ -101,6 +101,8 @@ class Users:
         self._root.below = self.pool
         self._branches: list[User] = []
         """Users with sub-users, those above first."""
+        self._renewed = True
+        """Whether there are other users than when somebody asked what has changed."""
         for declared in settings.users:
             self.get(declared.name)
 
@@ -127,6 +129,16 @@ class Users:
             self._idle_since[name] = self._now
             self._share_out()
         return user
+
+    def above(self, name: str) -> Iterator[str]:
+        """Go through all names under which what a user itself holds is shown, its own first."""
+        user = self._known[name]
+        yield name
+        if user.below is not None and user.leaf in user.below:
+            yield user.leaf
+        while user.parent is not None and user.parent is not self._root:
+            user = user.parent
+            yield user.name
 
     def advance(self, now: float) -> None:
         """Move to a later instant."""
@@ -284,6 +296,26 @@ class Users:
             },
         )
 
+    def changes(self) -> Changes:
+        """Return who goes on otherwise than when this was last asked; at first everybody.
+
+        O(resources) for each; for everybody after a change that concerns everybody.
+        """
+        pools = list(self._pools())
+        changed = [pool.take_diverted() for pool in pools]
+        complete = self._renewed or None in changed
+        self._renewed = False
+        courses = {
+            user: self._course(pool, user)
+            for pool, users in zip(pools, changed, strict=True)
+            for user in (pool.users() if complete or users is None else users)
+        }
+        if complete:
+            tau = self._settings.policy.tau
+            for name, (since, remembered) in self._leaves.items():
+                courses[name] = Course(since, tau, remembered)
+        return Changes(self._now, courses, complete)
+
     def inherit(self, memory: Memory) -> None:
         """Take over what users owe, settled for the time that has passed since.
 
@@ -315,6 +347,7 @@ class Users:
             owed, others = self._leaf_debt(name)
             if max(owed.values(), default=others) < FADED:
                 del self._leaves[name]
+                self._renewed = True
         latest = self._now - self._settings.forget_after
         for name in [name for name, since in self._idle_since.items() if since <= latest]:
             if name not in self._known:
@@ -422,7 +455,14 @@ class Users:
                 user.below.set_active(user.leaf, user.clients.active > 0)
         return user.below
 
+    def _course(self, pool: Pool[str], user: str) -> Course:
+        since, commitments, overuse, inherited = pool.course(user)
+        weight = self._ordered.get(user)
+        remembered = Remembered(commitments, overuse, inherited, weight)
+        return Course(since, self._settings.policy.tau, remembered)
+
     def _remove(self, user: User) -> None:
+        self._renewed = True
         del self._idle_since[user.name]
         del self._known[user.name]
         parent = user.parent

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from allocator.fairness.commitment import decayed, overuse
+from allocator.fairness.commitment import approached, decayed
 from allocator.fairness.quantities import Quantities
 
 
@@ -70,8 +70,9 @@ class Account:
         elapsed = now - self.settled_at
         if tau is None or elapsed <= 0.0:
             return dict(self.commitments)
-        return {
-            name: decayed(commitment, self.overuse.get(name, 0.0), elapsed, tau)
+        part, overuse = approached(elapsed, tau), self.overuse
+        return {  # `decayed`, of all resources together
+            name: commitment + (overuse.get(name, 0.0) - commitment) * part
             for name, commitment in self.commitments.items()
         }
 
@@ -84,11 +85,9 @@ class Account:
         """Bring debts and what is added up to an instant, under the rates that held until then."""
         if now > self.settled_at:
             self.cumulative = self.cumulative_at(now)
-        if tau is not None and now > self.settled_at:
-            self.commitments, self.inherited = (
-                self.commitments_at(now, tau),
-                self.inherited_at(now, tau),
-            )
+            if tau is not None:
+                inherited = self.inherited_at(now, tau) if self.inherited else 0.0
+                self.commitments, self.inherited = self.commitments_at(now, tau), inherited
         self.settled_at = now
 
     def cumulative_at(self, now: float) -> float:
@@ -104,6 +103,9 @@ class Account:
         """
         self.measured = measured
         if entitlement is not None:
-            self.overuse = {name: overuse(o, entitlement) for name, o in measured.items()}
+            self.overuse = {  # `commitment.overuse`, of all resources together
+                name: o - entitlement if o > entitlement else 0.0 for name, o in measured.items()
+            }
             for name in measured:
-                self.commitments.setdefault(name, self.inherited)
+                if name not in self.commitments:
+                    self.commitments[name] = self.inherited

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
-from allocator.fairness.policies.policy import Policy, local_share
+from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import Ranking
 
@@ -46,13 +46,24 @@ class Standing(Generic[User]):
     """Lowest first"""
 
 
+class Course(NamedTuple):
+    """What it takes to say what a user will owe, until something changes (Eq. 12)."""
+
+    since: float
+    """Seconds; commitments are those of this instant"""
+    commitments: dict[str, float]
+    overuse: dict[str, float]
+    inherited: float
+
+
 class Pool(Generic[User]):
     """Users ranked by a policy, at a time of the pool's own that only moves forward.
 
     All known users count in n (Eq. 7); only active ones are ranked (Algorithm 1's set A).
-    `allocate` and `release` cost O(m + log n) in m resources and n users. A change of n, of
-    a weight or of the capacity concerns everybody: O(n·m + n log n), once for all changes at
-    one instant, when somebody looks next.
+    `allocate` and `release` cost O(m) in m resources; when somebody looks next, who holds
+    something else now is ranked anew, in O(m + log n) of n users. A change of n, of a weight or of
+    the capacity concerns everybody: O(n·m + n log n), once for all changes at one instant, when
+    somebody looks next.
 
     Args:
         policy: Ranks the users.
@@ -61,7 +72,7 @@ class Pool(Generic[User]):
         excluded: Resources that do not count in shares.
         machines: Of which the capacity is the sum; for policies that count tasks.
         watch: Given each new ranking, returns the one to be used in its place, for those who
-            want to know what keeping order takes.
+            want to know what keeping order takes. Each change is ranked at once then.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are optional, and go by name
@@ -75,6 +86,9 @@ class Pool(Generic[User]):
         watch: Watch | None = None,
     ) -> None:
         self.policy = policy
+        self._tau = policy.tau
+        self._rebased_after = policy.rebased_after
+        self._remembers = not isinstance(policy, KeyPolicy)
         self._now = now
         self._base = now
         self._capacity = capacity if capacity is not None else Quantities()
@@ -83,7 +97,7 @@ class Pool(Generic[User]):
         self._turns = 0
         self._accounts: dict[User, Account] = {}
         self._watch = watch
-        self._ranking = self._new_ranking(self._phase(now))
+        self._ranking = self._new_ranking(self._phase())
         self._events = 0
         """Of rankings that have been replaced."""
         self._active = 0
@@ -91,6 +105,12 @@ class Pool(Generic[User]):
         self._part = 1.0
         self._stale = False
         """All accounts are settled at `now`, but not rated or ranked."""
+        self._changed: dict[User, Account] = {}
+        """Those that hold something else than when they were last rated and ranked."""
+        self._diverted: set[User] = set()
+        """Those that hold something else than when somebody asked how it goes on."""
+        self._all_diverted = True
+        """Whether everybody's course may be another one since then."""
 
     @property
     def now(self) -> float:
@@ -118,13 +138,13 @@ class Pool(Generic[User]):
             return
         self._refresh()
         self._now = now
-        if now - self._base > self.policy.rebased_after:
+        if now - self._base > self._rebased_after:
             self._unsettle()
             self._base = now
 
     def set_capacity(self, capacity: Quantities) -> None:
         """Change what is shared."""
-        if capacity != self._capacity:
+        if capacity is not self._capacity and capacity != self._capacity:
             self._unsettle()
             self._capacity = capacity
 
@@ -218,8 +238,9 @@ class Pool(Generic[User]):
         counted = {n: a for n, a in (demand or {}).items() if n not in self._excluded}
         account.demand = Quantities(counted) if counted else None
         if self.policy.counts_tasks and not self._stale:
+            self._settle(user, account)
             self._count_tasks(user, account)
-            self._hold(user, account, account.allocation, account.count)
+            self._note_change(user, account)
 
     def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
         """Say whether a user is to be ranked.
@@ -237,9 +258,12 @@ class Pool(Generic[User]):
         self._active += 1 if active else -1
         if self._stale:
             return
-        self._ranking.advance(self._phase(self._now))
+        if self._changed.pop(user, None) is not None:
+            self._rate(account)
+        phase = self._phase()
+        self._ranking.advance(phase)
         if active:
-            self._ranking.insert(user, self._attribute(account))
+            self._ranking.insert(user, self._attribute(account, phase))
         else:
             self._ranking.delete(user)
 
@@ -297,8 +321,7 @@ class Pool(Generic[User]):
         """
         if not self._active:
             raise KeyError("no user is active")
-        self._refresh()
-        self._ranking.advance(self._phase(self._now))
+        self._catch_up()
         first: User = self._ranking.minimum()
         return first
 
@@ -308,7 +331,7 @@ class Pool(Generic[User]):
         Raises:
             KeyError: the user is not known.
         """
-        self._refresh()
+        self._catch_up()
         return self._standing(user, self._account(user), self._now)
 
     def standings(self) -> list[Standing[User]]:
@@ -317,18 +340,38 @@ class Pool(Generic[User]):
 
     def standings_at(self, when: float) -> list[Standing[User]]:
         """Return how all known users will stand if nothing changes, in order of priority."""
-        self._refresh()
+        self._catch_up()
         when = max(when, self._now)
         standings = [self._standing(u, account, when) for u, account in self._accounts.items()]
         return sorted(standings, key=lambda standing: (standing.priority, standing.user))
+
+    def take_diverted(self) -> Collection[User] | None:
+        """Return whose course may be another one than when this was last asked; None: anybody's."""
+        diverted = None if self._all_diverted else self._diverted
+        self._diverted, self._all_diverted = set(), False
+        return diverted
+
+    def course(self, user: User) -> Course:
+        """Return how it goes on with what a user owes. O(resources).
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._catch_up()
+        account = self._account(user)
+        return Course(
+            account.settled_at,
+            dict(account.commitments),
+            dict(account.overuse),
+            account.inherited,
+        )
 
     def crossings(self) -> Iterator[Crossing[float, User]]:
         """Go through upcoming changes of the order, soonest first: at `when`, right passes left.
 
         Only a policy with drifting priorities has any; some may turn out to be none.
         """
-        self._refresh()
-        self._ranking.advance(self._phase(self._now))
+        self._catch_up()
         for phase, left, right in self._ranking.crossings():
             yield Crossing(self._instant(phase), left, right)
 
@@ -340,9 +383,13 @@ class Pool(Generic[User]):
 
     def __iter__(self) -> Iterator[User]:
         """Go through active users, the next one first; the pool must not change meanwhile."""
-        self._refresh()
-        self._ranking.advance(self._phase(self._now))
+        if self._active > 1 or self._stale:  # one alone is first, whatever it holds
+            self._catch_up()
         return iter(self._ranking)
+
+    def users(self) -> Collection[User]:
+        """Return all known users."""
+        return self._accounts.keys()
 
     def order_on(self, machine: Quantities, held: Mapping[User, Quantities]) -> Iterator[User]:
         """Go through active users, the next one on a machine first.
@@ -376,28 +423,53 @@ class Pool(Generic[User]):
 
     def _hold(self, user: User, account: Account, allocation: Quantities, count: int) -> None:
         if not self._stale:
-            account.settle(self._now, self.policy.tau)
+            self._settle(user, account)
         account.allocation = allocation
         account.count = count
-        if self._stale:
-            return
-        self._rate(account)
-        if account.active:
-            self._ranking.advance(self._phase(self._now))
-            self._ranking.replace(user, self._attribute(account))
+        if not self._all_diverted:
+            self._diverted.add(user)
+        if not self._stale:
+            self._note_change(user, account)
+
+    def _settle(self, user: User, account: Account) -> None:
+        """Bring an account up to now, under what it has held since it was settled last."""
+        if self._remembers and account.settled_at < self._now:
+            if user in self._changed:
+                self._rate(account)
+            account.settle(self._now, self._tau)
+
+    def _note_change(self, user: User, account: Account) -> None:
+        self._changed[user] = account
+        if self._watch is not None:
+            self._catch_up()
 
     def _unsettle(self) -> None:
         """Settle everybody under the values that held until now, which are about to change."""
         if not self._stale:
+            for account in self._changed.values():
+                self._rate(account)
+            self._changed.clear()
             for account in self._accounts.values():
-                account.settle(self._now, self.policy.tau)
-            self._stale = True
+                account.settle(self._now, self._tau)
+            self._stale = self._all_diverted = True
+            self._diverted.clear()
+
+    def _catch_up(self) -> None:
+        """Rate and rank who holds something else than at the last look, and follow time."""
+        self._refresh()
+        ranking, phase = self._ranking, self._phase()
+        ranking.advance(phase)
+        for user, account in self._changed.items():
+            self._rate(account)
+            if account.active:
+                ranking.replace(user, self._attribute(account, phase))
+        self._changed.clear()
 
     def _refresh(self) -> None:
         """Rate and rank everybody anew if the values for all have changed."""
         if not self._stale:
             return
-        phase = self._phase(self._now)
+        phase = self._phase()
         self._events += self._ranking.events
         self._ranking = self._new_ranking(phase)
         for user, account in self._accounts.items():
@@ -405,7 +477,7 @@ class Pool(Generic[User]):
                 self._count_tasks(user, account)
             self._rate(account)
             if account.active:
-                self._ranking.insert(user, self._attribute(account))
+                self._ranking.insert(user, self._attribute(account, phase))
         self._stale = False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
@@ -424,16 +496,14 @@ class Pool(Generic[User]):
         policy = self.policy
         account.entitlement = self._part * account.weight / self._weights
         account.shares = account.allocation.shares(self._capacity, self._excluded)
-        account.owe(
-            policy.measure(account), account.entitlement if policy.tau is not None else None
-        )
+        account.owe(policy.measure(account), account.entitlement if self._tau is not None else None)
         account.rate_of_use = policy.rate_of_use(account)
 
-    def _attribute(self, account: Account) -> object:
-        return self.policy.attribute(account, self._base, self._phase(self._now))
+    def _attribute(self, account: Account, phase: float) -> object:
+        return self.policy.attribute(account, self._base, phase)
 
     def _standing(self, user: User, account: Account, when: float) -> Standing[User]:
-        commitments = account.commitments_at(when, self.policy.tau)
+        commitments = account.commitments_at(when, self._tau)
         return Standing(
             user=user,
             weight=account.weight,
@@ -445,15 +515,15 @@ class Pool(Generic[User]):
             measured=dict(account.measured),
             task_share=account.task_share if self.policy.counts_tasks else None,
             commitments=commitments,
-            inherited=account.inherited_at(when, self.policy.tau),
+            inherited=account.inherited_at(when, self._tau),
             overuse=dict(account.overuse),
             commitment=max((commitments.get(name, 0.0) for name in account.measured), default=0.0),
             priority=self.policy.priority(account, commitments, when),
         )
 
-    def _phase(self, when: float) -> float:
+    def _phase(self) -> float:
         """Return the policy's time, in which it keeps order."""
-        return self.policy.phase(when - self._base)
+        return self.policy.phase(self._now - self._base)
 
     def _instant(self, phase: float) -> float:
         return max(self._base + self.policy.elapsed(phase), self._now)

@@ -228,7 +228,11 @@ class ListenSection(_Section):
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
     """Bytes of a message; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of the default."""
     sessions: Annotated[int, Field(ge=1, le=1000)] = 16
-    """Masters at once, most of them on standby."""
+    """Masters on standby at once; the one that leads always has room."""
+    virtual_clocks: bool = False
+    """Whether a master may say that its clock is virtual, as in tests and accelerated experiments:
+    debts then fade as that clock says, not as time passes.
+    """
 
     def require_protection(self) -> None:
         """Refuse to be reached by strangers.

@@ -13,8 +13,10 @@ from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
+from allocator.service.loop.pauses import Pauses
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.masters.sessions import Sessions
+from allocator.service.masters.stamps import Timeline
 from allocator.service.operators.admin import Admin
 from allocator.service.record.event_log import EventLog, LoggedEngine
 from allocator.service.show import metrics
@@ -33,11 +35,12 @@ _FLUSH_EVERY = 1.0
 _log = structlog.get_logger(__name__)
 
 
-async def serve(config: Config, record: Path | None = None) -> None:
+async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP says that the recorder's file has been rotated.
 
     Args:
         config: What to do.
+        pauses: Of the event loop that this runs in.
         record: Where to log everything that is done to the engine; None: nowhere.
 
     Raises:
@@ -60,7 +63,14 @@ async def serve(config: Config, record: Path | None = None) -> None:
             keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
         statistics = SessionStatistics()
         recall = keeper.recall if keeper is not None else _nothing
-        sessions = Sessions(engine, statistics, config.listen.sessions, recall)
+        sessions = Sessions(
+            engine,
+            statistics,
+            most=config.listen.sessions,
+            recall=recall,
+            timeline=Timeline.from_now(memory.time if memory is not None else 0.0),
+            virtual_clocks=config.listen.virtual_clocks,
+        )
         stored = keeper.statistics if keeper is not None else None
         registry = metrics.registry(
             engine,
@@ -69,6 +79,7 @@ async def serve(config: Config, record: Path | None = None) -> None:
             event_log=event_log,
             stored=stored,
         )
+        registry.register(metrics.LoopCollector(pauses))
         status = Status(engine, statistics, past, trail, stored)
         await stack.enter_async_context(serving(config.metrics, registry, status))
         admin = Admin(engine, statistics, keeper)

@@ -151,7 +151,7 @@ def _configuration(experiment: Experiment, address: str, recording: Path, store:
     return tomli_w.dumps(
         {
             **allocation_settings(experiment),
-            "listen": {"address": address},
+            "listen": {"address": address, "virtual_clocks": True},
             "metrics": {"address": "127.0.0.1:0"},
             "recorder": {"file": str(recording.resolve()), "every": 1.0},
             "store": {"path": str(store.resolve())},

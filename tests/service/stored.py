@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from allocator.cluster.memory import Memory, Remembered
-from allocator.service.store import codec
+from allocator.cluster.memory import Changes, Course, Memory, Remembered
+from allocator.service.store import sqlite
 
 AMOUNTS = st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)
 BY_RESOURCE = st.dictionaries(st.sampled_from(["cpus", "mem", "gpus", "a.b\n"]), AMOUNTS)
@@ -39,8 +39,13 @@ def memory(time: float = 1_600_000_000.1, users: int = 1) -> Memory:
     )
 
 
+def whole(kept: Memory, tau: float | None = 100.0) -> Changes:
+    """Everything that a memory says, as what has changed."""
+    courses = {user: Course(kept.time, tau, then) for user, then in kept.users.items()}
+    return Changes(kept.time, courses, complete=True)
+
+
 def stored(file: Path) -> Memory | None:
     """Read a store's file from outside."""
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
-        row = connection.execute("SELECT data FROM memory").fetchone()
-    return codec.decode(row[0]) if row is not None else None
+        return sqlite.read(connection)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from allocator.cluster.agents import Agent, attributes, read_agent_info
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.filters import read_refusal
+from allocator.cluster.frameworks import Client
 from allocator.cluster.maintenance import read_status, read_unavailability
 from allocator.cluster.resources import Resources
 from allocator.cluster.sieve import Sieve
@@ -26,13 +27,16 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
         flaw=flaw,
     )
     used = _read_allocations(sieve, call.used)
+    running = _read_allocations(sieve, call.running)
     unavailability, unreadable = read_unavailability(call)
 
     def change() -> None:
         cluster.quarantine.put("agent", agent.id, "subscription", flaw)
         cluster.quarantine.put("agent", agent.id, "resources", sieve.flaw)
         cluster.quarantine.put("agent", agent.id, "maintenance", unreadable)
+        cluster.ledger.exclude(agent.id, _clients(call.excluded))
         cluster.ledger.add_agent(agent, used)
+        _begin(cluster, agent, running)
         cluster.maintenance.schedule(agent.id, unavailability)
         cluster.marks.change(agent.id)
         cluster.marks.call(agent.id)
@@ -65,6 +69,7 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
         if call.HasField("capabilities")
         else agent.capabilities
     )
+    excluded = _clients(call.excluded) if call.HasField("excluded") else None
     moved = attributes(info) != attributes(agent.info)
 
     def change() -> None:
@@ -77,7 +82,12 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
         if moved:
             cluster.filters.drop_agent(agent.id)
             cluster.maintenance.drop_filters(agent=agent.id)
-        if (info, capabilities, total) == (agent.info, agent.capabilities, agent.total):
+        reconsidered = excluded is not None and cluster.ledger.exclude(agent.id, excluded)
+        if not reconsidered and (info, capabilities, total) == (
+            agent.info,
+            agent.capabilities,
+            agent.total,
+        ):
             return
         cluster.ledger.update_agent(agent, info, capabilities, total)
         cluster.marks.change(agent.id)
@@ -100,6 +110,8 @@ def add_resource_provider(
             cluster.quarantine.put("agent", agent.id, "resources", sieve.flaw)
         cluster.ledger.set_total(agent, total)
         cluster.ledger.add_used(agent, used)
+        if cluster.tells_running:
+            _begin(cluster, agent, used)
         cluster.marks.change(agent.id)
 
     return change
@@ -170,6 +182,16 @@ def get_inverse_offer_statuses(
         cluster.replies.append(contract.Reply(statuses=cluster.maintenance.statuses()))
 
     return change
+
+
+def _clients(excluded: contract.ExclusionList) -> set[Client]:
+    return {Client(each.role, each.framework_id) for each in excluded.exclusions}
+
+
+def _begin(cluster: Cluster, agent: Agent, running: dict[str, dict[str, Resources]]) -> None:
+    for framework, roles in running.items():
+        for role, resources in roles.items():
+            cluster.ledger.running.begin(agent, Client(role, framework), resources)
 
 
 def _read_allocations(

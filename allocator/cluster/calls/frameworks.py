@@ -1,6 +1,6 @@
 """Calls about frameworks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from allocator.cluster.errors import InvalidEvent
@@ -16,10 +16,11 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
     said = read_subscription(call.framework_id, call.info, cluster.limits)
     framework = Framework(call.framework_id, said, call.active, set(call.suppressed_roles))
+    excluded = _excluded(call.excluded)
 
     def change() -> None:
         cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
-        cluster.ledger.add_framework(framework)
+        cluster.ledger.add_framework(framework, excluded)
         cluster.anybody()
         if framework.active:
             cluster.marks.call_all()
@@ -37,12 +38,14 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     if said.flaw is not None:
         said = replace(framework.said, flaw=said.flaw)
     suppressed = set(call.suppressed_roles)
+    excluded = _excluded(call.excluded)
 
     def change() -> None:
         cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
         cluster.quarantine.put("framework", framework.id, "request", None)
         left = framework.roles - said.roles
         framework.update(said, suppressed)
+        cluster.ledger.exclusions.put_framework(framework.id, excluded)
         for role in left:
             cluster.filters.drop(Client(role, framework.id))
         cluster.ledger.refresh(framework)
@@ -142,3 +145,11 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
         cluster.anybody()
 
     return change
+
+
+def _excluded(told: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:
+    """Return of which agents a framework wants no offers, by role."""
+    agents: dict[str, list[str]] = {}
+    for each in told:
+        agents.setdefault(each.role, []).extend(each.agent_ids)
+    return agents

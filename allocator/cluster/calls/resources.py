@@ -23,6 +23,8 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
 
     def change() -> None:
         _note(cluster, call.framework_id, sieve.flaw or flaw)
+        if call.is_allocated:
+            cluster.ledger.running.end(call.agent_id, client, resources)
         agent = _release(cluster, client, call.agent_id, resources)
         if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
             return
@@ -31,6 +33,24 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
             cluster.ledger.note_task(client)
         if resources:
             refuse(cluster, client, agent, resources, refusal, cluster.now_ns)
+
+    return change
+
+
+def transition_offered_to_allocated(
+    cluster: Cluster, call: contract.TransitionOfferedToAllocated
+) -> Callable[[], None]:
+    """Note that what was offered is used; that is for people to see, and decides nothing."""
+    sieve = Sieve(cluster.limits)
+    by_role = sieve.used(call.resources)
+
+    def change() -> None:
+        _note(cluster, call.framework_id, sieve.flaw)
+        agent = cluster.ledger.agents.get(call.agent_id)
+        for role, resources in by_role.items():
+            client = Client(role, call.framework_id)
+            if agent is None or not cluster.ledger.running.begin(agent, client, resources):
+                cluster.statistics.ignored += 1
 
     return change
 

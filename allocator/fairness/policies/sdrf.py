@@ -88,14 +88,16 @@ class Sdrf(Policy):
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Envelope:
         """Return the priority as lines in s = e^(−(t − base)/τ) (Eq. 13)."""
-        stretch = math.exp((account.settled_at - base) / self.tau) / account.weight
-        most = max(account.measured.values(), default=0.0)
+        weight, measured = account.weight, account.measured
+        overuse, owed = account.overuse, account.commitments
+        stretch = math.exp((account.settled_at - base) / self.tau) / weight
+        journal = self.form == "journal"
+        most = max(measured.values(), default=0.0)
         lines = []
-        for name, share in account.measured.items():
-            rate = account.overuse[name]
-            held = most if self.form == "journal" else share
-            owed = account.commitments[name]
-            lines.append(((held + rate) / account.weight, (owed - rate) * stretch))
+        for name, share in measured.items():
+            rate = overuse[name]
+            held = most if journal else share
+            lines.append(((held + rate) / weight, (owed[name] - rate) * stretch))
         return envelope(lines or [(0.0, 0.0)], -phase, account.count)
 
     @override

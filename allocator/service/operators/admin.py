@@ -87,9 +87,8 @@ class Admin(AdminServicer):
             changed=len(changes),
             peer=context.peer(),
         )
-        if self._keeper is not None:
-            await self._keeper.remember_now()
-        return admin.OrderReply(changes=changes)
+        stored = None if self._keeper is None else await self._keeper.remember_soon()
+        return admin.OrderReply(changes=changes, stored=stored)
 
     def _cluster(self) -> admin.Cluster:
         engine = self._engine
@@ -125,6 +124,12 @@ def _message(row: UserShare) -> admin.UserShare:
         active=own.active,
         shortfall=row.shortfall,
         task_share=own.task_share,
+        offered={
+            name: holding.offered
+            for name, holding in row.holdings.items()
+            if holding.offered is not None
+        },
+        offered_share=row.offered_share,
         demands=[admin.Demand(amounts=demand.to_doubles()) for demand in row.demands],
     )
 

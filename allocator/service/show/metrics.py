@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from allocator import __version__
 from allocator.cluster.engine import Engine
+from allocator.service.loop.pauses import BUDGET, Pauses
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.record.event_log import EventLog
 from allocator.service.show.recorder import Recorder
@@ -126,13 +127,20 @@ class _EngineCollector(Collector):
             "What a user owes for past over-use, as a fraction of the cluster.",
             labels=["user", "resource"],
         )
+        offered = GaugeMetricFamily(
+            "longshare_user_offered",
+            "The part of a user's allocation that is offered and not running, if the master tells.",
+            labels=["user", "resource"],
+        )
         for row in rows:
             for name, holding in row.holdings.items():
+                if holding.offered is not None:
+                    offered.add_metric([row.user, name], holding.offered)
                 allocation.add_metric([row.user, name], holding.allocation)
                 share.add_metric([row.user, name], holding.share)
             for name, ratio in row.standing.commitments.items():
                 commitment.add_metric([row.user, name], ratio)
-        yield from (allocation, share, commitment)
+        yield from (allocation, offered, share, commitment)
 
     def _cluster(self) -> Iterator[Metric]:
         engine = self._engine
@@ -199,11 +207,19 @@ class _EngineCollector(Collector):
             "What counts against a role's quota: its reservations, and what else it holds.",
             labels=["role", "resource"],
         )
-        for role, (guaranteed, counted) in self._engine.quotas().items():
-            for name, amount in guaranteed.to_doubles().items():
+        limit = GaugeMetricFamily(
+            "longshare_quota_limit",
+            "What a role is limited to, in the units Mesos counts the resource in.",
+            labels=["role", "resource"],
+        )
+        for role, (quota, counted) in self._engine.quotas().items():
+            for name, amount in quota.guarantees.to_doubles().items():
                 guarantee.add_metric([role, name], amount)
+            for name, milli in quota.shown_limits.items():
+                limit.add_metric([role, name], milli / 1000)
+            for name in dict.fromkeys((*quota.guarantees, *quota.shown_limits)):
                 consumed.add_metric([role, name], counted[name] / 1000)
-        yield from (filters, guarantee, consumed)
+        yield from (filters, guarantee, limit, consumed)
 
     def _session(self) -> Iterator[Metric]:
         told = self._statistics
@@ -225,6 +241,31 @@ class _EngineCollector(Collector):
         yield CounterMetricFamily("longshare_sessions", "Sessions opened.", value=told.sessions)
         yield CounterMetricFamily(
             "longshare_resyncs", "Snapshots that had to be asked for.", value=told.resyncs
+        )
+        yield CounterMetricFamily(
+            "longshare_bounded_stamps",
+            "Stamps of a master's clock that were not believed as they came.",
+            value=told.bounded_stamps,
+        )
+
+
+class LoopCollector(Collector):
+    """How the event loop fares."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the figures of the moment."""
+        yield GaugeMetricFamily(
+            "longshare_loop_longest_pause_seconds",
+            "Longest time that the event loop has worked at a stretch, in the last minute or two.",
+            value=self._pauses.longest,
+        )
+        yield CounterMetricFamily(
+            "longshare_loop_long_pauses",
+            f"Times that the event loop has worked over {1000 * BUDGET:.0f} ms at a stretch.",
+            value=self._pauses.long,
         )
 
 

@@ -22,6 +22,8 @@ class UserShare:
     """By resource."""
     dominant_resource: str
     """Empty: nothing that counts is held."""
+    offered_share: float | None
+    """The part of the dominant share that is offered and not running; None: no master tells."""
     shortfall: float
     """What a user that wants offers lacks to its entitlement."""
     demands: tuple[Quantities, ...]
@@ -46,6 +48,8 @@ class Holding:
     """In units: cores, megabytes."""
     share: float
     commitment: float
+    offered: float | None
+    """The part of the allocation that is offered and not running; None: no master tells."""
 
 
 def user_shares(engine: Engine) -> list[UserShare]:
@@ -58,13 +62,25 @@ def top_shares(engine: Engine) -> list[UserShare]:
     return _described(engine, engine.pool.standings())
 
 
-def holdings(standing: Standing[str], capacity: Quantities) -> dict[str, Holding]:
-    """Return what a user has, by resource: of all the cluster has, and of what it has lost."""
+def holdings(
+    standing: Standing[str], capacity: Quantities, offered: Quantities | None = None
+) -> dict[str, Holding]:
+    """Return what a user has, by resource: of all the cluster has, and of what it has lost.
+
+    Args:
+        standing: The user's.
+        capacity: Of the cluster.
+        offered: The part that is not running; None: no master tells.
+    """
     held = standing.allocation.to_doubles()
+    idle = None if offered is None else offered.to_doubles()
     shares = standing.allocation.shares(capacity)
     return {
         name: Holding(
-            held.get(name, 0.0), shares.get(name, 0.0), standing.commitments.get(name, 0.0)
+            held.get(name, 0.0),
+            shares.get(name, 0.0),
+            standing.commitments.get(name, 0.0),
+            None if idle is None else idle.get(name, 0.0),
         )
         for name in {**shares, **held}
     }
@@ -83,19 +99,24 @@ def _described(engine: Engine, standings: list[Standing[str]]) -> list[UserShare
         parent = "" if standing.user in engine.pool else standing.user.rpartition("/")[0]
         levels.setdefault(parent, []).append(standing)
     demands = engine.demands()
+    told = engine.offered()
     described = []
     for parent, siblings in levels.items():
         # Priorities are rounded, and equals are common: who is served first decides these.
         siblings.sort(key=lambda s: (s.priority, places.get(s.user, math.inf)))
         for rank, standing in enumerate(siblings, start=1):
             lacking = standing.entitlement - standing.share if standing.active else 0.0
+            offered = None if told is None else told.get(standing.user, Quantities())
+            largest = dominant(standing.shares)
+            idle = None if offered is None else offered.shares(engine.pool.capacity)
             described.append(
                 UserShare(
                     standing=standing,
                     parent=parent,
                     rank=rank,
-                    holdings=holdings(standing, engine.pool.capacity),
-                    dominant_resource=dominant(standing.shares),
+                    holdings=holdings(standing, engine.pool.capacity, offered),
+                    dominant_resource=largest,
+                    offered_share=None if idle is None else idle.get(largest, 0.0),
                     shortfall=max(lacking, 0.0),
                     demands=tuple(demands.get(standing.user, ())),
                 )

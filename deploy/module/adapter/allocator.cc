@@ -104,6 +104,7 @@ void LongshareAllocator::initialize(const Options& options, const OfferCallback&
   hello.set_session_id(id::UUID::random().toString());
   hello.set_mesos_version(MESOS_VERSION);
   hello.set_master(stringify(process::address()));
+  hello.set_virtual_clock(parameters_.synchronous());  // Mesos's tests pause and advance libprocess's
   encode(options, hello.mutable_options());
   hello.mutable_options()->set_always_measure(parameters_.synchronous());
   if (parameters_.synchronous()) {
@@ -126,7 +127,6 @@ void LongshareAllocator::initialize(const Options& options, const OfferCallback&
 void LongshareAllocator::recovered(int expected, const Mirror::Quotas& quotas) {
   const Lock lock(shared_->mutex);
   v1::Event event = this->event();
-  // Of two masters the one that was elected later leads; virtual clocks say nothing about that.
   shared_->mirror.elected(parameters_.synchronous() ? wall_clock() : event.time_ns());
   shared_->mirror.recovered(event.time_ns(), expected, quotas);
   v1::Recover* call = event.mutable_recover();

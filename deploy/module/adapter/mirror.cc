@@ -39,6 +39,7 @@ void Mirror::recovered(int64_t time_ns, int expected_agents, const Quotas& quota
     set_quota(quota.first, quota.second);
   }
   agents_needed_ = expected_agents * 4 / 5;
+  agents_expected_ = expected_agents;
   hold_off_until_ = time_ns + Minutes(10).ns();
 }
 
@@ -105,8 +106,12 @@ void Mirror::revive(const FrameworkID& id, const std::set<std::string>& roles) {
 
 void Mirror::add_agent(const SlaveID& id, Agent agent, int64_t time_ns) {
   agents_[id] = std::move(agent);
-  if (static_cast<int64_t>(agents_.size()) >= agents_needed_ || time_ns >= hold_off_until_) {
+  const int64_t known = static_cast<int64_t>(agents_.size());
+  if (known >= agents_needed_ || time_ns >= hold_off_until_) {
     agents_needed_ = 0;
+  }
+  if (known >= agents_expected_ || time_ns >= hold_off_until_) {
+    agents_expected_ = 0;
   }
 }
 
@@ -289,9 +294,10 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
   snapshot->set_time_ns(time_ns);
   snapshot->set_paused(paused_);
   snapshot->set_leading_since_ns(leading_since_);
-  if (agents_needed_ > 0 && time_ns < hold_off_until_) {
+  if (agents_expected_ > 0 && time_ns < hold_off_until_) {
     snapshot->mutable_hold_off()->set_agents_needed(agents_needed_);
     snapshot->mutable_hold_off()->set_until_ns(hold_off_until_);
+    snapshot->mutable_hold_off()->set_agents_expected(agents_expected_);
   }
   for (const auto& quota : quotas_) {
     v1::SetQuota* set = snapshot->add_quotas();

@@ -121,7 +121,8 @@ class Mirror {
   Option<hashset<std::string>> whitelist_;
   bool paused_ = false;
   int64_t leading_since_ = 0;
-  int64_t agents_needed_ = 0;  // to end the hold-off after an election; 0: it is over
+  int64_t agents_needed_ = 0;    // to end the hold-off after an election; 0: it is over
+  int64_t agents_expected_ = 0;  // registered before the election; 0: all are back, or no longer awaited
   int64_t hold_off_until_ = 0;
 };
 
