@@ -13,7 +13,9 @@ from allocator.cluster.text import shortened
 
 Kind: TypeAlias = Literal["framework", "agent", "role", "master"]
 """Of whom something is set aside."""
-Topic: TypeAlias = Literal["subscription", "request", "resources", "maintenance", "answer", "call"]
+Topic: TypeAlias = Literal[
+    "subscription", "request", "resources", "maintenance", "answer", "weight", "call"
+]
 """What it was about: each topic is made good for itself."""
 Reason: TypeAlias = Literal["text", "limit", "malformed", "contradiction", "fault"]
 """Not UTF-8; beyond a limit; not what it should be; against what is known; a fault in here."""

@@ -13,7 +13,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.fairness import policies
 from allocator.fairness.commitment import decayed
 from allocator.fairness.machines import Machines, MayUse
-from allocator.fairness.pool import Pool, Standing
+from allocator.fairness.pool import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT, Pool, Standing
 from allocator.fairness.quantities import Quantities
 
 FADED = 1e-3
@@ -325,6 +325,10 @@ class Users:
         elapsed = max(self._now - memory.time, 0.0) if memory.time else 0.0
         present = {standing.user: standing.overuse for standing in self.standings()}
         for name, remembered in memory.users.items():
+            if self._settings.user_key == "role" and (
+                name.count("/") > self._settings.limits.role_depth
+            ):
+                continue  # nobody can have such a role any more
             owed, others = self._settled(remembered, present.get(name, {}), elapsed)
             if name.endswith("/.") and name not in self._known:
                 branch = self._known.get(name[:-2])
@@ -339,7 +343,7 @@ class Users:
                     continue
             self.get(name).siblings.set_commitment(name, owed, others=others)
             if remembered.weight is not None:
-                self.order_weight(name, remembered.weight)
+                self.order_weight(name, in_range(remembered.weight))
 
     def forget_idle(self) -> None:
         """Forget undeclared users that have been gone, and owe nothing, for long enough."""
@@ -349,7 +353,14 @@ class Users:
                 del self._leaves[name]
                 self._renewed = True
         latest = self._now - self._settings.forget_after
-        for name in [name for name, since in self._idle_since.items() if since <= latest]:
+        idle = [name for name, since in self._idle_since.items() if since <= latest]
+        most = self._settings.limits.idle_users
+        if len(self._idle_since) - len(idle) > most:
+            by_age = sorted(self._idle_since, key=lambda name: self._idle_since[name])
+            idle = by_age[: len(by_age) - most]
+        for name in idle:
+            if name not in self._idle_since:
+                continue
             if name not in self._known:
                 self._forget_leaf(self._known[name[:-2]])
                 continue
@@ -369,7 +380,7 @@ class Users:
     ) -> tuple[dict[str, float], float]:
         tau = self._settings.policy.tau
         if tau is None:
-            return dict(remembered.commitments), remembered.others
+            return _bounded(remembered.commitments), min(remembered.others, LARGEST_COMMITMENT)
         owed = {
             name: decayed(
                 commitment,
@@ -379,7 +390,8 @@ class Users:
             )
             for name, commitment in remembered.commitments.items()
         }
-        return owed, decayed(remembered.others, 0.0, elapsed, tau)
+        others = decayed(remembered.others, 0.0, elapsed, tau)
+        return _bounded(owed), min(others, LARGEST_COMMITMENT)
 
     def _machines_changed(self) -> None:
         for pool in self._pools():
@@ -526,6 +538,15 @@ class Users:
 
     def _new_clients(self) -> Pool[Client]:
         return Pool(_DRF, now=self._now, capacity=self._capacity, excluded=self._excluded)
+
+
+def _bounded(owed: Mapping[str, float]) -> dict[str, float]:
+    return {name: min(commitment, LARGEST_COMMITMENT) for name, commitment in owed.items()}
+
+
+def in_range(weight: float) -> float:
+    """Return the weight that is counted for one that is positive."""
+    return min(max(weight, LEAST_WEIGHT), LARGEST_WEIGHT)
 
 
 def _all_tasks(user: User) -> Iterator[Task]:

@@ -12,6 +12,12 @@ from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import Ranking
 
+LEAST_WEIGHT = 1e-6
+LARGEST_WEIGHT = 1e6
+"""Between these no sum, share or priority overflows, with any number of users."""
+LARGEST_COMMITMENT = 1e9
+"""Fraction of the capacity; a debt beyond is one of numbers, not of use."""
+
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
 
@@ -174,7 +180,7 @@ class Pool(Generic[User]):
         """
         if user in self._accounts:
             raise ValueError(f"user {user!r} is known already")
-        account = Account(weight=_positive(user, weight), settled_at=self._now)
+        account = Account(weight=_in_range(user, weight), settled_at=self._now)
         _set_commitment(user, account, commitment)
         self._unsettle()
         self._accounts[user] = account
@@ -203,7 +209,7 @@ class Pool(Generic[User]):
             ValueError: the weight is not a positive number.
         """
         account = self._account(user)
-        _positive(user, weight)
+        _in_range(user, weight)
         self._unsettle()
         account.weight = weight
         self._weights = math.fsum(other.weight for other in self._accounts.values())
@@ -529,9 +535,12 @@ class Pool(Generic[User]):
         return max(self._base + self.policy.elapsed(phase), self._now)
 
 
-def _positive(user: object, weight: float) -> float:
-    if not 0.0 < weight < math.inf:
-        raise ValueError(f"user {user!r}: weight {weight} is not a positive, finite number")
+def _in_range(user: object, weight: float) -> float:
+    if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
+        raise ValueError(
+            f"user {user!r}: weight {weight} is not a number from {LEAST_WEIGHT:g} to "
+            f"{LARGEST_WEIGHT:g}"
+        )
     return weight
 
 

@@ -526,6 +526,10 @@ class EngineMachine(RuleBasedStateMachine):
         model = self.model
         entries = model.held[offer.agent, offer.framework, offer.role]
         known = offer.messages in entries
+        if not known and entries:
+            # The agent or framework came back meanwhile and holds other things under this key:
+            # a real master never recovers across incarnations.
+            return multiple()
         if known:
             entries.remove(offer.messages)
         if (
@@ -539,10 +543,6 @@ class EngineMachine(RuleBasedStateMachine):
                 model.refusals.append(
                     (offer.framework, offer.role, offer.agent, amounts(offer.messages), until)
                 )
-        if not known and model.held[offer.agent, offer.framework, offer.role]:
-            # The agent or framework came back meanwhile and holds other things under this key:
-            # a real master never recovers across incarnations.
-            return multiple()
         return self.check(self.master.recover(offer, refuse_seconds=refuse))
 
     @rule(offer=consumes(offers))
@@ -565,7 +565,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(target=offers)
     def stream_breaks(self) -> object:
-        """The service is rebuilt from a snapshot; only filters are lost."""
+        """The service is given a snapshot; filters may be kept."""
         model = self.model
         used: dict[str, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
         for (agent, framework, _), entries in model.held.items():
@@ -618,6 +618,10 @@ class EngineMachine(RuleBasedStateMachine):
         if name in self.model.schedules:
             call.unavailability = self.model.schedules[name]
         return call
+
+    @invariant()
+    def nothing_has_gone_wrong_in_the_allocator_itself(self) -> None:
+        assert self.master.engine.statistics.faults == 0, list(self.master.engine.set_aside())
 
     @invariant()
     def every_quantity_is_held_by_exactly_one_client(self) -> None:

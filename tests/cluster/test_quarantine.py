@@ -8,12 +8,17 @@ import pytest
 
 from allocator.cluster.allocation import Allocation
 from allocator.cluster.calls import PREPARE
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.engine import Engine
+from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.limits import Limits
+from allocator.cluster.memory import Memory, Remembered
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.contract import operator_pb2 as operator
 from tests.cluster.conformance.quota_side import agent_info
 from tests.cluster.master_side import (
+    START_NS,
     MasterSide,
     Offered,
     agent_call,
@@ -507,3 +512,64 @@ def test_a_run_that_fails_costs_its_offers_and_asks_for_a_snapshot(
         assert master.add_agent("s1", "cpus:2;mem:1024") == []
         assert "ZeroDivisionError" in (master.engine.divergence() or "")
     assert len(master.restore(mirrored(master))) == 1
+
+
+EXTREMES = [1e308, 5e-324, 1e-6, 1e6]
+
+
+@pytest.mark.parametrize(
+    "policy", [("drf", {}), ("sdrf", {"half_life": 60.0}), ("stsf", {"delta": 0.9})]
+)
+@pytest.mark.parametrize("weight", EXTREMES)
+def test_no_weight_of_a_master_makes_numbers_overflow(
+    policy: tuple[str, dict[str, object]], weight: float
+) -> None:
+    master = MasterSide(*policy)
+    for role in ("a", "b", "b/c", "d"):
+        master.add_framework(f"f-{role}", role)
+    weights = [contract.Weight(role=role, weight=weight) for role in ("a", "b", "b/c")]
+    master.send(contract.UpdateWeights(weights=weights))
+    for number in range(4):
+        master.add_agent(f"s{number}", "cpus:2;mem:1024")
+        master.tick(1000.0)
+    for standing in master.engine.standings():
+        numbers = [standing.weight, standing.entitlement, standing.priority, standing.commitment]
+        assert all(0.0 <= number <= 1e16 for number in numbers)
+    assert sum(s.entitlement for s in master.engine.pool.standings()) == pytest.approx(1.0)
+    kept = {each.name for each in master.engine.set_aside()}
+    assert kept == ({"a", "b", "b/c"} if weight not in {1e-6, 1e6} else set())
+    heir = Engine(master.settings, memory=master.engine.memory())
+    assert heir.memory().users.keys() == master.engine.memory().users.keys()
+
+
+@pytest.mark.parametrize("weight", [1e308, 5e-324, math.nan, math.inf, -1.0, 0.0])
+def test_a_weight_out_of_bounds_is_refused_to_an_operator_with_the_bounds(weight: float) -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    order = operator.Order(set_weight=operator.SetWeight(user="a", weight=weight))
+    with pytest.raises(InvalidOrder, match="from 1e-06 to 1e\\+06"):
+        master.engine.order(order)
+    assert master.engine.pool.standing("a").weight == 1.0
+
+
+def test_what_a_store_holds_of_impossible_weights_and_debts_is_brought_into_range() -> None:
+    owed = Remembered({"cpus": 1e308}, others=1e308, weight=1e308)
+    memory = Memory(START_NS / 1e9, {"a": owed, "/".join("r" * 1100): Remembered({"cpus": 0.5})})
+    master = MasterSide("sdrf", {"half_life": 60.0}, memory=memory)
+    master.add_framework("f1", "a")
+    master.add_agent("s1", "cpus:2;mem:1024")
+    master.tick(1.0)
+    [standing] = master.engine.standings()
+    assert standing.weight == 1e6
+    assert 0.0 < standing.priority < 1e16
+
+
+def test_users_that_come_and_go_do_not_add_up() -> None:
+    master = MasterSide("sdrf", {"half_life": 60.0}, limits=Limits(idle_users=50))
+    for number in range(300):
+        roles = [f"r{number}-{each}" for each in range(5)]
+        info = framework_info("bad", *roles)
+        call = contract.UpdateFramework if number else contract.AddFramework
+        master.send(call(framework_id="bad", info=info))
+        master.tick()
+        assert len(master.engine.standings()) <= 50 + 2 * 5
