@@ -85,6 +85,8 @@ class Fit:
     """How many it may use."""
     misfit: str
     """What it has said that cannot be met or understood; empty: nothing."""
+    at_a_time: int = 1
+    """How many of its tasks count as one, because one is below the floor of demands."""
 
 
 class Engine:
@@ -165,6 +167,14 @@ class Engine:
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand, each level of a role tree in order of priority."""
         return self._users.standings()
+
+    def users(self) -> list[str]:
+        """Return the names of all users, those at the top first, and of virtual leaves."""
+        return self._users.names()
+
+    def standing(self, user: str) -> Standing[str] | None:
+        """Return how a user stands, O(resources); None: it is not known."""
+        return self._users.standing(user)
 
     def user(self, role: str, framework: str) -> str | None:
         """Return the user that a framework acts for in a role; None: neither is known."""
@@ -249,9 +259,12 @@ class Engine:
         return {agent.id: agent.available.scalars for agent in agents.values()}
 
     def places(self) -> Iterator[Place]:
-        """Go through the agents and what users hold of each, in order of arrival."""
+        """Go through the agents and what users hold of each, in order of arrival.
+
+        Something may be applied meanwhile; each is as it is when its turn comes.
+        """
         cluster = self._cluster
-        for agent in cluster.ledger.agents.values():
+        for agent in list(cluster.ledger.agents.values()):  # they may change meanwhile
             held: dict[str, Quantities] = {}
             for framework, role, resources in agent.allocations():
                 user = self.user(role, framework) or role
@@ -363,10 +376,11 @@ class Engine:
         memory = self._users.memory()
         if self._inherited is None:
             return memory
-        before = self._inherited.users
-        return Memory(
-            memory.time,
-            {
+        before, tau = self._inherited.users, self._inherited.tau
+        return replace(
+            memory,
+            tau=memory.tau if tau is None else tau,
+            users={
                 user: replace(remembered, overuse=before[user].overuse)
                 if user in before
                 else remembered
@@ -382,12 +396,14 @@ class Engine:
         changes = self._users.changes()
         if self._inherited is None:
             return changes
-        before = self._inherited.users
+        before, tau = self._inherited.users, self._inherited.tau
         return replace(
             changes,
             courses={
                 user: replace(
-                    course, remembered=replace(course.remembered, overuse=before[user].overuse)
+                    course,
+                    tau=course.tau if tau is None else tau,
+                    remembered=replace(course.remembered, overuse=before[user].overuse),
                 )
                 if user in before
                 else course
@@ -438,7 +454,9 @@ class Engine:
             for client in ledger.clients.of(framework.id)
             if ledger.agents and ledger.exclusions.number(client) == len(ledger.agents)
         ]
-        return Fit(framework.id, constraint, agents, "; ".join(wrong))
+        clients = ledger.clients.of(framework.id)
+        at_a_time = max((ledger.at_a_time(client) for client in clients), default=1)
+        return Fit(framework.id, constraint, agents, "; ".join(wrong), at_a_time)
 
     def _require_known(self, users: Iterable[str]) -> None:
         unknown = sorted(user for user in users if user not in self._users)
@@ -472,7 +490,7 @@ class Engine:
         while True:
             cluster = self._empty(options, snapshot.time_ns, statistics)
             try:
-                fill(cluster, snapshot, spoilers)
+                fill(cluster, snapshot, self.pool.capacity, spoilers)
             except Spoiled as error:
                 statistics.faults += 1
                 spoilers[error.part] = error.flaw
@@ -533,6 +551,7 @@ class Engine:
             raise self._refusal(event.sequence, call, error) from error
         for reply in cluster.replies[replies:]:
             reply.sequence = event.sequence
+        cluster.follow_failover()
         if cluster.quarantine:
             cluster.quarantine.put(*subject(call, said), "call", None)
         self._sequence = self._heard = event.sequence

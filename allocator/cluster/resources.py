@@ -32,6 +32,7 @@ _INDIVISIBLE_SOURCES = (mesos.Resource.DiskInfo.Source.MOUNT, mesos.Resource.Dis
 _BYTES = 16 * 2**20
 _DECODED: "Cache[bytes, tuple[Kind, Amount, str | None]]" = Cache(4 * _BYTES)
 _BAGS: "Cache[tuple[bytes, ...], tuple[str, Resources]]" = Cache(4 * _BYTES)
+_TOTALS: "Cache[tuple[bytes, ...], Resources]" = Cache(_BYTES)
 _KINDS: "Cache[tuple[bytes, int | None], Kind]" = Cache(_BYTES)
 _ENCODED: "Cache[tuple[bytes, Amount, str], bytes]" = Cache(4 * _BYTES)
 
@@ -266,6 +267,34 @@ class Resources(Mapping[Kind, Amount]):
         return None if any(rest > 0 for rest in left.values()) else Resources(taken)
 
     @cached_property
+    def counted(self) -> frozenset[str]:
+        """Names of what is there for everybody, and comes by the piece: ports, items of sets."""
+        return frozenset(
+            kind.name
+            for kind, amount in self._amounts.items()
+            if kind.plain and not isinstance(amount, int)
+        )
+
+    @cached_property
+    def divisible(self) -> Mapping[str, int]:
+        """What there is for everybody by name, a port or an item counting as one, as `taken` takes.
+
+        Of a name that stands for both amounts and pieces nothing is.
+        """
+        parts: dict[str, int] = {}
+        for kind, amount in self._amounts.items():
+            if kind.plain and kind.whole is None:
+                _all, size = _part(amount, 1 << 80)
+                mixed = isinstance(amount, int) and kind.name in self.counted
+                parts[kind.name] = 0 if mixed else parts.get(kind.name, 0) + size
+        return parts
+
+    @cached_property
+    def all_divisible(self) -> bool:
+        """Whether there is nothing else."""
+        return all(kind.plain and kind.whole is None for kind in self._amounts)
+
+    @cached_property
     def scalars(self) -> Quantities:
         """Quantities of scalars by name; of a shared volume, one copy (§2.3)."""
         total: dict[str, int] = {}
@@ -320,10 +349,16 @@ NOTHING = Resources()
 def parse_total(messages: Iterable[bytes]) -> Resources:
     """Read an agent's total.
 
+    Agents are alike: what is alike is one object, with all that has been worked out about it.
+
     Raises:
         InvalidResource: a message is malformed or carries an allocation.
     """
-    return _sum(messages, None)
+    together = tuple(messages)
+    known = _TOTALS.get(together)
+    if known is not None:
+        return known
+    return _TOTALS.put(together, _sum(together, None), sum(map(len, together)))
 
 
 def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:

@@ -5,9 +5,11 @@ from typing import Any
 
 from allocator.cluster.calls import PREPARE
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.failover import Failover
 from allocator.cluster.quarantine import Flaw, Kind, in_words
-from allocator.cluster.state import Cluster, HoldOff
+from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.quantities import Quantities
 
 
 class Spoiled(Exception):  # noqa: N818 - the cluster is
@@ -24,12 +26,15 @@ class Spoiled(Exception):  # noqa: N818 - the cluster is
         self.flaw = flaw
 
 
-def fill(cluster: Cluster, snapshot: contract.Snapshot, without: Mapping[int, Flaw]) -> None:
+def fill(
+    cluster: Cluster, snapshot: contract.Snapshot, before: Quantities, without: Mapping[int, Flaw]
+) -> None:
     """Put what a snapshot says into an empty cluster; parts that cannot be used are set aside.
 
     Args:
         cluster: An empty one.
         snapshot: All that is.
+        before: Capacity of the cluster that was known before.
         without: Numbers of parts to leave out, and why.
 
     Raises:
@@ -47,8 +52,10 @@ def fill(cluster: Cluster, snapshot: contract.Snapshot, without: Mapping[int, Fl
         cluster.maintenance.restore(state)
     cluster.paused = snapshot.paused
     if snapshot.HasField("hold_off"):
-        hold_off = snapshot.hold_off
-        cluster.hold_off = HoldOff(hold_off.agents_needed, hold_off.until_ns)
+        told = snapshot.hold_off
+        expected = max(told.agents_expected, told.agents_needed)
+        until_ns = min(told.until_ns, cluster.now_ns + cluster.recovery.timeout_ns)
+        cluster.begin_failover(Failover(told.agents_needed, expected, until_ns, before))
 
 
 def subject(call: str, said: Any) -> tuple[Kind, str]:  # noqa: ANN401 - any of the contract's calls

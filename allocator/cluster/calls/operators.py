@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable
 
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.failover import Failover
 from allocator.cluster.quarantine import Flaw
 from allocator.cluster.quota import parse_limited_quota, parse_quota
-from allocator.cluster.state import Cluster, HoldOff
+from allocator.cluster.state import Cluster
 from allocator.cluster.users import in_range
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.pool import LARGEST_WEIGHT, LEAST_WEIGHT
@@ -61,8 +62,9 @@ def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
     def change() -> None:
         for role, quota in quotas.items():
             cluster.ledger.quotas.set(role, quota, cluster.ledger.agents)
-        if needed:
-            cluster.hold_off = HoldOff(needed, cluster.now_ns + cluster.recovery.timeout_ns)
+        if call.expected_agents:
+            until_ns = cluster.now_ns + cluster.recovery.timeout_ns
+            cluster.begin_failover(Failover(needed, call.expected_agents, until_ns))
 
     return change
 

@@ -1,4 +1,4 @@
-"""What masters send is parsed within bounds, and text that is not UTF-8 costs nobody the message."""
+"""What masters send is parsed within bounds, and text that is not UTF-8 ends no message."""
 
 import pytest
 from hypothesis import given
@@ -43,10 +43,9 @@ def test_text_that_is_not_utf8_is_escaped_and_the_rest_is_as_it_was() -> None:
 def test_rubbish_is_a_message_or_is_refused(data: bytes) -> None:
     try:
         read = parse(data, MANY)
-    except WireError as error:
-        assert str(error)
-    else:
-        assert isinstance(read, contract.FromMaster)
+    except WireError:
+        return
+    assert isinstance(read, contract.FromMaster)
 
 
 @pytest.mark.parametrize(
