@@ -73,6 +73,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             engine,
             statistics,
             most=config.listen.sessions,
+            most_parts=config.listen.most_parts,
             recall=recall,
             timeline=Timeline.from_now(memory.time if memory is not None else 0.0),
             virtual_clocks=config.listen.virtual_clocks,
