@@ -77,6 +77,8 @@ class Fit:
     """How many it may use."""
     misfit: str
     """What it has said that cannot be met or understood; empty: nothing."""
+    at_a_time: int = 1
+    """How many of its tasks count as one, because one is below the floor of demands."""
 
 
 class Engine:
@@ -420,7 +422,9 @@ class Engine:
             for client in ledger.clients.of(framework.id)
             if ledger.agents and ledger.exclusions.number(client) == len(ledger.agents)
         ]
-        return Fit(framework.id, constraint, agents, "; ".join(wrong))
+        clients = ledger.clients.of(framework.id)
+        at_a_time = max((ledger.at_a_time(client) for client in clients), default=1)
+        return Fit(framework.id, constraint, agents, "; ".join(wrong), at_a_time)
 
     def _require_known(self, users: Iterable[str]) -> None:
         unknown = sorted(user for user in users if user not in self._users)

@@ -65,6 +65,15 @@ class User:
         return f"{self.name}/."
 
     @property
+    def names(self) -> Iterator[str]:
+        """Its name, that of its virtual leaf, and those of all above it."""
+        yield self.leaf
+        user = self
+        while user.parent is not None:
+            yield user.name
+            user = user.parent
+
+    @property
     def siblings(self) -> Pool[str]:
         """The pool in which it competes."""
         assert self.parent is not None
@@ -176,16 +185,17 @@ class Users:
         self._machines.discard(agent)
         self._machines_changed()
 
-    def set_task(self, user: User, client: Client, task: Task) -> None:
-        """Say what a client's tasks need, and where they may run.
+    def set_task(self, user: User, client: Client, task: Task) -> bool:
+        """Say what a client's tasks need, and where they may run; return whether that is new.
 
         A user's task is what `joint` makes of those of its clients and its sub-users. Costs
         O(clients of the user), and where constraints change O(agents), at each level.
         """
         if user.tasks.get(client) == task:
-            return
+            return False
         user.tasks[client] = task
         self._renew_tasks(user)
+        return True
 
     def add(self, user: User, client: Client) -> None:
         """Make a client of a user known; it gets no offers yet."""
@@ -234,18 +244,15 @@ class Users:
             user.siblings.release(user.name, quantities)
             user = user.parent
 
-    def order(
-        self, agent: Quantities | None = None, held: Mapping[Client, Quantities] | None = None
-    ) -> Iterator[Client]:
-        """Go through the clients that want offers, the next one first.
+    @property
+    def root(self) -> User:
+        """What is above the users at the top; it has no clients."""
+        return self._root
 
-        The order is that of the moment; booking during the iteration invalidates the iterator.
-
-        Args:
-            agent: What the agent has that is to be offered; under most policies no matter.
-            held: What clients hold of it.
-        """
-        return self._order(self._root, agent or Quantities(), held or {})
+    def clients_of(self, user: User) -> Pool[Client]:
+        """Return a user's own clients, ranked by the capacity there is now."""
+        user.clients.set_capacity(self._capacity)  # where it is looked at is early enough
+        return user.clients
 
     @property
     def counts_tasks(self) -> bool:
@@ -415,7 +422,7 @@ class Users:
         self._machines.restrict(name, task.may_use)
         pool.set_demand(name, task.demand)
 
-    def _held_below(self, user: User, held: Mapping[Client, Quantities]) -> dict[str, Quantities]:
+    def held_below(self, user: User, held: Mapping[Client, Quantities]) -> dict[str, Quantities]:
         """Return what the members of a user's pool hold, of what clients hold."""
         sums: dict[str, Quantities] = {}
         for client, quantities in held.items():
@@ -431,19 +438,6 @@ class Users:
             if _acts_below(child, client):
                 return name
         return None
-
-    def _order(
-        self, user: User, agent: Quantities, held: Mapping[Client, Quantities]
-    ) -> Iterator[Client]:
-        assert user.below is not None
-        held_below = self._held_below(user, held) if held else {}
-        for name in user.below.order_on(agent, held_below):
-            below = user.children.get(name, user)
-            if below is not user and below.below is not None:
-                yield from self._order(below, agent, held)
-            else:
-                below.clients.set_capacity(self._capacity)  # where it is looked at is early enough
-                yield from below.clients
 
     def _pools(self) -> Iterator[Pool[str]]:
         yield self.pool
@@ -468,7 +462,7 @@ class Users:
                 user.below.set_commitment(user.leaf, owed, others=others)
                 self._tell(user.below, user.leaf, list(user.tasks.values()))
                 self._leaves.pop(user.leaf, None)
-                user.below.allocate(user.leaf, user.clients.held(), counted=False)
+                user.below.allocate(user.leaf, user.clients.held(), times=0)
                 user.below.set_active(user.leaf, user.clients.active > 0)
         return user.below
 

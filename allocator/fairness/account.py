@@ -1,6 +1,6 @@
 """What a policy may look at when it ranks a user."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from allocator.fairness.commitment import approached, decayed
 from allocator.fairness.quantities import Quantities
@@ -80,6 +80,12 @@ class Account:
         """Return the commitment for resources not named, at an instant."""
         elapsed = now - self.settled_at
         return self.inherited if tau is None else decayed(self.inherited, 0.0, elapsed, tau)
+
+    def settled(self, now: float, tau: float | None) -> "Account":
+        """Return a copy that is settled at an instant; this one stays as it is."""
+        copy = replace(self, commitments=dict(self.commitments))
+        copy.settle(now, tau)
+        return copy
 
     def settle(self, now: float, tau: float | None) -> None:
         """Bring debts and what is added up to an instant, under the rates that held until then."""

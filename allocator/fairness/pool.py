@@ -9,11 +9,26 @@ from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
+from allocator.fairness.priorities import Rank
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import Ranking
 
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
+
+
+class Prospect(NamedTuple):
+    """Where a user stands in order at an instant, and would if it held something else."""
+
+    allocation: Quantities
+    gifts: int
+    """How often something was allocated."""
+    rank: tuple[Rank, float]
+    """With its blur; of equal ranks who got gifts less often comes first."""
+    likeness: Hashable
+    """Users of equal likeness rank alike where they hold alike."""
+    rank_of: Callable[[Quantities], tuple[Rank, float]]
+    """What the rank would be if the user held so much from now on. O(m)."""
 
 
 @dataclass(frozen=True)
@@ -285,19 +300,19 @@ class Pool(Generic[User]):
         else:
             self._ranking.delete(user)
 
-    def allocate(self, user: User, quantities: Quantities, *, counted: bool = True) -> None:
+    def allocate(self, user: User, quantities: Quantities, *, times: int = 1) -> None:
         """Give a user more.
 
         Args:
             user: A known user.
             quantities: What it gets.
-            counted: Whether this puts it behind equals that got something less often.
+            times: As how many gifts this counts: of equals, who got something less often is first.
 
         Raises:
             KeyError: the user is not known.
         """
         account = self._account(user)
-        self._hold(user, account, account.allocation + quantities, account.count + counted)
+        self._hold(user, account, account.allocation + quantities, account.count + times)
 
     def release(self, user: User, quantities: Quantities) -> None:
         """Take back from a user.
@@ -404,6 +419,39 @@ class Pool(Generic[User]):
         if self._active > 1 or self._stale:  # one alone is first, whatever it holds
             self._catch_up()
         return iter(self._ranking)
+
+    def prospect(self, user: User) -> "Prospect":
+        """Return where a user stands in order at this instant, and would if it held more.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        account = self._account(user)
+        self._catch_up()
+        phase = self._phase()
+        settled = account.settled(self._now, self._tau)
+        settled.count = 0
+
+        def rank(allocation: Quantities) -> tuple[Rank, float]:
+            settled.allocation = allocation
+            self._rate(settled)
+            return self.policy.rank(self._attribute(settled, phase), phase)
+
+        return Prospect(
+            account.allocation,
+            account.count,
+            self.policy.rank(self._attribute(account, phase), phase),
+            self._likeness(settled),
+            rank,
+        )
+
+    def local_share(self, user: User, held: Quantities, machine: Quantities) -> float:
+        """Return what part of a machine a user holds, as policies that rank per machine see it.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        return local_share(self._account(user), held, machine)
 
     def users(self) -> Collection[User]:
         """Return all known users."""
@@ -517,6 +565,19 @@ class Pool(Generic[User]):
         free_of_charge = account.entitlement if self._charging else math.inf
         account.owe(policy.measure(account), free_of_charge if self._has_memory else None)
         account.rate_of_use = policy.rate_of_use(account)
+
+    def _likeness(self, account: Account) -> Hashable:
+        """Return what settled accounts have in common that rank alike where they hold alike."""
+        return (
+            account.weight,
+            account.inherited,
+            frozenset(account.commitments.items()),
+            account.cumulative,
+            account.demand and frozenset(account.demand.items()),
+            account.monopoly,
+            account.constrained_monopoly,
+            account.turn if self.policy.queues else 0,
+        )
 
     def _attribute(self, account: Account, phase: float) -> object:
         return self.policy.attribute(account, self._base, phase)

@@ -180,6 +180,11 @@ class LimitsSection(_Section):
     """Different resources in a demand, a request or a minimum that a framework states, and
     alternatives to the latter.
     """
+    smallest_demand: Annotated[float, Field(ge=0.0, le=1.0)] = _LIMITS.smallest_demand
+    """The least that a task counts as where agents are filled task by task, as a part of what the
+    largest agent has of some resource: a framework whose tasks need less gets several at a time. So
+    however small its tasks, an agent is not divided into more parts than that. 0: no such bound.
+    """
     resource: Annotated[int, Field(ge=1024)] = _LIMITS.resource
     """Bytes of one resource of an agent, with all its ranges, items and labels."""
     idle_users: Annotated[int, Field(ge=0)] = _LIMITS.idle_users
@@ -258,6 +263,10 @@ class MetricsSection(_Section):
     """
     public: bool = False
     """Whether to listen beyond this machine: everybody there may read, without a password."""
+    hosts: tuple[str, ...] = ()
+    """Names by which browsers and Prometheus ask for this port, beside `localhost`, this machine's
+    host name and addresses; others are refused (421).
+    """
 
     @model_validator(mode="after")
     def _meant(self) -> Self:

@@ -1,6 +1,7 @@
 """Runs the service: gRPC for masters and operators, HTTP for Prometheus, until told to stop."""
 
 import asyncio
+import resource
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -47,6 +48,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         ConfigError: an address, the recorder's file or the store cannot be used.
         StoreUnavailable: the store does not answer.
     """
+    _take_all_descriptors()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -89,6 +91,12 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         await stop.wait()
         _log.info("stopping")
         sessions.end("the allocator is stopping")
+
+
+def _take_all_descriptors() -> None:
+    """Have room for peers who only connect, as far as the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _nothing() -> Memory | None:

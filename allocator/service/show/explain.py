@@ -210,6 +210,11 @@ def _words_of_fits(engine: Engine, user: str) -> list[str]:
             words.append(
                 f"{name} may run on {fit.agents} of {engine.agents} agents: {fit.constraint}."
             )
+        if fit.at_a_time > 1:
+            words.append(
+                f"{name} has tasks below the least that counts (limits.smallest_demand): it is "
+                f"offered {fit.at_a_time} tasks' worth at a time."
+            )
     return words
 
 

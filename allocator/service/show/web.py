@@ -1,18 +1,23 @@
 """The service's HTTP face: metrics for Prometheus, health for supervisors, a page for people."""
 
+import asyncio
+import ipaddress
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from allocator.cluster.engine import Engine
 from allocator.service.config import ConfigError, MetricsSection
 from allocator.service.loop.slices import Once, spread
+from allocator.service.show.guard import Guard
 from allocator.service.show.status import Status
 from allocator.service.show.user_metrics import exposition
 
@@ -44,7 +49,7 @@ async def serving(
     Raises:
         ConfigError: the address cannot be used.
     """
-    app = web.Application()
+    app = web.Application(middlewares=[_known_by(section)])
     app.add_routes(
         [
             web.get("/metrics", _scrape(engine, registry)),
@@ -55,27 +60,65 @@ async def serving(
         ]
     )
     app.on_response_prepare.append(_protect)
+    guard = Guard(lambda: runner.server)
+    app.on_response_prepare.append(guard.answered)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     host, _, port = section.address.rpartition(":")
-    # A restarted service must get its port back though browsers still hold old connections.
-    site = web.TCPSite(runner, host.strip("[]"), int(port), reuse_address=True)
     try:
-        await site.start()
+        # A restarted service must get its port back though browsers still hold old connections.
+        listening = await asyncio.get_running_loop().create_server(
+            guard, host.strip("[]"), int(port), reuse_address=True
+        )
     except OSError as error:
         await runner.cleanup()
         raise ConfigError(
             f"metrics.address: cannot listen on {section.address}: {error.strerror}"
         ) from error
-    bound = runner.addresses[0][1]
+    bound = listening.sockets[0].getsockname()[1]
     _log.info("serving metrics", url=f"http://{host}:{bound}/metrics")
     try:
         yield
     finally:
+        listening.close()
         await runner.cleanup()
 
 
 _Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def _known_by(section: MetricsSection) -> Middleware:
+    """Answer only who asks for this service by a name of its own.
+
+    Otherwise a page from elsewhere could read ours, by having its own name resolve to this machine.
+    An address in place of a name cannot be made to mean another machine.
+    """
+    own = section.address.rpartition(":")[0].strip("[]")
+    names = {name.lower() for name in ("localhost", own, socket.gethostname(), *section.hosts)}
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        name = _hostname(request.headers.get("Host", ""))
+        if name and name not in names and not _is_address(name):
+            raise web.HTTPMisdirectedRequest(
+                text="this service does not know that name as its own; see metrics.hosts\n"
+            )
+        return await handler(request)
+
+    return check
+
+
+def _hostname(header: str) -> str:
+    name, _, port = header.lower().rpartition(":")
+    return (name if name and port.isdigit() else header.lower()).strip("[]").rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 async def _protect(_: web.Request, response: web.StreamResponse) -> None:
