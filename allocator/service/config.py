@@ -21,6 +21,7 @@ from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.complaints import complaints
 from allocator.fairness import policies
+from allocator.fairness.pool import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.quantities import Quantities
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
@@ -89,7 +90,7 @@ class UserSection(_Section):
 
     name: Annotated[str, Field(min_length=1)]
     """As the master knows it: a role, or what `users.key` says."""
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=LARGEST_WEIGHT)] = 1.0
     """Its part of the cluster is this of the sum of all known users'."""
     commitment: (
         Annotated[float, Field(ge=0, le=1)] | dict[str, Annotated[float, Field(ge=0, le=1)]]
@@ -233,6 +234,10 @@ class ListenSection(_Section):
     tls: TlsSection | None = None
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
     """Bytes of a message; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of the default."""
+    most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**22
+    """Parts of a message, at all depths together: agents, resources, names. Each takes some hundred
+    bytes of memory, however short it is; a snapshot of 10⁴ agents and 10³ frameworks has some 10⁶.
+    """
     sessions: Annotated[int, Field(ge=1, le=1000)] = 16
     """Masters on standby at once; the one that leads always has room."""
     virtual_clocks: bool = False

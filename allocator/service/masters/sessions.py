@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
+from allocator.service.masters import wire
 from allocator.service.masters.leadership import Leadership, same_master
 from allocator.service.masters.session import (
     Ended,
@@ -42,6 +42,7 @@ class Sessions:
         recall: Returns what another service has stored meanwhile; None: nothing, or it cannot be
             read.
         timeline: By which stamps are judged.
+        most_parts: Of a message.
         virtual_clocks: Whether a master may say that its clock is virtual; its stamps are believed.
     """
 
@@ -53,8 +54,10 @@ class Sessions:
         most: int,
         recall: Callable[[], Awaitable[Memory | None]],
         timeline: Timeline,
+        most_parts: int = 2**22,
         virtual_clocks: bool = False,
     ) -> None:
+        self._most_parts = most_parts
         self._engine = engine
         self._recall = recall
         self._statistics = statistics
@@ -70,7 +73,9 @@ class Sessions:
         Not the generated servicer: there, what is not a message ends a stream without a word.
         """
         session = grpc.stream_stream_rpc_method_handler(
-            self._session, request_deserializer=_parse, response_serializer=_serialise
+            self._session,
+            request_deserializer=_parser(self._most_parts),
+            response_serializer=_serialise,
         )
         return grpc.method_handlers_generic_handler(_SERVICE.full_name, {"Session": session})
 
@@ -213,11 +218,14 @@ class Sessions:
         self._statistics.standby = greeted - self._statistics.connected
 
 
-def _parse(data: bytes) -> contract.FromMaster | Unreadable:
-    try:
-        return contract.FromMaster.FromString(data)
-    except DecodeError as error:
-        return Unreadable(str(error))
+def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | Unreadable]:
+    def parse(data: bytes) -> contract.FromMaster | Unreadable:
+        try:
+            return wire.parse(data, most_parts)
+        except wire.WireError as error:
+            return Unreadable(str(error))
+
+    return parse
 
 
 def _serialise(message: contract.ToMaster) -> bytes:
