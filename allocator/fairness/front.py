@@ -102,6 +102,10 @@ class _Spot(Generic[User]):
         """Where it stands, but for what it has got since it was sorted in."""
         self.sorted = False
 
+    def give(self, quantities: Quantities, times: int) -> None:
+        self.held = self.held.plus(quantities)
+        self.times += times
+
     def after(self, user: User, more: Quantities, times: int) -> Place:
         held = self.held.plus(more)
         return Place((*held.rank, self.gifts + self.times + times, user), held.blur)
@@ -126,6 +130,8 @@ class Front(Generic[User]):
         self._late: dict[User, None] = {}
         """Those of them who have not been sorted in since."""
         self._spots: dict[User, _Spot[User]] = {}
+        self._unseen: dict[User, tuple[Quantities, int]] = {}
+        """What users have got, and how often, whom nobody has had to look at; most of them."""
         self._kinds: dict[Hashable, _Kind] = {}
 
     def __iter__(self) -> Iterator[User]:
@@ -179,20 +185,30 @@ class Front(Generic[User]):
 
     def give(self, user: User, quantities: Quantities, times: int) -> None:
         """Note that a user has got something, in so many gifts."""
-        spot = self._change(user)
-        spot.held = spot.held.plus(quantities)
-        spot.times += times
+        self._change(user)
+        spot = self._spots.get(user)
+        if spot is None:
+            known = self._unseen.get(user)
+            if known is not None:
+                quantities, times = known[0] + quantities, known[1] + times
+            self._unseen[user] = quantities, times
+        else:
+            spot.give(quantities, times)
 
     def take_back(self, user: User, quantities: Quantities) -> None:
         """Note that a user does not get what it was given; that it was given still counts."""
-        spot = self._change(user)
+        self._change(user)
+        spot = self._spot(user)
         spot.held = spot.held.minus(quantities)
 
     def gains(self) -> Iterator[tuple[User, Quantities, int]]:
         """Go through those to whom something was given: what is left of it, and how often."""
         for user in self._changed:
-            spot = self._spots[user]
-            yield user, spot.held.quantities - spot.before, spot.times
+            spot = self._spots.get(user)
+            if spot is None:
+                yield user, *self._unseen[user]
+            else:
+                yield user, spot.held.quantities - spot.before, spot.times
 
     def _spot(self, user: User) -> _Spot[User]:
         spot = self._spots.get(user)
@@ -202,6 +218,8 @@ class Front(Generic[User]):
             if kind is None:
                 kind = self._kinds[prospect.likeness] = _Kind(prospect.rank_of)
             spot = self._spots[user] = _Spot(user, prospect, kind)
+            if user in self._unseen:
+                spot.give(*self._unseen.pop(user))
         return spot
 
     def _at(self, number: int) -> User | None:
@@ -219,19 +237,17 @@ class Front(Generic[User]):
     def _before(self, user: User, position: Position) -> bool:
         return self._spot(user).place.position < position
 
-    def _change(self, user: User) -> _Spot[User]:
-        spot = self._spot(user)
+    def _change(self, user: User) -> None:
         if user not in self._changed:
             self._changed[user] = None
             if user in self._still:  # as a rule among the first
                 self._still.remove(user)
         self._late[user] = None
-        return spot
 
     def _sort(self) -> None:
         """Put those in their places who have got something since somebody looked."""
         for user in self._late:
-            spot = self._spots[user]
+            spot = self._spot(user)
             if spot.sorted:
                 del self._moved[bisect_left(self._moved, spot.place.position)]
             held = spot.held

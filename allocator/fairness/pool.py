@@ -13,6 +13,12 @@ from allocator.fairness.priorities import Rank
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import Ranking
 
+LEAST_WEIGHT = 1e-6
+LARGEST_WEIGHT = 1e6
+"""Between these no sum, share or priority overflows, with any number of users."""
+LARGEST_COMMITMENT = 1e9
+"""Fraction of the capacity; a debt beyond is one of numbers, not of use."""
+
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
 
@@ -224,7 +230,7 @@ class Pool(Generic[User]):
         """
         if user in self._accounts:
             raise ValueError(f"user {user!r} is known already")
-        account = Account(weight=_positive(user, weight), settled_at=self._now)
+        account = Account(weight=_in_range(user, weight), settled_at=self._now)
         _set_commitment(user, account, commitment)
         self._unsettle()
         self._accounts[user] = account
@@ -253,7 +259,7 @@ class Pool(Generic[User]):
             ValueError: the weight is not a positive number.
         """
         account = self._account(user)
-        _positive(user, weight)
+        _in_range(user, weight)
         self._unsettle()
         account.weight = weight
         self._weights = math.fsum(other.weight for other in self._accounts.values())
@@ -611,9 +617,12 @@ class Pool(Generic[User]):
         return max(self._base + self.policy.elapsed(phase), self._now)
 
 
-def _positive(user: object, weight: float) -> float:
-    if not 0.0 < weight < math.inf:
-        raise ValueError(f"user {user!r}: weight {weight} is not a positive, finite number")
+def _in_range(user: object, weight: float) -> float:
+    if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
+        raise ValueError(
+            f"user {user!r}: weight {weight} is not a number from {LEAST_WEIGHT:g} to "
+            f"{LARGEST_WEIGHT:g}"
+        )
     return weight
 
 
