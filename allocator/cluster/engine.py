@@ -27,6 +27,7 @@ from allocator.cluster.quota import Quota
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.snapshots import Spoiled, fill, subject
 from allocator.cluster.state import Cluster, Recovery, Statistics
+from allocator.cluster.steps import Steps, finished
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -333,7 +334,7 @@ class Engine:
         self._leading_since_ns = snapshot.leading_since_ns
         self._asking = None
         self.statistics.snapshots += 1
-        return self._decide()
+        return finished(self._deciding())
 
     def apply(self, events: contract.Events) -> contract.Decisions:
         """Apply events in order, then allocate once.
@@ -344,6 +345,10 @@ class Engine:
         Raises:
             InvalidEvent: a snapshot is needed. Events before the one that it names stand.
         """
+        return finished(self.applying(events))
+
+    def applying(self, events: contract.Events) -> Steps[contract.Decisions]:
+        """Do so step by step; until it is done nobody else may look at this engine."""
         self._asking = None
         for number, event in enumerate(events.events):
             try:
@@ -355,7 +360,8 @@ class Engine:
                     self._note_unheard(events.events[number:])
                     raise
                 self._pass_over(event, error)
-        decisions = self._decide()
+            yield
+        decisions = yield from self._deciding()
         if self._cluster.divergence is not None and self._may_ask():
             self._asking, self._cluster.divergence = self._cluster.divergence, None
         return decisions
@@ -595,12 +601,12 @@ class Engine:
         self._sequence = self._heard = event.sequence
         self.statistics.passed_over += 1
 
-    def _decide(self) -> contract.Decisions:
+    def _deciding(self) -> Steps[contract.Decisions]:
         """Allocate; a fault of the allocator itself costs the offers of one run."""
         cluster = self._cluster
         replies, cluster.replies = cluster.replies, []
         try:
-            decisions = self._run()
+            decisions = yield from self._running()
         except Exception as error:  # noqa: BLE001 - nobody gets offers from an allocator that is down
             self.statistics.faults += 1
             cluster.divergence = f"an allocation run: {in_words(error)}"
@@ -609,7 +615,7 @@ class Engine:
         decisions.replies.extend(replies)
         return decisions
 
-    def _run(self) -> contract.Decisions:
+    def _running(self) -> Steps[contract.Decisions]:
         cluster, decisions = self._cluster, contract.Decisions()
         if not cluster.marks.due or not cluster.allocates:
             return decisions
@@ -618,7 +624,8 @@ class Engine:
         if self._watcher is not None:
             self._watcher.before_run(self)
         self._random.shuffle(agents)  # so that no agent is always the first to be used
-        offers, inverse_offers = self._allocation.run(agents), self._inverse_offers(called)
+        offers = yield from self._allocation.run(agents)
+        inverse_offers = self._inverse_offers(called)
         decisions.offers.extend(offers)
         decisions.inverse_offers.extend(inverse_offers)
         done = self.statistics
