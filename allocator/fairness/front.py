@@ -5,9 +5,10 @@ the run is over; meanwhile a front says who is next, and who would be after any 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from allocator.fairness.peers import Peers
 from allocator.fairness.pool import Pool
 from allocator.fairness.priorities import Rank
 from allocator.fairness.quantities import Quantities
@@ -31,14 +32,6 @@ class Place(NamedTuple):
             return self.position < other.position
         mine, others = self.position, other.position
         return (mine[0], mine[1] + blur) < (others[0], others[1])  # type: ignore[operator]
-
-
-class Local(NamedTuple, Generic[User]):
-    """One machine under a policy that ranks on each machine apart."""
-
-    machine: Quantities
-    held: Mapping[User, Quantities]
-    """By user; those who are not named hold nothing."""
 
 
 class _Held:
@@ -110,7 +103,7 @@ class Front(Generic[User]):
     rank would be is worked out once for all users who stand alike.
     """
 
-    def __init__(self, pool: Pool[User]) -> None:
+    def __init__(self, pool: Pool[User] | Peers[User]) -> None:
         self._pool = pool
         self._coming: Iterator[User] | None = None
         self._still: list[User] = []
@@ -140,18 +133,6 @@ class Front(Generic[User]):
             yield user
             number += 1
 
-    def on(self, local: Local[User]) -> Iterator[User]:
-        """Go through active users, the next one on a machine first."""
-        holders = []
-        for user in self:
-            if user in local.held:
-                holders.append((self.local(user, local).position, user))
-            else:
-                yield user
-        holders.sort(key=lambda holder: holder[0])
-        for _position, user in holders:
-            yield user
-
     def place(self, user: User) -> Place:
         """Return where a user stands now."""
         self._sort()
@@ -164,18 +145,6 @@ class Front(Generic[User]):
         """Return where a user would stand after some gifts that amount to this."""
         spot = self._spot(user)
         return self._placed(user, spot, self._held(user, spot).plus(more), times)
-
-    def local(
-        self, user: User, local: Local[User], more: Quantities | None = None, times: int = 0
-    ) -> Place:
-        """Return where a user stands on a machine, or would after some gifts of it."""
-        here = self.place(user) if more is None else self.after(user, more, times)
-        held = local.held.get(user)
-        if held is None and more is None:
-            return Place((0, 0.0, *here.position), here.blur)
-        everything = (held or Quantities()) + (more or Quantities())
-        share = self._pool.local_share(user, everything, local.machine)
-        return Place((1, share, *here.position), here.blur)
 
     def give(self, user: User, quantities: Quantities, times: int) -> None:
         """Note that a user has got something, in so many gifts."""

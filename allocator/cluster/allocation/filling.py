@@ -281,9 +281,10 @@ class _Filling(Generic[User]):
         pick: _Entry[User] | None = None
         while True:
             first = self._entry(0)
-            if first is None or first.node.portion(first.taken.number + 1).number == (
-                first.taken.number
-            ):
+            if first is None:
+                break
+            one = first.node.portion(first.taken.number + 1)
+            if one.number == first.taken.number or not self._budget.admits(one, first.taken):
                 break
             level = self._ahead(pick or first, stride)
             trial, failed = self._try(level)
