@@ -42,6 +42,14 @@ class Account:
     commitments: dict[str, float] = field(default_factory=dict)
     """c at `settled_at`, by resource (Eq. 6)."""
 
+    def copy(self) -> "Account":
+        """Return an account that stays as this one is."""
+        twin: Account = object.__new__(Account)
+        for name in Account.__slots__:
+            setattr(twin, name, getattr(self, name))
+        twin.commitments = dict(self.commitments)  # the one thing that is changed in place
+        return twin
+
     def tasks_of(self, monopoly: int) -> float | None:
         """Return tasks held as a fraction of a monopoly, in whole numbers divided once.
 

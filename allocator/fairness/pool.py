@@ -13,6 +13,12 @@ from allocator.fairness.priorities import Rank
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import Ranking
 
+LEAST_WEIGHT = 1e-6
+LARGEST_WEIGHT = 1e6
+"""Between these no sum, share or priority overflows, with any number of users."""
+LARGEST_COMMITMENT = 1e9
+"""Fraction of the capacity; a debt beyond is one of numbers, not of use."""
+
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
 
@@ -66,6 +72,23 @@ class Course(NamedTuple):
     commitments: dict[str, float]
     overuse: dict[str, float]
     inherited: float
+
+
+@dataclass(frozen=True)
+class Still(Generic[User]):
+    """Users as they were at an instant, whatever happens to their pool later."""
+
+    policy: Policy
+    tau: float | None
+    capacity: Quantities
+    now: float
+    accounts: dict[User, Account]
+
+    def standings_at(self, when: float) -> Iterator[Standing[User]]:
+        """Go through how all users stand at an instant if nothing changes, in no order."""
+        when = max(when, self.now)
+        for user, account in self.accounts.items():
+            yield _standing(self.policy, self.tau, user, account, when)
 
 
 class Pool(Generic[User]):
@@ -204,7 +227,7 @@ class Pool(Generic[User]):
         """
         if user in self._accounts:
             raise ValueError(f"user {user!r} is known already")
-        account = Account(weight=_positive(user, weight), settled_at=self._now)
+        account = Account(weight=_in_range(user, weight), settled_at=self._now)
         _set_commitment(user, account, commitment)
         self._unsettle()
         self._accounts[user] = account
@@ -233,7 +256,7 @@ class Pool(Generic[User]):
             ValueError: the weight is not a positive number.
         """
         account = self._account(user)
-        _positive(user, weight)
+        _in_range(user, weight)
         self._unsettle()
         account.weight = weight
         self._weights = math.fsum(other.weight for other in self._accounts.values())
@@ -362,7 +385,7 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         self._catch_up()
-        return self._standing(user, self._account(user), self._now)
+        return _standing(self.policy, self._tau, user, self._account(user), self._now)
 
     def standings(self) -> list[Standing[User]]:
         """Return how all known users stand now, in order of priority."""
@@ -370,10 +393,14 @@ class Pool(Generic[User]):
 
     def standings_at(self, when: float) -> list[Standing[User]]:
         """Return how all known users will stand if nothing changes, in order of priority."""
-        self._catch_up()
-        when = max(when, self._now)
-        standings = [self._standing(u, account, when) for u, account in self._accounts.items()]
+        standings = self.still().standings_at(when)
         return sorted(standings, key=lambda standing: (standing.priority, standing.user))
+
+    def still(self) -> "Still[User]":
+        """Return what it takes to say later how users stood. O(n), two microseconds for each."""
+        self._catch_up()
+        accounts = {user: account.copy() for user, account in self._accounts.items()}
+        return Still(self.policy, self._tau, self._capacity, self._now, accounts)
 
     def take_diverted(self) -> Collection[User] | None:
         """Return whose course may be another one than when this was last asked; None: anybody's."""
@@ -585,25 +612,6 @@ class Pool(Generic[User]):
     def _attribute(self, account: Account, phase: float) -> object:
         return self.policy.attribute(account, self._base, phase)
 
-    def _standing(self, user: User, account: Account, when: float) -> Standing[User]:
-        commitments = account.commitments_at(when, self._tau)
-        return Standing(
-            user=user,
-            weight=account.weight,
-            entitlement=self._part * account.weight / self._weights,
-            active=account.active,
-            allocation=account.allocation,
-            shares=dict(account.shares),
-            share=account.share,
-            measured=dict(account.measured),
-            task_share=account.task_share if self.policy.counts_tasks else None,
-            commitments=commitments,
-            inherited=account.inherited_at(when, self._tau),
-            overuse=dict(account.overuse),
-            commitment=max((commitments.get(name, 0.0) for name in account.measured), default=0.0),
-            priority=self.policy.priority(account, commitments, when),
-        )
-
     def _phase(self) -> float:
         """Return the policy's time, in which it keeps order."""
         return self.policy.phase(self._now - self._base)
@@ -612,9 +620,12 @@ class Pool(Generic[User]):
         return max(self._base + self.policy.elapsed(phase), self._now)
 
 
-def _positive(user: object, weight: float) -> float:
-    if not 0.0 < weight < math.inf:
-        raise ValueError(f"user {user!r}: weight {weight} is not a positive, finite number")
+def _in_range(user: object, weight: float) -> float:
+    if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
+        raise ValueError(
+            f"user {user!r}: weight {weight} is not a number from {LEAST_WEIGHT:g} to "
+            f"{LARGEST_WEIGHT:g}"
+        )
     return weight
 
 
@@ -630,3 +641,26 @@ def _set_commitment(
             )
     account.commitments = dict(commitment) if isinstance(commitment, Mapping) else {}
     account.inherited = others if isinstance(commitment, Mapping) else commitment
+
+
+def _standing(
+    policy: Policy, tau: float | None, user: User, account: Account, when: float
+) -> Standing[User]:
+    """Return how the user of an account that is rated stands at an instant."""
+    commitments = account.commitments_at(when, tau)
+    return Standing(
+        user=user,
+        weight=account.weight,
+        entitlement=account.entitlement,
+        active=account.active,
+        allocation=account.allocation,
+        shares=dict(account.shares),
+        share=account.share,
+        measured=dict(account.measured),
+        task_share=account.task_share if policy.counts_tasks else None,
+        commitments=commitments,
+        inherited=account.inherited_at(when, tau),
+        overuse=dict(account.overuse),
+        commitment=max((commitments.get(name, 0.0) for name in account.measured), default=0.0),
+        priority=policy.priority(account, commitments, when),
+    )

@@ -15,11 +15,13 @@ from allocator.cluster.settings import EngineSettings
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
+from allocator.service.loop.slices import Backlog, spread
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.masters.sessions import Sessions
 from allocator.service.masters.stamps import Timeline
 from allocator.service.operators.admin import Admin
 from allocator.service.record.event_log import EventLog, LoggedEngine
+from allocator.service.rights import Rights
 from allocator.service.show import metrics
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.sightings import OfferTrail, Past
@@ -32,6 +34,7 @@ from allocator.service.store.zookeeper import ZookeeperStore
 from allocator.service.supervision import supervised
 
 _FLUSH_EVERY = 1.0
+_LOOK_EVERY = 0.05
 
 _log = structlog.get_logger(__name__)
 
@@ -58,20 +61,23 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         recorder = await stack.enter_async_context(_recorder(config.recorder))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
         past, trail = Past(), OfferTrail()
+        await stack.enter_async_context(_worked_off(past.backlog))
         engine = _engine(config.engine_settings(), memory, recorder, event_log, past)
         engine.watch(trail)
         keeper: Keeper | None = None
         if store is not None:
             keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
-        statistics = SessionStatistics()
+        statistics, rights = SessionStatistics(), Rights(config.listen.rights)
         recall = keeper.recall if keeper is not None else _nothing
         sessions = Sessions(
             engine,
             statistics,
             most=config.listen.sessions,
+            most_parts=config.listen.most_parts,
             recall=recall,
             timeline=Timeline.from_now(memory.time if memory is not None else 0.0),
             virtual_clocks=config.listen.virtual_clocks,
+            rights=rights,
         )
         stored = keeper.statistics if keeper is not None else None
         registry = metrics.registry(
@@ -84,7 +90,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         registry.register(metrics.LoopCollector(pauses))
         status = Status(engine, statistics, past, trail, stored)
         await stack.enter_async_context(serving(config.metrics, engine, registry, status))
-        admin = Admin(engine, statistics, keeper)
+        admin = Admin(engine, statistics, keeper, rights)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())
@@ -177,7 +183,8 @@ async def _recorder(section: RecorderSection | None) -> AsyncIterator[Recorder |
         raise ConfigError(f"recorder.file: {section.file}: {error.strerror}") from error
     flushing = asyncio.create_task(_flush(recorder))
     try:
-        yield recorder
+        async with _worked_off(recorder.backlog):
+            yield recorder
     finally:
         flushing.cancel()
         recorder.close()
@@ -207,6 +214,22 @@ def _engine(
     else:
         engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample)
     return engine
+
+
+@asynccontextmanager
+async def _worked_off(backlog: Backlog) -> AsyncIterator[None]:
+    """Do work in slices soon after it has come."""
+
+    async def work() -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            await spread(backlog.steps())
+
+    working = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        working.cancel()
 
 
 async def _flush(file: Recorder | EventLog) -> None:

@@ -104,7 +104,6 @@ class Order:
         """Have clients and users hold what they have got."""
         for user, own in self._own.items():
             for client, quantities, times in own.gains():
-                self._clients.gain(client, quantities)
                 user.clients.allocate(client, quantities, times=times)
         for user, below in self._below.items():
             assert user.below is not None

@@ -66,7 +66,7 @@ class Sharing:
             live = self._live(turn, room)
             if not live:
                 break
-            if live & ~self._wanting.unknown:
+            if live & ~self._wanting.unknown and self._wanting.room_for_two(room):
                 tree = self._walk.tree(
                     turn.agent, live, lambda client, below: self._leaf(turn, client, below=below)
                 )

@@ -40,6 +40,34 @@ async def spread(work: Work[T]) -> T:
         await asyncio.sleep(spent)
 
 
+class Backlog:
+    """Work that waits to be done in slices; before other work comes, it is done at a stretch."""
+
+    def __init__(self) -> None:
+        self._work: Work[None] | None = None
+
+    def put(self, work: Work[None]) -> None:
+        """Have work done some time."""
+        self.finish()
+        self._work = work
+
+    def finish(self) -> None:
+        """Do now what is left."""
+        work, self._work = self._work, None
+        if work is not None:
+            finish(work)
+
+    def steps(self) -> Work[None]:
+        """Do what is there now step by step, unless it is done otherwise meanwhile."""
+        work = self._work
+        while work is not None and work is self._work:
+            try:
+                next(work)
+            except StopIteration:
+                self._work = None
+            yield
+
+
 class Once(Generic[T]):
     """An answer that is made once for all who ask meanwhile.
 

@@ -6,7 +6,7 @@ unseeded number.
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -130,6 +130,12 @@ class LoggedEngine(Engine):
         )
 
     @override
+    def unheard(self, events: Iterable[contract.Event]) -> None:
+        ignored = contract.Events(events=events)
+        self._event_log.write(log.LogEntry(unheard=log.LogUnheard(events=ignored)))
+        super().unheard(ignored.events)
+
+    @override
     def order(self, order: operator.Order) -> None:
         entry = log.LogEntry(order=log.LogOrder(order=order))
         try:
@@ -184,7 +190,7 @@ def read(
             kind = entry.WhichOneof("entry")
             if kind is None or (kind == "header") != (expected == "header"):
                 raise EventLogError(f"{path}: entry at byte {offset} is {kind}, not {expected}")
-            expected = "restore, apply or order"
+            expected = "restore, apply, unheard or order"
             yield entry
 
 

@@ -95,6 +95,8 @@ def perform(engine: Engine, entry: log.LogEntry) -> log.Outcome:
             case "apply":
                 decisions = engine.apply(entry.apply.events)
                 outcome.decisions = decisions.SerializeToString(deterministic=True)
+            case "unheard":
+                engine.unheard(entry.unheard.events.events)
             case _:
                 engine.order(entry.order.order)
     except (InvalidEvent, InvalidOrder) as error:
@@ -109,6 +111,8 @@ def recorded_outcome(entry: log.LogEntry) -> log.Outcome:
             return entry.restore.outcome
         case "apply":
             return entry.apply.outcome
+        case "unheard":
+            return log.Outcome()
         case _:
             return entry.order.outcome
 
