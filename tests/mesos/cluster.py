@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,24 @@ def mesos_home() -> MesosHome:
     if folder is None:
         pytest.skip("LONGSHARE_MESOS_HOME names no folder with a real Mesos")
     return MesosHome(Path(folder))
+
+
+@cache
+def mesos_version() -> tuple[int, ...]:
+    """Return the version of the Mesos that there is, such as (1, 8, 0)."""
+    said = subprocess.run(
+        [mesos_home().program("mesos-master"), "--version"],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return tuple(int(part) for part in said.stdout.split()[-1].split("."))
+
+
+def needs_mesos(*version: int) -> None:
+    """Skip the test on a Mesos that is older."""
+    if mesos_version() < version:
+        pytest.skip(f"Mesos {'.'.join(map(str, mesos_version()))} has no such thing")
 
 
 class Cluster:
@@ -90,14 +109,19 @@ class Cluster:
 
     @asynccontextmanager
     async def scheduler(
-        self, role: str, framework_id: str | None = None, *capabilities: str
+        self,
+        role: str,
+        framework_id: str | None = None,
+        *capabilities: str,
+        constraints: dict[str, Any] | None = None,
     ) -> AsyncIterator[HttpScheduler]:
-        """Subscribe a framework of one role."""
+        """Subscribe a framework of one role, with offer constraints if there are any."""
         able = [{"type": capability} for capability in ("MULTI_ROLE", *capabilities)]
         async with aiohttp.ClientSession() as session:
             scheduler = HttpScheduler(session, self.address)
             await scheduler.subscribe(
                 framework_id,
+                constraints=constraints,
                 user="root",
                 roles=[role],
                 capabilities=able,
