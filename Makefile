@@ -27,7 +27,7 @@ OPERATIONS := $(VENV)-operations/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev operations test quick docs bench reproduce dist roles fuzz crashes sanitize proto lock
+.PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz crashes sanitize proto lock
 .PHONY: clean python world mutants
 
 help: ## show this list
@@ -80,6 +80,9 @@ roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-aw
 	@mkdir -p .cache && rm -rf $@.part
 	debootstrap --variant=minbase --include=$(DEBIAN_PARTS) bookworm $@.part >/dev/null
 	@mv $@.part $@
+
+counts: $(RUNTIME) ## record how many lines typical operations run, which a test holds (for this Python)
+	$(BIN)/python -m bench.counts --renew
 
 reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
 	@set -e; for study in sdrf-small table-1 tsf-small; do \

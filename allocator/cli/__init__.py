@@ -12,6 +12,7 @@ from allocator.cli.explain import explain
 from allocator.cli.extras import advice
 from allocator.cli.games import games_app
 from allocator.cli.incentives import incentives
+from allocator.cli.lies import lies
 from allocator.cli.optimum import optimum
 from allocator.cli.properties import properties
 from allocator.cli.replay import replay
@@ -47,6 +48,7 @@ app.command()(incentives)
 app.add_typer(games_app, name="games")
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
+app.command()(lies)
 app.command()(sweep)
 app.command()(report)
 app.command()(advise)

@@ -30,7 +30,7 @@ class Clients:
         self._of: dict[str, list[Client]] = {}
         self._wanting: dict[Client, None] = {}
         self.version = 0
-        """Changes when a client begins or ceases to want offers."""
+        """Changes when a client begins or ceases to want offers, or its tasks are others."""
 
     def __contains__(self, client: object) -> bool:
         return client in self._members
@@ -94,13 +94,23 @@ class Clients:
         member.held = member.held - quantities
         self.users.release(member.user, client, quantities)
 
+    def gain(self, client: Client, quantities: Quantities) -> None:
+        """Follow that a client holds more, which its user is told apart."""
+        member = self._members[client]
+        member.held = member.held + quantities
+
     def set_task(self, client: Client, task: Task) -> None:
         """Say what a client's tasks need, and on which agents they may run."""
-        self.users.set_task(self._members[client].user, client, task)
+        if self.users.set_task(self._members[client].user, client, task):
+            self.version += 1
 
     def held(self, client: Client) -> Quantities:
         """Return the scalars that a client holds."""
         return self._members[client].held
+
+    def node(self, client: Client) -> User:
+        """Return the user that a client belongs to, with those above and below."""
+        return self._members[client].user
 
     def user(self, client: Client) -> str:
         """Return the name of the user that a client belongs to."""

@@ -16,6 +16,7 @@ from allocator.cluster.calls import PREPARE
 from allocator.cluster.clients import Clients
 from allocator.cluster.demands import Demands
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.failover import Failover
 from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.maintenance import parse_status
@@ -24,7 +25,7 @@ from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import SetAside
 from allocator.cluster.quota import Quota
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.state import Cluster, HoldOff, Recovery, Statistics
+from allocator.cluster.state import Cluster, Recovery, Statistics
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -76,6 +77,8 @@ class Fit:
     """How many it may use."""
     misfit: str
     """What it has said that cannot be met or understood; empty: nothing."""
+    at_a_time: int = 1
+    """How many of its tasks count as one, because one is below the floor of demands."""
 
 
 class Engine:
@@ -151,6 +154,14 @@ class Engine:
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand, each level of a role tree in order of priority."""
         return self._users.standings()
+
+    def users(self) -> list[str]:
+        """Return the names of all users, those at the top first, and of virtual leaves."""
+        return self._users.names()
+
+    def standing(self, user: str) -> Standing[str] | None:
+        """Return how a user stands, O(resources); None: it is not known."""
+        return self._users.standing(user)
 
     def user(self, role: str, framework: str) -> str | None:
         """Return the user that a framework acts for in a role; None: neither is known."""
@@ -235,9 +246,12 @@ class Engine:
         return {agent.id: agent.available.scalars for agent in agents.values()}
 
     def places(self) -> Iterator[Place]:
-        """Go through the agents and what users hold of each, in order of arrival."""
+        """Go through the agents and what users hold of each, in order of arrival.
+
+        Something may be applied meanwhile; each is as it is when its turn comes.
+        """
         cluster = self._cluster
-        for agent in cluster.ledger.agents.values():
+        for agent in list(cluster.ledger.agents.values()):  # they may change meanwhile
             held: dict[str, Quantities] = {}
             for framework, role, resources in agent.allocations():
                 user = self.user(role, framework) or role
@@ -288,7 +302,7 @@ class Engine:
         if snapshot.time_ns < 0:
             raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
         cluster = self._empty(options, snapshot.time_ns, self._cluster.statistics)
-        _fill(cluster, snapshot)
+        _fill(cluster, snapshot, self.pool.capacity)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
         known = self.memory()
@@ -330,10 +344,11 @@ class Engine:
         memory = self._users.memory()
         if self._inherited is None:
             return memory
-        before = self._inherited.users
-        return Memory(
-            memory.time,
-            {
+        before, tau = self._inherited.users, self._inherited.tau
+        return replace(
+            memory,
+            tau=memory.tau if tau is None else tau,
+            users={
                 user: replace(remembered, overuse=before[user].overuse)
                 if user in before
                 else remembered
@@ -349,12 +364,14 @@ class Engine:
         changes = self._users.changes()
         if self._inherited is None:
             return changes
-        before = self._inherited.users
+        before, tau = self._inherited.users, self._inherited.tau
         return replace(
             changes,
             courses={
                 user: replace(
-                    course, remembered=replace(course.remembered, overuse=before[user].overuse)
+                    course,
+                    tau=course.tau if tau is None else tau,
+                    remembered=replace(course.remembered, overuse=before[user].overuse),
                 )
                 if user in before
                 else course
@@ -405,7 +422,9 @@ class Engine:
             for client in ledger.clients.of(framework.id)
             if ledger.agents and ledger.exclusions.number(client) == len(ledger.agents)
         ]
-        return Fit(framework.id, constraint, agents, "; ".join(wrong))
+        clients = ledger.clients.of(framework.id)
+        at_a_time = max((ledger.at_a_time(client) for client in clients), default=1)
+        return Fit(framework.id, constraint, agents, "; ".join(wrong), at_a_time)
 
     def _require_known(self, users: Iterable[str]) -> None:
         unknown = sorted(user for user in users if user not in self._users)
@@ -462,6 +481,7 @@ class Engine:
         change()
         for reply in cluster.replies[replies:]:
             reply.sequence = event.sequence
+        cluster.follow_failover()
         self._sequence = event.sequence
         self.statistics.events += 1
         self.statistics.early_stamps += event.time_ns < before_ns
@@ -509,8 +529,8 @@ class Engine:
         return list(made.values())
 
 
-def _fill(cluster: Cluster, snapshot: contract.Snapshot) -> None:
-    """Put what a snapshot says into an empty cluster.
+def _fill(cluster: Cluster, snapshot: contract.Snapshot, before: Quantities) -> None:
+    """Put what a snapshot says into an empty cluster, whose capacity was another before.
 
     Raises:
         InvalidEvent: the snapshot is malformed or contradicts itself.
@@ -534,8 +554,10 @@ def _fill(cluster: Cluster, snapshot: contract.Snapshot) -> None:
         cluster.maintenance.restore(state)
     cluster.paused = snapshot.paused
     if snapshot.HasField("hold_off"):
-        hold_off = snapshot.hold_off
-        cluster.hold_off = HoldOff(hold_off.agents_needed, hold_off.until_ns)
+        told = snapshot.hold_off
+        expected = max(told.agents_expected, told.agents_needed)
+        until_ns = min(told.until_ns, cluster.now_ns + cluster.recovery.timeout_ns)
+        cluster.begin_failover(Failover(told.agents_needed, expected, until_ns, before))
 
 
 def _rules(options: contract.Options) -> Rules:

@@ -7,6 +7,7 @@ from allocator.cluster.clients import Clients
 from allocator.cluster.constraints import Host
 from allocator.cluster.demands import Demands
 from allocator.cluster.exclusions import Exclusions
+from allocator.cluster.failover import Failover
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.placements import Placements
 from allocator.cluster.quota import Quotas
@@ -31,12 +32,15 @@ class Ledger:
         self.placements = placements
         self.exclusions = Exclusions()
         self.quotas = Quotas()
+        self.floor = demands.new_floor()
         self.running = Running()
         self.agents: dict[str, Agent] = {}
         self.frameworks: dict[str, Framework] = {}
         self._places: dict[str, dict[str, None]] = {}
         """framework → agents on which it holds something, in order of arrival"""
         self._capacity = Quantities()
+        self._failover: Failover | None = None
+        """Agents are awaited whose resources count already; None: none are."""
 
     def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
         """Take in an agent with all that is allocated on it: framework → role → resources."""
@@ -44,6 +48,7 @@ class Ledger:
         self.placements.put_agent(agent.id, Host.of(agent.info))
         self.clients.users.put_agent(agent.id, agent.total.scalars)
         self.quotas.note_total(NOTHING, agent.total)
+        self.floor.put(agent.total.scalars)
         self._set_capacity(self._capacity + agent.total.scalars)
         self.add_used(agent, used)
 
@@ -86,6 +91,8 @@ class Ledger:
         self.quotas.note_total(agent.total, total)
         if total.scalars != agent.total.scalars:
             self.clients.users.put_agent(agent.id, total.scalars)
+            self.floor.put(total.scalars)
+            self.floor.discard(agent.total.scalars)
         self._set_capacity(self._capacity - agent.total.scalars + total.scalars)
         agent.update(agent.info, agent.capabilities, total)
 
@@ -98,6 +105,7 @@ class Ledger:
         self.placements.discard_agent(agent.id)
         self.exclude(agent.id, ())
         self.quotas.note_total(agent.total, NOTHING)
+        self.floor.discard(agent.total.scalars)
         self._set_capacity(self._capacity - agent.total.scalars)
 
     def add_framework(
@@ -153,19 +161,45 @@ class Ledger:
             self.exclusions.excludes(client, agent)
         )
 
-    def allocate(self, agent: Agent, client: Client, resources: Resources) -> None:
-        """Book resources that are available as allocated to a client."""
-        free = None if resources.has_shared else agent.available - resources
-        before = agent.held(client.framework, client.role)
-        after = before + resources
-        self._write(agent, client.framework, client.role, before, after)
-        if resources.has_shared or not resources.scalars:
-            self._count(client, before.scalars, after.scalars)
-        else:
-            self._track(client)
-            self.clients.allocate(client, resources.scalars)
+    def task(self, client: Client) -> Quantities | None:
+        """Return what is to be given to a client at least, and in multiples; None: nobody knows."""
+        demand = self._demands.of(client, self.frameworks[client.framework])
+        return demand.times(self.floor.at_a_time(demand)) if demand else None
+
+    def at_a_time(self, client: Client) -> int:
+        """Return how many of a client's tasks count as one; 1 where its demand is not known."""
+        demand = self._demands.of(client, self.frameworks[client.framework])
+        return self.floor.at_a_time(demand) if demand else 1
+
+    def book(
+        self, agent: Agent, client: Client, resources: Resources, free: Resources | None
+    ) -> Quantities:
+        """Book resources that are available as allocated to a client that is known.
+
+        Args:
+            agent: Where they are.
+            client: Who is offered them.
+            resources: All of them are available.
+            free: What is left; None: that must be added up.
+
+        Returns:
+            What the client holds more now, which is not counted yet: `clients` must be told.
+        """
+        held = agent.held(client.framework, client.role)
+        after = held + resources
+        self._note(agent, client.framework, client.role, held, after)
         if free is not None:
             agent.set_available(free)
+        return after.scalars - held.scalars if resources.has_shared else resources.scalars
+
+    def unbook(self, agent: Agent, client: Client, resources: Resources) -> Quantities:
+        """Undo `book`; return what the client holds less, which must be counted likewise."""
+        held = agent.held(client.framework, client.role)
+        free, after = agent.freed(resources), held - resources
+        self._note(agent, client.framework, client.role, held, after)
+        if free is not None:
+            agent.set_available(free)
+        return held.scalars - after.scalars
 
     def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> bool:
         """Release resources; return whether all of them had been allocated.
@@ -178,7 +212,7 @@ class Ledger:
             self._hold(agent, framework, role, before - resources)
             return complete
         free = agent.freed(resources)
-        self._write(agent, framework, role, before, before - resources)
+        self._note(agent, framework, role, before, before - resources)
         if framework in self.frameworks:
             client = Client(role, framework)
             self._track(client)
@@ -194,11 +228,11 @@ class Ledger:
 
     def _hold(self, agent: Agent, framework: str, role: str, after: Resources) -> None:
         before = agent.held(framework, role)
-        self._write(agent, framework, role, before, after)
+        self._note(agent, framework, role, before, after)
         if framework in self.frameworks:
             self._count(Client(role, framework), before.scalars, after.scalars)
 
-    def _write(
+    def _note(
         self, agent: Agent, framework: str, role: str, before: Resources, after: Resources
     ) -> None:
         agent.hold(framework, role, after)
@@ -238,6 +272,13 @@ class Ledger:
         if client.role not in framework.roles and not self.clients.held(client):
             self.clients.remove(client)
 
+    def set_failover(self, failover: Failover | None) -> None:
+        """Say that agents are awaited, or, with None, no longer."""
+        self._failover = failover
+        self._set_capacity(self._capacity)
+
     def _set_capacity(self, capacity: Quantities) -> None:
         self._capacity = capacity
+        if self._failover is not None:
+            capacity = self._failover.counted(capacity, len(self.agents))
         self.clients.users.set_capacity(capacity)

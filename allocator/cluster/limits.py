@@ -26,6 +26,9 @@ class Limits:
     """Attributes that a framework asks for."""
     resources: int = 64
     """Different resources in a demand, a request or a minimum, and alternatives to the latter."""
+    smallest_demand: float = 0.001
+    """The least that a task counts as where agents are filled task by task: a part of what the
+    largest agent has of some resource. 0: whatever is demanded."""
     resource: int = 2**18
     """Bytes of one resource: a range of every other port takes a tenth."""
     idle_users: int = 10_000

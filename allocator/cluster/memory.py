@@ -27,6 +27,9 @@ class Memory:
     time: float
     """The master's clock, in seconds since the Unix epoch; 0: no master has come yet."""
     users: Mapping[str, Remembered]
+    tau: float | None = None
+    """Time constant in seconds with which commitments were made and fade, whatever policy comes
+    after; None: nobody knows, so that of the policy."""
 
 
 @dataclass(frozen=True, slots=True)

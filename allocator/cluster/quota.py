@@ -125,7 +125,7 @@ class Headroom:
             plain: What there is.
             besides: What it gets in any case.
         """
-        top = _top(role)
+        top = top_level(role)
         quota = self.quotas.get(top)
         if quota is not None and quota.limits:
             room = dict(plain.scalars.items())
@@ -139,7 +139,7 @@ class Headroom:
 
     def admits(self, role: str, quantities: Quantities) -> bool:
         """Whether a role may have so much: its limits allow it, and all guarantees can be met."""
-        top = _top(role)
+        top = top_level(role)
         quota = self.quotas.get(top)
         if quota is not None and any(
             quantities[name] and self.consumed[top][name] + quantities[name] > limit
@@ -147,6 +147,22 @@ class Headroom:
         ):
             return False
         return _less(self.available, quantities).contains(self.required)
+
+    def slack(self) -> dict[str, int] | None:
+        """Return what guarantees leave of what must be held back for them; None: nothing at all.
+
+        With the role's limits (`left`) it says what `admits` would admit.
+        """
+        slack = {name: self.available[name] - held for name, held in self.required.items()}
+        return None if any(amount < 0 for amount in slack.values()) else slack
+
+    def left(self, top: str) -> Mapping[str, int]:
+        """Return by name what the limits of a top-level role leave it."""
+        quota = self.quotas.get(top)
+        if quota is None:
+            return {}
+        consumed = self.consumed[top]
+        return {name: limit - consumed[name] for name, limit in quota.limits.items()}
 
     def give_guaranteed(self, role: str, towards: Quantities, quantities: Quantities) -> None:
         """Book what a role with a quota gets: all of it, and the part its guarantee asks for."""
@@ -156,14 +172,14 @@ class Headroom:
 
     def give(self, role: str, quantities: Quantities) -> None:
         """Book what a role gets beside what it is guaranteed."""
-        top = _top(role)
+        top = top_level(role)
         if top in self.consumed:
             self.consumed[top] = self.consumed[top] + quantities
         self.available = _less(self.available, quantities)
 
     def take_back(self, role: str, quantities: Quantities) -> None:
         """Undo `give`."""
-        top = _top(role)
+        top = top_level(role)
         if top in self.consumed:
             self.consumed[top] = self.consumed[top] - quantities
         self.available = self.available + quantities
@@ -227,7 +243,7 @@ def parse_quota(call: contract.SetQuota) -> Quota:
         InvalidEvent: it is malformed, for a role that can have none, or not of plain scalars.
     """
     role = call.role
-    _require_top(role)
+    _requiretop_level(role)
     try:
         info = mesos.QuotaInfo.FromString(call.info)
     except DecodeError as error:
@@ -250,7 +266,7 @@ def parse_limited_quota(call: contract.UpdateQuota) -> Quota:
     Raises:
         InvalidEvent: it is malformed, or for a role that can have none.
     """
-    _require_top(call.role)
+    _requiretop_level(call.role)
     given = call.limits.amounts
     limited = _amounts(call.role, given)
     limits = {name: limited[name] for name in given}
@@ -261,7 +277,7 @@ def parse_limited_quota(call: contract.UpdateQuota) -> Quota:
     )
 
 
-def _require_top(role: str) -> None:
+def _requiretop_level(role: str) -> None:
     if not role or role == "*" or "/" in role:
         raise InvalidEvent(
             f"role {role!r} cannot have a quota: only top-level roles other than '*'"
@@ -275,7 +291,8 @@ def _amounts(role: str, amounts: Mapping[str, float]) -> Quantities:
         raise InvalidEvent(f"quota of {role!r}: {error}") from error
 
 
-def _top(role: str) -> str:
+def top_level(role: str) -> str:
+    """Return the top-level role that a role is below, or is."""
     return role.partition("/")[0]
 
 

@@ -247,6 +247,34 @@ class Resources(Mapping[Kind, Amount]):
         return None if any(rest > 0 for rest in left.values()) else Resources(taken)
 
     @cached_property
+    def counted(self) -> frozenset[str]:
+        """Names of what is there for everybody, and comes by the piece: ports, items of sets."""
+        return frozenset(
+            kind.name
+            for kind, amount in self._amounts.items()
+            if kind.plain and not isinstance(amount, int)
+        )
+
+    @cached_property
+    def divisible(self) -> Mapping[str, int]:
+        """What there is for everybody by name, a port or an item counting as one, as `taken` takes.
+
+        Of a name that stands for both amounts and pieces nothing is.
+        """
+        parts: dict[str, int] = {}
+        for kind, amount in self._amounts.items():
+            if kind.plain and kind.whole is None:
+                _all, size = _part(amount, 1 << 80)
+                mixed = isinstance(amount, int) and kind.name in self.counted
+                parts[kind.name] = 0 if mixed else parts.get(kind.name, 0) + size
+        return parts
+
+    @cached_property
+    def all_divisible(self) -> bool:
+        """Whether there is nothing else."""
+        return all(kind.plain and kind.whole is None for kind in self._amounts)
+
+    @cached_property
     def scalars(self) -> Quantities:
         """Quantities of scalars by name; of a shared volume, one copy (§2.3)."""
         total: dict[str, int] = {}
@@ -304,6 +332,12 @@ def parse_total(messages: Iterable[bytes]) -> Resources:
     Raises:
         InvalidResource: a message is malformed or carries an allocation.
     """
+    return _parse_total(tuple(messages))
+
+
+@lru_cache(maxsize=1 << 12)
+def _parse_total(messages: tuple[bytes, ...]) -> Resources:
+    """Agents are alike: what is alike is one object, with all that has been worked out about it."""
     return _sum(messages, None)
 
 

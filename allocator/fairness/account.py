@@ -1,6 +1,6 @@
 """What a policy may look at when it ranks a user."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from allocator.fairness.commitment import approached, decayed
 from allocator.fairness.quantities import Quantities
@@ -42,6 +42,14 @@ class Account:
     commitments: dict[str, float] = field(default_factory=dict)
     """c at `settled_at`, by resource (Eq. 6)."""
 
+    def copy(self) -> "Account":
+        """Return an account that stays as this one is."""
+        twin: Account = object.__new__(Account)
+        for name in Account.__slots__:
+            setattr(twin, name, getattr(self, name))
+        twin.commitments = dict(self.commitments)  # the one thing that is changed in place
+        return twin
+
     def tasks_of(self, monopoly: int) -> float | None:
         """Return tasks held as a fraction of a monopoly, in whole numbers divided once.
 
@@ -80,6 +88,12 @@ class Account:
         """Return the commitment for resources not named, at an instant."""
         elapsed = now - self.settled_at
         return self.inherited if tau is None else decayed(self.inherited, 0.0, elapsed, tau)
+
+    def settled(self, now: float, tau: float | None) -> "Account":
+        """Return a copy that is settled at an instant; this one stays as it is."""
+        copy = replace(self, commitments=dict(self.commitments))
+        copy.settle(now, tau)
+        return copy
 
     def settle(self, now: float, tau: float | None) -> None:
         """Bring debts and what is added up to an instant, under the rates that held until then."""

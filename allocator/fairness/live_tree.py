@@ -248,7 +248,7 @@ class LiveTree(Generic[Id, K, T]):
         return self._end(-1)
 
     def crossings(self) -> Iterator[Crossing[T, Id]]:
-        """Go through upcoming position changes of neighbours, soonest first. O(n log n).
+        """Go through upcoming position changes of neighbours, soonest first. O(log n) each.
 
         Early ones may turn out to be none.
 
@@ -259,13 +259,12 @@ class LiveTree(Generic[Id, K, T]):
         >>> [(str(when), left, right) for when, left, right in tree.crossings()]
         [('2', 'hare', 'tortoise')]
         """
-        upcoming = [
-            (left.event[:2], left.id, right.id)
-            for left, right in pairwise(self._order)
-            if left.event is not None
-        ]
-        for (when, _serial), left, right in sorted(upcoming):
-            yield Crossing(when, left, right)
+        events = self._events.copy()
+        while events:
+            event = heapq.heappop(events)
+            when, _serial, left = event
+            if left.event is event:
+                yield Crossing(when, left.id, self._order[self._position(left) + 1].id)
 
     def __getitem__(self, element: Id) -> K:
         """Return an element's attribute. O(1)."""

@@ -9,11 +9,26 @@ from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
+from allocator.fairness.priorities import Rank
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import Ranking
 
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
+
+
+class Prospect(NamedTuple):
+    """Where a user stands in order at an instant, and would if it held something else."""
+
+    allocation: Quantities
+    gifts: int
+    """How often something was allocated."""
+    rank: tuple[Rank, float]
+    """With its blur; of equal ranks who got gifts less often comes first."""
+    likeness: Hashable
+    """Users of equal likeness rank alike where they hold alike."""
+    rank_of: Callable[[Quantities], tuple[Rank, float]]
+    """What the rank would be if the user held so much from now on. O(m)."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,23 @@ class Course(NamedTuple):
     inherited: float
 
 
+@dataclass(frozen=True)
+class Still(Generic[User]):
+    """Users as they were at an instant, whatever happens to their pool later."""
+
+    policy: Policy
+    tau: float | None
+    capacity: Quantities
+    now: float
+    accounts: dict[User, Account]
+
+    def standings_at(self, when: float) -> Iterator[Standing[User]]:
+        """Go through how all users stand at an instant if nothing changes, in no order."""
+        when = max(when, self.now)
+        for user, account in self.accounts.items():
+            yield _standing(self.policy, self.tau, user, account, when)
+
+
 class Pool(Generic[User]):
     """Users ranked by a policy, at a time of the pool's own that only moves forward.
 
@@ -87,6 +119,8 @@ class Pool(Generic[User]):
     ) -> None:
         self.policy = policy
         self._tau = policy.tau
+        self._has_memory = policy.tau is not None
+        self._charging = True
         self._rebased_after = policy.rebased_after
         self._remembers = not isinstance(policy, KeyPolicy)
         self._now = now
@@ -147,6 +181,22 @@ class Pool(Generic[User]):
         if capacity is not self._capacity and capacity != self._capacity:
             self._unsettle()
             self._capacity = capacity
+
+    def set_fading(self, tau: float | None) -> None:
+        """Say how debts fade that another policy has made, where this one makes none.
+
+        Args:
+            tau: Their time constant in seconds; None: they do not fade.
+        """
+        if not self._has_memory and tau != self._tau:
+            self._unsettle()
+            self._tau = tau
+
+    def set_charging(self, *, charging: bool) -> None:
+        """Say whether over-use makes debts; while it does not, they fade as if there were none."""
+        if charging != self._charging:
+            self._unsettle()
+            self._charging = charging
 
     def machines_changed(self) -> None:
         """Follow a change of the machines; of one user's constraints, `set_demand` does."""
@@ -267,19 +317,19 @@ class Pool(Generic[User]):
         else:
             self._ranking.delete(user)
 
-    def allocate(self, user: User, quantities: Quantities, *, counted: bool = True) -> None:
+    def allocate(self, user: User, quantities: Quantities, *, times: int = 1) -> None:
         """Give a user more.
 
         Args:
             user: A known user.
             quantities: What it gets.
-            counted: Whether this puts it behind equals that got something less often.
+            times: As how many gifts this counts: of equals, who got something less often is first.
 
         Raises:
             KeyError: the user is not known.
         """
         account = self._account(user)
-        self._hold(user, account, account.allocation + quantities, account.count + counted)
+        self._hold(user, account, account.allocation + quantities, account.count + times)
 
     def release(self, user: User, quantities: Quantities) -> None:
         """Take back from a user.
@@ -332,7 +382,7 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         self._catch_up()
-        return self._standing(user, self._account(user), self._now)
+        return _standing(self.policy, self._tau, user, self._account(user), self._now)
 
     def standings(self) -> list[Standing[User]]:
         """Return how all known users stand now, in order of priority."""
@@ -340,10 +390,14 @@ class Pool(Generic[User]):
 
     def standings_at(self, when: float) -> list[Standing[User]]:
         """Return how all known users will stand if nothing changes, in order of priority."""
-        self._catch_up()
-        when = max(when, self._now)
-        standings = [self._standing(u, account, when) for u, account in self._accounts.items()]
+        standings = self.still().standings_at(when)
         return sorted(standings, key=lambda standing: (standing.priority, standing.user))
+
+    def still(self) -> "Still[User]":
+        """Return what it takes to say later how users stood. O(n), two microseconds for each."""
+        self._catch_up()
+        accounts = {user: account.copy() for user, account in self._accounts.items()}
+        return Still(self.policy, self._tau, self._capacity, self._now, accounts)
 
     def take_diverted(self) -> Collection[User] | None:
         """Return whose course may be another one than when this was last asked; None: anybody's."""
@@ -386,6 +440,39 @@ class Pool(Generic[User]):
         if self._active > 1 or self._stale:  # one alone is first, whatever it holds
             self._catch_up()
         return iter(self._ranking)
+
+    def prospect(self, user: User) -> "Prospect":
+        """Return where a user stands in order at this instant, and would if it held more.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        account = self._account(user)
+        self._catch_up()
+        phase = self._phase()
+        settled = account.settled(self._now, self._tau)
+        settled.count = 0
+
+        def rank(allocation: Quantities) -> tuple[Rank, float]:
+            settled.allocation = allocation
+            self._rate(settled)
+            return self.policy.rank(self._attribute(settled, phase), phase)
+
+        return Prospect(
+            account.allocation,
+            account.count,
+            self.policy.rank(self._attribute(account, phase), phase),
+            self._likeness(settled),
+            rank,
+        )
+
+    def local_share(self, user: User, held: Quantities, machine: Quantities) -> float:
+        """Return what part of a machine a user holds, as policies that rank per machine see it.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        return local_share(self._account(user), held, machine)
 
     def users(self) -> Collection[User]:
         """Return all known users."""
@@ -496,30 +583,25 @@ class Pool(Generic[User]):
         policy = self.policy
         account.entitlement = self._part * account.weight / self._weights
         account.shares = account.allocation.shares(self._capacity, self._excluded)
-        account.owe(policy.measure(account), account.entitlement if self._tau is not None else None)
+        free_of_charge = account.entitlement if self._charging else math.inf
+        account.owe(policy.measure(account), free_of_charge if self._has_memory else None)
         account.rate_of_use = policy.rate_of_use(account)
+
+    def _likeness(self, account: Account) -> Hashable:
+        """Return what settled accounts have in common that rank alike where they hold alike."""
+        return (
+            account.weight,
+            account.inherited,
+            frozenset(account.commitments.items()),
+            account.cumulative,
+            account.demand and frozenset(account.demand.items()),
+            account.monopoly,
+            account.constrained_monopoly,
+            account.turn if self.policy.queues else 0,
+        )
 
     def _attribute(self, account: Account, phase: float) -> object:
         return self.policy.attribute(account, self._base, phase)
-
-    def _standing(self, user: User, account: Account, when: float) -> Standing[User]:
-        commitments = account.commitments_at(when, self._tau)
-        return Standing(
-            user=user,
-            weight=account.weight,
-            entitlement=self._part * account.weight / self._weights,
-            active=account.active,
-            allocation=account.allocation,
-            shares=dict(account.shares),
-            share=account.share,
-            measured=dict(account.measured),
-            task_share=account.task_share if self.policy.counts_tasks else None,
-            commitments=commitments,
-            inherited=account.inherited_at(when, self._tau),
-            overuse=dict(account.overuse),
-            commitment=max((commitments.get(name, 0.0) for name in account.measured), default=0.0),
-            priority=self.policy.priority(account, commitments, when),
-        )
 
     def _phase(self) -> float:
         """Return the policy's time, in which it keeps order."""
@@ -547,3 +629,26 @@ def _set_commitment(
             )
     account.commitments = dict(commitment) if isinstance(commitment, Mapping) else {}
     account.inherited = others if isinstance(commitment, Mapping) else commitment
+
+
+def _standing(
+    policy: Policy, tau: float | None, user: User, account: Account, when: float
+) -> Standing[User]:
+    """Return how the user of an account that is rated stands at an instant."""
+    commitments = account.commitments_at(when, tau)
+    return Standing(
+        user=user,
+        weight=account.weight,
+        entitlement=account.entitlement,
+        active=account.active,
+        allocation=account.allocation,
+        shares=dict(account.shares),
+        share=account.share,
+        measured=dict(account.measured),
+        task_share=account.task_share if policy.counts_tasks else None,
+        commitments=commitments,
+        inherited=account.inherited_at(when, tau),
+        overuse=dict(account.overuse),
+        commitment=max((commitments.get(name, 0.0) for name in account.measured), default=0.0),
+        priority=policy.priority(account, commitments, when),
+    )

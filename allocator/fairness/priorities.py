@@ -51,6 +51,12 @@ class StraightLines(Priorities[Line, int | Fraction]):
 Segment: TypeAlias = tuple[float, float]
 """(A, M): the line A + M·s."""
 
+Rank: TypeAlias = tuple[int, float, float | Fraction, float]
+"""Sorts priorities at one instant: class, value rounded, value, how it goes on from there."""
+
+_BLUR = 2.0**-40
+"""Of the operands: far more than rounding can do to what should be the same priority."""
+
 
 @dataclass(slots=True)  # not frozen, which takes three times as long to make; nobody changes one
 class Envelope:
@@ -112,6 +118,16 @@ class Envelopes(Priorities[Envelope, float]):
         ahead = ahead or a.count - b.count
         return (ahead > 0) - (ahead < 0)
 
+    def rank(self, a: Envelope, now: float) -> tuple[Rank, float]:
+        """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is.
+
+        The blur is beyond any difference that rounding makes to one and the same priority.
+        """
+        s = -now
+        exact = _exact(a, s)
+        size = max(abs(value) + abs(slope * s) for value, slope in a.lines)
+        return (0, float(exact), exact, -_slope_after(a, s)), _BLUR * size
+
     @override
     def position(
         self,
@@ -120,11 +136,19 @@ class Envelopes(Priorities[Envelope, float]):
         now: float,
     ) -> int:
         s = -now
+        own, count = node.attribute.lines, node.attribute.count
         value, size = _value(node.attribute, s)
         low, high = 0, len(nodes)
         while low < high:
             middle = (low + high) // 2
-            lines = nodes[middle].attribute.lines
+            other = nodes[middle].attribute
+            lines = other.lines
+            if lines == own:
+                if (other.count, nodes[middle].id) < (count, node.id):
+                    low = middle + 1
+                else:
+                    high = middle
+                continue
             level, slope = lines[0]
             moved = slope * s
             ahead = level + moved - value
@@ -254,6 +278,12 @@ class Drifts(Priorities[Drift, float]):
             ) * Fraction(now)
         ahead = ahead or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
+
+    def rank(self, a: Drift, now: float) -> tuple[Rank, float]:
+        """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is."""
+        exact = Fraction(a.value) + Fraction(a.slope) * Fraction(now)
+        rank = (0 if a.guaranteed else 1, float(exact), exact, a.slope)
+        return rank, _BLUR * (abs(a.value) + abs(a.slope * now))
 
     @override
     def position(

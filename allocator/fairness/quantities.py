@@ -138,6 +138,12 @@ class Quantities(Mapping[str, int]):
                 )
         return self._of(milli)
 
+    def times(self, number: int) -> "Quantities":
+        """Return so many times this."""
+        if number == 1:
+            return self
+        return Quantities({name: number * amount for name, amount in self._milli.items()})
+
     def contains(self, other: "Quantities") -> bool:
         """Whether there is at least as much of everything."""
         milli = self._milli

@@ -19,6 +19,7 @@ from pydantic import (
 from allocator.cluster.constraints import Constraint, Hosts, parse_attributes
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
+from allocator.complaints import complaints
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 
@@ -179,6 +180,11 @@ class LimitsSection(_Section):
     """Different resources in a demand, a request or a minimum that a framework states, and
     alternatives to the latter.
     """
+    smallest_demand: Annotated[float, Field(ge=0.0, le=1.0)] = _LIMITS.smallest_demand
+    """The least that a task counts as where agents are filled task by task, as a part of what the
+    largest agent has of some resource: a framework whose tasks need less gets several at a time. So
+    however small its tasks, an agent is not divided into more parts than that. 0: no such bound.
+    """
     resource: Annotated[int, Field(ge=1024)] = _LIMITS.resource
     """Bytes of one resource of an agent, with all its ranges, items and labels."""
     idle_users: Annotated[int, Field(ge=0)] = _LIMITS.idle_users
@@ -257,6 +263,10 @@ class MetricsSection(_Section):
     """
     public: bool = False
     """Whether to listen beyond this machine: everybody there may read, without a password."""
+    hosts: tuple[str, ...] = ()
+    """Names by which browsers and Prometheus ask for this port, beside `localhost`, this machine's
+    host name and addresses; others are refused (421).
+    """
 
     @model_validator(mode="after")
     def _meant(self) -> Self:
@@ -377,8 +387,5 @@ def load(path: Path) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     except ValidationError as error:
-        problems = [
-            f"\n  {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-            for problem in error.errors()
-        ]
-        raise ConfigError(f"{path}:{''.join(problems)}") from error
+        found = "".join(f"\n  {complaint}" for complaint in complaints(error, Config))
+        raise ConfigError(f"{path}:{found}") from error

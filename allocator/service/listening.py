@@ -19,6 +19,12 @@ GRACE = 0.5
 """Seconds that a stream gets to end by itself."""
 KEEPALIVE = 20.0
 """Seconds without a word after which a peer is asked whether it is there."""
+HANDSHAKE = 10.0
+"""Seconds for a connection to say that it speaks HTTP/2, and TLS where that is asked for."""
+IDLE = 60.0
+"""Seconds for which a connection without a call is kept."""
+CALLS = 100
+"""At once on one connection."""
 
 _log = structlog.get_logger(__name__)
 
@@ -40,6 +46,9 @@ async def listening(
             ("grpc.keepalive_time_ms", round(KEEPALIVE * 1000)),
             ("grpc.keepalive_timeout_ms", round(KEEPALIVE * 500)),
             ("grpc.http2.min_ping_interval_without_data_ms", 5000),  # masters may ask, too
+            ("grpc.server_handshake_timeout_ms", round(HANDSHAKE * 1000)),
+            ("grpc.max_connection_idle_ms", round(IDLE * 1000)),
+            ("grpc.max_concurrent_streams", CALLS),
         ]
     )
     server.add_generic_rpc_handlers((sessions.handlers(),))

@@ -1,6 +1,7 @@
 """Runs the service: gRPC for masters and operators, HTTP for Prometheus, until told to stop."""
 
 import asyncio
+import resource
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,6 +15,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
+from allocator.service.loop.slices import Backlog, spread
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.masters.sessions import Sessions
 from allocator.service.masters.stamps import Timeline
@@ -31,6 +33,7 @@ from allocator.service.store.zookeeper import ZookeeperStore
 from allocator.service.supervision import supervised
 
 _FLUSH_EVERY = 1.0
+_LOOK_EVERY = 0.05
 
 _log = structlog.get_logger(__name__)
 
@@ -47,6 +50,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         ConfigError: an address, the recorder's file or the store cannot be used.
         StoreUnavailable: the store does not answer.
     """
+    _take_all_descriptors()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -56,6 +60,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         recorder = await stack.enter_async_context(_recorder(config.recorder))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
         past, trail = Past(), OfferTrail()
+        await stack.enter_async_context(_worked_off(past.backlog))
         engine = _engine(config.engine_settings(), memory, recorder, event_log, past)
         engine.watch(trail)
         keeper: Keeper | None = None
@@ -81,7 +86,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         )
         registry.register(metrics.LoopCollector(pauses))
         status = Status(engine, statistics, past, trail, stored)
-        await stack.enter_async_context(serving(config.metrics, registry, status))
+        await stack.enter_async_context(serving(config.metrics, engine, registry, status))
         admin = Admin(engine, statistics, keeper)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
@@ -89,6 +94,12 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         await stop.wait()
         _log.info("stopping")
         sessions.end("the allocator is stopping")
+
+
+def _take_all_descriptors() -> None:
+    """Have room for peers who only connect, as far as the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _nothing() -> Memory | None:
@@ -169,7 +180,8 @@ async def _recorder(section: RecorderSection | None) -> AsyncIterator[Recorder |
         raise ConfigError(f"recorder.file: {section.file}: {error.strerror}") from error
     flushing = asyncio.create_task(_flush(recorder))
     try:
-        yield recorder
+        async with _worked_off(recorder.backlog):
+            yield recorder
     finally:
         flushing.cancel()
         recorder.close()
@@ -199,6 +211,22 @@ def _engine(
     else:
         engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample)
     return engine
+
+
+@asynccontextmanager
+async def _worked_off(backlog: Backlog) -> AsyncIterator[None]:
+    """Do work in slices soon after it has come."""
+
+    async def work() -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            await spread(backlog.steps())
+
+    working = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        working.cancel()
 
 
 async def _flush(file: Recorder | EventLog) -> None:

@@ -51,7 +51,7 @@ def test_of_equals_the_one_that_got_something_less_often_is_next() -> None:
     hold(made, "A", 1)
     made.release("A", TASK)
     assert list(made) == ["B", "A"]
-    made.allocate("B", Quantities(), counted=False)
+    made.allocate("B", Quantities(), times=0)
     assert list(made) == ["B", "A"]
 
 

@@ -61,10 +61,11 @@ class Service:
         if virtual_clocks:
             listening += "virtual_clocks = true\n"
         settings = settings.replace("[listen]", listening)
+        if "[metrics]" not in settings:
+            settings += "\n[metrics]\n"
+        settings = settings.replace("[metrics]", f'[metrics]\naddress = "{metrics}"')
         config.write_text(
-            f"{settings}\n"
-            f'[metrics]\naddress = "{metrics}"\n'
-            f'[recorder]\nfile = "{self.recording}"\n[log]\nformat = "json"\n'
+            f'{settings}\n[recorder]\nfile = "{self.recording}"\n[log]\nformat = "json"\n'
         )
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

@@ -94,6 +94,24 @@ def test_with_short_memory_proposition_3_does_not_hold_with_one_resource_either(
     assert lying > truthful
 
 
+@pytest.mark.parametrize("policy", ["sdrf", "stsf"])
+def test_with_short_memory_and_one_resource_it_pays_to_claim_what_one_cannot_use(
+    policy: str,
+) -> None:
+    """User 2, held back once, owes less than 3 next; so it has more then, and owes more at last."""
+    game = read_game(
+        {
+            "delta": 0,
+            "users": [
+                {"name": "1", "needs": cpu(0, 0, 1), "claims": cpu(1, 0, 1)},
+                {"name": "2", "needs": cpu(1, 1, 1)},
+                {"name": "3", "needs": cpu(0, 1, 0)},
+            ],
+        }
+    )
+    assert worths(policy, game) == (Fraction(81, 200), Fraction(351, 800))
+
+
 PARTS = st.integers(1, 20).map(lambda k: Fraction(k, 20))
 
 

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable
 
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.failover import Failover
 from allocator.cluster.quota import parse_limited_quota, parse_quota
-from allocator.cluster.state import Cluster, HoldOff
+from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
 
@@ -58,8 +59,9 @@ def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
     def change() -> None:
         for role, quota in quotas.items():
             cluster.ledger.quotas.set(role, quota, cluster.ledger.agents)
-        if needed:
-            cluster.hold_off = HoldOff(needed, cluster.now_ns + cluster.recovery.timeout_ns)
+        if call.expected_agents:
+            until_ns = cluster.now_ns + cluster.recovery.timeout_ns
+            cluster.begin_failover(Failover(needed, call.expected_agents, until_ns))
 
     return change
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 from allocator.fairness.account import Account
 from allocator.fairness.commitment import time_constant, time_constant_of_half_life
 from allocator.fairness.policies.policy import Policy
-from allocator.fairness.priorities import Envelope, Envelopes, envelope
+from allocator.fairness.priorities import Envelope, Envelopes, Rank, envelope
 from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
 
 _REBASE = 300.0
@@ -99,6 +99,10 @@ class Sdrf(Policy):
             held = most if journal else share
             lines.append(((held + rate) / weight, (owed[name] - rate) * stretch))
         return envelope(lines or [(0.0, 0.0)], -phase, account.count)
+
+    @override
+    def rank(self, attribute: Envelope, phase: float) -> tuple[Rank, float]:
+        return Envelopes().rank(attribute, phase)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

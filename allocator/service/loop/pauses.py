@@ -2,15 +2,20 @@
 
 import asyncio
 import selectors
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from typing_extensions import override
 
+from allocator.service.loop import garbage
+
 BUDGET = 0.02
 """Seconds at a stretch that anything but a snapshot may take; more is counted."""
 _WINDOW = 60.0
+_SWITCH = 0.0005
+"""Seconds after which a thread that computes, as to store something, gives way to the loop."""
 
 
 class Pauses:
@@ -66,8 +71,10 @@ class _Watched(selectors.DefaultSelector):
 
 
 def run(main: Callable[[Pauses], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine as `asyncio.run` does, in a loop that is measured."""
+    """Run a coroutine as `asyncio.run` does, in a loop that is measured and that little holds."""
     pauses = Pauses()
+    garbage.tame()
+    sys.setswitchinterval(_SWITCH)
 
     def loop() -> asyncio.AbstractEventLoop:
         return asyncio.SelectorEventLoop(_Watched(pauses))

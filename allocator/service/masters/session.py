@@ -15,6 +15,7 @@ from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.memory import Memory
 from allocator.contract import SPOKEN
 from allocator.contract import allocator_pb2 as contract
+from allocator.service.loop import garbage
 from allocator.service.masters.stamps import Stamps
 
 GREETING_TIME = 10.0
@@ -226,6 +227,8 @@ class Session:
                     self._report_misfits()
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
+                if message.HasField("snapshot") and self._leads:
+                    garbage.settle()
             self._statistics.lag = time.perf_counter() - begun
 
     def _answer(

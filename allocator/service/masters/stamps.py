@@ -32,6 +32,9 @@ class Timeline:
     def __init__(self, origin_ns: int, clock_ns: Callable[[], int]) -> None:
         self._origin_ns = origin_ns - clock_ns()
         self._clock_ns = clock_ns
+        self.believed_ns = 0
+        """The latest stamp that was believed, of any master: a snapshot must not set time back, or
+        the tolerance could be had again and again."""
 
     @classmethod
     def from_now(cls, remembered: float) -> "Timeline":
@@ -71,11 +74,14 @@ class Stamps:
             if not earliest <= event.time_ns <= latest:
                 self._tell(event.time_ns - now)
                 event.time_ns = latest if event.time_ns > latest else earliest
+            self._timeline.believed_ns = max(self._timeline.believed_ns, event.time_ns)
         if message.HasField("snapshot"):
             snapshot = message.snapshot
             believed = min(max(snapshot.time_ns, earliest), latest)
             if believed != snapshot.time_ns:
                 self._tell(snapshot.time_ns - now)
+            believed = self._timeline.believed_ns = max(believed, self._timeline.believed_ns)
+            if believed != snapshot.time_ns:
                 if snapshot.HasField("hold_off"):  # goes on for as long as it would have
                     left = snapshot.hold_off.until_ns - snapshot.time_ns
                     snapshot.hold_off.until_ns = believed + min(max(left, 0), _LONGEST_HOLD_OFF_NS)
@@ -93,8 +99,8 @@ class Stamps:
             )
 
 
-_LONGEST_HOLD_OFF_NS = 600 * _NANOSECONDS
-"""Masters hold off for ten minutes at most."""
+_LONGEST_HOLD_OFF_NS = 86400 * _NANOSECONDS
+"""The engine knows how long a master may hold off; this is what fits into a stamp."""
 
 
 def _boot_time_ns() -> int:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from allocator.cluster.engine import Engine
 from allocator.fairness.pool import Standing
 from allocator.fairness.quantities import Quantities
+from allocator.service.loop.slices import Work, finish
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class UserShare:
     """One user at the time of the last event. Ratios are fractions of the cluster."""
 
@@ -54,12 +55,25 @@ class Holding:
 
 def user_shares(engine: Engine) -> list[UserShare]:
     """Return how all users stand: those at the top by rank, then each level below."""
-    return _described(engine, engine.standings())
+    return finish(reading(engine, engine.users()))
 
 
-def top_shares(engine: Engine) -> list[UserShare]:
-    """Return how the users at the top stand, by rank; together they hold all that is held."""
-    return _described(engine, engine.pool.standings())
+def reading(engine: Engine, users: list[str]) -> Work[list[UserShare]]:
+    """Look at users one by one, and return how they stand: those at the top by rank, then others.
+
+    Each stands as it did when it was looked at; who is gone by then is left out.
+
+    Args:
+        engine: May go on wherever this yields.
+        users: All, or all at the top, who together hold all that is held.
+    """
+    standings = []
+    for user in users:
+        standing = engine.standing(user)
+        if standing is not None:
+            standings.append(standing)
+        yield
+    return (yield from _described(engine, standings))
 
 
 def holdings(
@@ -92,13 +106,15 @@ def dominant(ratios: Mapping[str, float]) -> str:
     return name if name and ratios[name] > 0.0 else ""
 
 
-def _described(engine: Engine, standings: list[Standing[str]]) -> list[UserShare]:
+def _described(engine: Engine, standings: list[Standing[str]]) -> Work[list[UserShare]]:
     places = {user: place for place, user in enumerate(engine.pool)}
     levels: dict[str, list[Standing[str]]] = {}
     for standing in standings:
         parent = "" if standing.user in engine.pool else standing.user.rpartition("/")[0]
         levels.setdefault(parent, []).append(standing)
+    yield
     demands = engine.demands()
+    yield
     told = engine.offered()
     described = []
     for parent, siblings in levels.items():
@@ -121,4 +137,5 @@ def _described(engine: Engine, standings: list[Standing[str]]) -> list[UserShare
                     demands=tuple(demands.get(standing.user, ())),
                 )
             )
+            yield
     return described

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from allocator.cluster.memory import Changes, Course, Memory, Remembered
+from allocator.complaints import complaints
 from allocator.service.store import StoreError
 
 FORMAT = "longshare-memory"
@@ -121,7 +122,10 @@ def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     pairs = sorted(rows)
     if _total(sum(_addend(*pair) for pair in pairs), read.time) != read.sum:
         raise StoreError("damaged: the checksum does not fit what is there")
-    return Memory(read.time, {user: _course(user, row).at(read.time) for user, row in pairs})
+    courses = {user: _course(user, row) for user, row in pairs}
+    tau = next((course.tau for course in courses.values() if course.tau is not None), None)
+    users = {user: course.at(read.time) for user, course in courses.items()}
+    return Memory(read.time, users, tau)
 
 
 def _encoded(course: Course) -> bytes:
@@ -147,9 +151,7 @@ def _validated(model: type[_Read], data: bytes, where: str) -> _Read:
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, (where, *problem["loc"])))
-        raise StoreError(f"damaged: {place}: {problem['msg']}") from error
+        raise StoreError(f"damaged: {where}: {complaints(error, model)[0]}") from error
 
 
 def _addend(user: str, row: bytes) -> int:

@@ -31,6 +31,8 @@ class LiveTree(NamedTuple):
     envelope: NDArray[np.float64]
     """By user, shape (users, lines, 2): value and slope of the lines that can be the maximum when
     it was put in; the rest repeats the first."""
+    straight: NDArray[np.bool_]
+    """By user, whether there is one such line only."""
     heap: NDArray[np.int64]
     """Users with an event, that with the largest s first."""
     place: NDArray[np.int64]
@@ -51,6 +53,7 @@ def new_live_tree(users: int, lines: int) -> LiveTree:
     return LiveTree(
         users=np.empty(users, np.int64),
         envelope=np.empty((users, lines, 2)),
+        straight=np.empty(users, np.bool_),
         heap=np.empty(users, np.int64),
         place=np.full(users, _NONE, np.int64),
         when=np.empty(users),
@@ -107,8 +110,30 @@ def delete(tree: LiveTree, u: int) -> None:
 
 
 @kernel
+def replace(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
+    """LiveTree.replace, of a user by itself with the lines that it has now."""
+    users, size = tree.users, tree.numbers[SIZE]
+    before = _position(tree, u)
+    _prune(tree, lines, u, tree.s[0])
+    if before > 0 and not precedes(tree.envelope, users[before - 1], u, tree.s[0]):
+        after = _place(tree, u, 0, before - 1)
+        for i in range(before, after, -1):
+            users[i] = users[i - 1]
+        users[after] = u
+        _renew(tree, before, before + 1)
+    else:
+        after = _place(tree, u, before + 1, size) - 1
+        for i in range(before, after):
+            users[i] = users[i + 1]
+        users[after] = u
+        if after > before:
+            _renew(tree, before - 1, before)
+    _renew(tree, after - 1, after + 1)
+
+
+@kernel
 def _put(tree: LiveTree, u: int) -> None:
-    users, position = tree.users, _position(tree, u)
+    users, position = tree.users, _place(tree, u, 0, tree.numbers[SIZE])
     for i in range(tree.numbers[SIZE], position, -1):
         users[i] = users[i - 1]
     users[position] = u
@@ -144,6 +169,7 @@ def _prune(tree: LiveTree, lines: NDArray[np.float64], u: int, s: float) -> None
             count += 1
     for i in range(count, size):
         kept[i, 0], kept[i, 1] = kept[0, 0], kept[0, 1]
+    tree.straight[u] = count == 1
 
 
 @kernel
@@ -156,12 +182,37 @@ def _above(a: float, m: float, b: float, n: float, s: float) -> bool:
 
 @kernel
 def _position(tree: LiveTree, u: int) -> int:
-    """Return how many users precede one. O(log n)."""
-    low, high = 0, tree.numbers[SIZE]
+    """Return where a user of the tree is; mostly it is the first that has changed. O(log n)."""
+    if tree.users[0] == u:
+        return 0
+    return _place(tree, u, 0, tree.numbers[SIZE])
+
+
+@kernel
+def _place(tree: LiveTree, u: int, low: int, high: int) -> int:
+    """Envelopes.position: the first of successive places whose user does not precede one.
+
+    Args:
+        tree: All.
+        u: A user, with the lines that it has now.
+        low: The first place.
+        high: The place after the last.
+    """
+    users, envelope, s = tree.users, tree.envelope, tree.s[0]
+    own, operands = -np.inf, 0.0
+    for r in range(envelope.shape[1]):
+        moved = envelope[u, r, 1] * s
+        own = max(own, envelope[u, r, 0] + moved)
+        operands = max(operands, abs(envelope[u, r, 0]) + abs(moved))
     while low < high:
         middle = (low + high) // 2
-        v = tree.users[middle]
-        if v != u and precedes(tree.envelope, v, u, tree.s[0]):
+        v = users[middle]
+        moved = envelope[v, 0, 1] * s
+        ahead = envelope[v, 0, 0] + moved - own
+        doubt = 16 * ULP * (operands + abs(envelope[v, 0, 0]) + abs(moved))
+        if ahead > doubt:  # the maximum of several lines is not below the first of them
+            high = middle
+        elif (ahead < -doubt and tree.straight[v]) or (v != u and precedes(envelope, v, u, s)):
             low = middle + 1
         else:
             high = middle
@@ -176,7 +227,11 @@ def _renew(tree: LiveTree, first: int, end: int) -> None:
         _cancel(tree, left)
         if i + 1 < tree.numbers[SIZE]:
             right = tree.users[i + 1]
-            when = _crossing(tree.envelope[left], tree.envelope[right], tree.s[0])
+            a, b = tree.envelope[left], tree.envelope[right]
+            if tree.straight[left] and tree.straight[right]:
+                when = _meeting(a[0, 0], a[0, 1], b[0, 0], b[0, 1], tree.s[0])
+            else:
+                when = _crossing(a, b, tree.s[0])
             if when != _NEVER:
                 tree.when[left] = when
                 tree.serial[left] = tree.numbers[SERIAL]
@@ -229,28 +284,37 @@ def _sooner(tree: LiveTree, u: int, v: int) -> bool:
 @part
 def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> float:
     """Envelopes.crossing."""
+    first = _NEVER
     same = True
     for i in range(len(a)):
         same &= a[i, 0] == b[i, 0] and a[i, 1] == b[i, 1]
-    first = _NEVER
     if same:
         return first
     for i in range(len(a)):
         for j in range(len(b)):
-            if a[i, 1] == b[j, 1]:
-                continue
-            s = (b[j, 0] - a[i, 0]) / (a[i, 1] - b[j, 1])
-            early = s * _EARLY
-            if s <= 0.0 or early <= first or s * _LATE >= now:
-                continue
-            if early >= now:
-                ahead = order(a[i, 0], a[i, 1], b[j, 0], b[j, 1], now)
-                if (ahead if a[i, 1] < b[j, 1] else -ahead) >= 0:  # they have met already
-                    continue
-                early = now
-            if not (_hidden(a, i, s) or _hidden(b, j, s)):
-                first = early
+            when = _meeting(a[i, 0], a[i, 1], b[j, 0], b[j, 1], now)
+            if when > first:
+                s = (b[j, 0] - a[i, 0]) / (a[i, 1] - b[j, 1])
+                if not (_hidden(a, i, s) or _hidden(b, j, s)):
+                    first = when
     return first
+
+
+@kernel
+def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
+    """Return the s at which a + m·s and b + n·s meet after `now`, rounded towards it; or never."""
+    if m == n:
+        return _NEVER
+    s = (b - a) / (m - n)
+    early = s * _EARLY
+    if s <= 0.0 or s * _LATE >= now:
+        return _NEVER
+    if early >= now:
+        ahead = order(a, m, b, n, now)
+        if (ahead if m < n else -ahead) >= 0:  # they have met already
+            return _NEVER
+        return now
+    return early
 
 
 @kernel
