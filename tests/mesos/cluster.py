@@ -62,6 +62,7 @@ class Cluster:
         self.service: Service
         self.address = ""
         self._flags: tuple[str, ...] = ()
+        self._resyncs = 0.0
 
     def start_service(self) -> None:
         self.service = Service(self.folder, SDRF)
@@ -78,7 +79,15 @@ class Cluster:
         parameters = {"address": self.service.address}
         self.address = self.mesos.master(parameters, *self._flags, port=port)
         self.wait_for(lambda metrics: metrics.get("master/elected") == 1)
-        self.wait_for(lambda metrics: metrics.get("longshare/synchronised") == 1)
+        metrics = self.wait_for(lambda metrics: metrics.get("longshare/synchronised") == 1)
+        self._resyncs = metrics["longshare/resyncs_total"]
+
+    def resyncs(self) -> float:
+        """Return how often service and master have disagreed since the latter was elected.
+
+        One that the service knew before its election is asked for a snapshot upon it.
+        """
+        return self.metrics()["longshare/resyncs_total"] - self._resyncs
 
     def kill_master(self) -> None:
         self._children.latest("mesos").kill()
@@ -91,8 +100,8 @@ class Cluster:
     def metrics(self) -> dict[str, float]:
         return Observer(self.address).metrics()
 
-    def wait_for(self, reached: Callable[[dict[str, float]], bool]) -> None:
-        self.mesos.wait_for(self.address, "what the test waits for", reached)
+    def wait_for(self, reached: Callable[[dict[str, float]], bool]) -> dict[str, float]:
+        return self.mesos.wait_for(self.address, "what the test waits for", reached)
 
     def shares(self) -> dict[str, Any]:
         """Return what `longshare shares` says of each user."""
@@ -206,3 +215,8 @@ def amount(offer: dict[str, Any], name: str, *, reserved: bool | None = None) ->
             if resource["name"] == name and reserved in (None, bool(resource.get("reservations")))
         )
     )
+
+
+def cpus(event: dict[str, Any]) -> float:
+    """Sum the cores of all offers of an event."""
+    return sum(amount(offer, "cpus") for offer in event["offers"])

@@ -36,7 +36,7 @@ def test_an_operator_is_told_soon_that_a_stopped_service_does_not_answer(tmp_pat
             assert "has not answered" in first[1]
             assert "has not answered" in second[1]
             # What the service did when it woke up is undone by a snapshot.
-            cluster.wait_for(lambda found: found["longshare/resyncs_total"] >= 1)
+            cluster.wait_for(lambda _: cluster.resyncs() == 1)
             await scheduler.call("REVIVE")
             await offer_where(
                 scheduler, lambda found: amount(found, "disk", reserved=False) == 1024
