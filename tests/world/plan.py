@@ -5,6 +5,14 @@ from random import Random
 from typing import Any
 
 ROLES = ("a", "b", "c")
+POLICIES: list[dict[str, Any]] = [
+    {"name": "sdrf", "half_life": 30},
+    {"name": "sdrf", "half_life": "2m"},
+    {"name": "sdrf", "half_life": 3600},
+    {"name": "sdrf", "half_life": 60, "form": "thesis"},
+    {"name": "sdrf", "delta": 0.99, "ranking": "scan"},
+    {"name": "drf"},
+]
 
 
 @dataclass
@@ -38,13 +46,6 @@ class Plan:
 def drawn(seed: int) -> Plan:
     """Return an ordinary world of a seed."""
     chance = Random(f"plan {seed}")
-    policy: dict[str, Any] = chance.choice(
-        [
-            {"name": "sdrf", "half_life": chance.choice([30, 120, 3600])},
-            {"name": "sdrf", "half_life": 60, "form": "thesis"},
-            {"name": "drf"},
-        ]
-    )
     return Plan(
         seed,
         machines=chance.randrange(1, 8),
@@ -72,10 +73,13 @@ def drawn(seed: int) -> Plan:
                 "disconnect agent": 1.0,
                 "fill disk": 0.3,
                 "slow disk": 0.3,
+                "lying disk": 0.2,
+                "upgrade service": 0.3,
             }.items()
         },
         settings={
-            "policy": policy,
+            "policy": chance.choice(POLICIES),
+            "users": {"forget_after": 1e9},
             "offers": {"allocation": chance.choice(["event", "event", "batch"])},
         },
     )

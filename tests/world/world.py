@@ -12,14 +12,19 @@ from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.message import Message
 from typing_extensions import override
 
+from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from tests.world.checkers.answers import Answers
 from tests.world.checkers.checker import Checker, Line, Violated
+from tests.world.checkers.clocks import Clocks
 from tests.world.checkers.conservation import Conservation
+from tests.world.checkers.debts import Debts
 from tests.world.checkers.liveness import Liveness
+from tests.world.checkers.memory import Remembrance
 from tests.world.faults.gremlin import Gremlin
 from tests.world.model.amounts import amounts
 from tests.world.model.link import Link
@@ -33,6 +38,7 @@ from tests.world.simulated.loop import Spinning, VirtualLoop
 from tests.world.simulated.wire import Network, Peer
 from tests.world.trace import Trace
 from tests.world.traffic.frameworks import CHARACTERS
+from tests.world.traffic.operators import Operator
 from tests.world.traffic.scheduler import Scheduler
 
 
@@ -59,8 +65,18 @@ class World(Watcher):
         self.network = Network(self._latency)
         self.conservation, self.answers = Conservation(), Answers()
         self.liveness = Liveness(self.leader, self.troubled)
-        self.checkers: list[Checker] = [self.conservation, self.answers, self.liveness]
-        self.gremlin = Gremlin(self, self.chance("gremlin"))
+        self.debts = Debts()
+        self.gremlin: Gremlin = Gremlin(self, self.chance("gremlin"))
+        self.remembrance = Remembrance(self.debts, lambda: self.gremlin.honest_disk)
+        self.checkers: list[Checker] = [
+            self.conservation,
+            self.answers,
+            self.liveness,
+            self.debts,
+            self.remembrance,
+            Clocks(),
+        ]
+        self.operator = Operator(self, self.chance("operator"))
         self.host = Host(
             "service",
             "127.0.0.1:5060",
@@ -74,6 +90,7 @@ class World(Watcher):
         self._machines = 0
         self._finished = asyncio.Event()
         self.network.on_error = self._failed
+        self.network.on_answer = self._answered
 
     def chance(self, name: str) -> Random:
         """Return a source of chance for one part of the world."""
@@ -101,7 +118,8 @@ class World(Watcher):
             for index in range(number):
                 self.add_framework(kind, f"{kind}-{index}")
         self.elect(self.masters[0])
-        tasks = [asyncio.create_task(self._seconds()), asyncio.create_task(self.gremlin.run())]
+        lives = [self._seconds(), self.gremlin.run(), self.operator.live()]
+        tasks = [asyncio.create_task(life) for life in lives]
         try:
             await self._until(plan.seconds)
             self.gremlin.rest()
@@ -230,6 +248,17 @@ class World(Watcher):
             self.note(f"{life} {level}:", f"{event} {fields}")
             line = Line(level, event, fields)
             self.check(lambda checker: checker.told(life, line))
+
+    def _answered(self, reply: Message) -> None:
+        life = INCARNATION.get()
+        if life is None or not life.alive:
+            return
+        data = reply.SerializeToString(deterministic=True)
+        self.note(f"{life} answers", type(reply).__name__, data)
+        if isinstance(reply, admin.SharesReply):
+            self.check(lambda checker: checker.shown(life, reply))
+        if isinstance(reply, admin.OrderReply):
+            self.remembrance.ordered(life, reply)
 
     def _failed(self, method: str, error: Exception) -> None:
         life = INCARNATION.get()

@@ -103,16 +103,13 @@ class Books:
 
     def offers(self) -> list[contract.Offers]:
         """Return all offers; at most one `Offers` for each framework."""
-        return [
-            contract.Offers(
-                framework_id=framework,
-                offers=[
-                    contract.Offer(role=role, agent_id=agent, resources=give.messages(role))
-                    for (agent, role), give in parts.items()
-                ],
-            )
-            for framework, parts in self._made.items()
-        ]
+        made = []
+        for framework, parts in self._made.items():
+            offers = contract.Offers(framework_id=framework)
+            for (agent, role), give in parts.items():
+                offers.offers.add(role=role, agent_id=agent, resources=give.messages(role))
+            made.append(offers)
+        return made
 
     def _rest(self, agent: Agent, give: Resources) -> Resources | None:
         """Return what an agent has free without this; None: that must be added up."""

@@ -59,7 +59,8 @@ class Allocation:
         whitelist = self._cluster.whitelist
         return (
             agent.active
-            and (whitelist is None or agent.info.hostname in whitelist)
+            and agent.flaw is None
+            and (whitelist is None or agent.hostname in whitelist)
             and bool(agent.available)
         )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from tests.world.model.link import Link
@@ -49,6 +50,9 @@ class Checker:
 
     def told(self, life: Incarnation, line: Line) -> None:
         """A service has logged a line."""
+
+    def shown(self, life: Incarnation, reply: admin.SharesReply) -> None:
+        """An operator is told how users stand, as of this instant."""
 
     def second(self) -> None:
         """Another second has passed."""

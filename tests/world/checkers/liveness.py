@@ -80,7 +80,7 @@ class Liveness(Checker):
                 f"{master.link.refusal}"
             )
         idle: dict[tuple[str, str, str], float] = {}
-        if served and master is not None and master.hold_off is None:
+        if served and master is not None and not master.offers_wait:
             for place in self._usable(master):
                 idle[place] = max(self._idle.get(place, now), self._offered.get(place[2], 0.0))
         self._idle = idle

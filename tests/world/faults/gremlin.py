@@ -4,6 +4,8 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.world.plan import POLICIES
+
 if TYPE_CHECKING:
     from tests.world.world import World
 
@@ -26,6 +28,8 @@ class Gremlin:
         self._chance = chance
         self._until = 0.0
         self._resting = False
+        self.honest_disk = True
+        """Whether the disk has kept all that it said it had, and has had room."""
 
     @property
     def troubles(self) -> bool:
@@ -121,10 +125,21 @@ class Gremlin:
 
     async def _fill_disk(self) -> None:
         self._world.host.disk.full = not self._world.host.disk.full
+        self.honest_disk = False
+
+    async def _lying_disk(self) -> None:
+        self._world.host.disk.lies = not self._world.host.disk.lies
+        self.honest_disk = False
+
+    async def _upgrade_service(self) -> None:
+        await self._world.host.stop()
+        self._world.host.settings["policy"] = self._chance.choice(POLICIES)
+        await self._start_again()
 
     async def _slow_disk(self) -> None:
         disk = self._world.host.disk
         disk.slow = 0.0 if disk.slow else self._chance.choice([0.5, 3.0])
+        self.honest_disk = False  # it is, but late
 
 
 _FAULTS = {
@@ -138,4 +153,6 @@ _FAULTS = {
     "disconnect agent": Gremlin._disconnect_agent,
     "fill disk": Gremlin._fill_disk,
     "slow disk": Gremlin._slow_disk,
+    "lying disk": Gremlin._lying_disk,
+    "upgrade service": Gremlin._upgrade_service,
 }

@@ -101,6 +101,7 @@ class Master:
         self.weights: dict[str, float] = {}
         self.leading_since_ns = 0
         self.hold_off: contract.RecoveryHoldOff | None = None
+        """As long as agents are awaited."""
         self.rejected = 0
         """Offers that were not let through."""
         self.link: Link
@@ -110,6 +111,12 @@ class Master:
         self._delay = delay
         self._serial = count(1)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def offers_wait(self) -> bool:
+        """Whether too few agents are back since the election."""
+        self._end_hold_off()
+        return self.hold_off is not None and self.hold_off.agents_needed > 0
 
     @property
     def leads(self) -> bool:
@@ -146,10 +153,12 @@ class Master:
     def elected(self, expected_agents: int) -> None:
         """Lead from now on."""
         self.leading_since_ns = max(self.clock.now_ns(), 1)
-        needed = expected_agents * 4 // 5
-        if needed:
-            until = self.clock.now_ns() + round(HOLD_OFF * NANOSECONDS)
-            self.hold_off = contract.RecoveryHoldOff(agents_needed=needed, until_ns=until)
+        if expected_agents:
+            self.hold_off = contract.RecoveryHoldOff(
+                agents_needed=expected_agents * 4 // 5,
+                agents_expected=expected_agents,
+                until_ns=self.clock.now_ns() + round(HOLD_OFF * NANOSECONDS),
+            )
         self.call(recover=contract.Recover(expected_agents=expected_agents))
 
     def register(self, machine: Machine) -> None:
@@ -365,9 +374,12 @@ class Master:
 
     def _end_hold_off(self) -> None:
         hold_off = self.hold_off
-        if hold_off is not None and (
-            len(self.agents) >= hold_off.agents_needed or self.clock.now_ns() >= hold_off.until_ns
-        ):
+        if hold_off is None:
+            return
+        over = self.clock.now_ns() >= hold_off.until_ns
+        if len(self.agents) >= hold_off.agents_needed:
+            hold_off.agents_needed = 0  # offers have begun
+        if over or len(self.agents) >= hold_off.agents_expected:
             self.hold_off = None
 
     def _agent(self, name: str) -> contract.AddAgent:

@@ -333,6 +333,7 @@ class Server:
         requests = Requests(call.up, handler.request_deserializer, self._largest)
         if handler.stream_stream is None:
             answer = await handler.unary_unary(await anext(requests), context)
+            self._network.on_answer(answer)
             await call.down.send(handler.response_serializer(answer))
             return
         answers = handler.stream_stream(requests, context)
@@ -361,6 +362,8 @@ class Network:
         self.servers: dict[str, Server] = {}
         self.on_error: Callable[[str, Exception], None] = lambda _method, _error: None
         """Told what a handler raised that it should not have."""
+        self.on_answer: Callable[[Any], None] = lambda _answer: None
+        """Told what was answered to an operator, at the instant at which it was made."""
 
     def server(self, *_: object, **options: Any) -> Server:  # noqa: ANN401 - gRPC's own
         """Stand in for `grpc.aio.server`."""
