@@ -333,6 +333,10 @@ class StoreSection(_Section):
     `$STATE_DIRECTORY` (systemd), else in `$XDG_STATE_HOME/longshare`, else in
     `~/.local/state/longshare`.
     """
+    on_damage: Literal["stop", "set aside"] = "stop"
+    """What to do at the start with a store that is ours and damaged: end, so that somebody restores
+    it; or keep it under another name, and begin as if nobody owed anything.
+    """
     every: Annotated[float, Field(ge=0.05, le=60)] = 1.0
     """Seconds of the wall's clock between saves: a crash costs what changed within."""
     hosts: Annotated[str, Field(min_length=1)] | None = None
@@ -349,7 +353,7 @@ class StoreSection(_Section):
         of_others = {
             "sqlite": {"hosts", "znode", "credentials"},
             "zookeeper": {"path"},
-            "none": {"path", "every", "hosts", "znode", "credentials"},
+            "none": {"path", "on_damage", "every", "hosts", "znode", "credentials"},
         }[self.kind]
         useless = sorted(of_others & self.model_fields_set)
         if useless:

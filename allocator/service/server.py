@@ -137,8 +137,9 @@ async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Mem
 
 
 def _open_store(section: StoreSection) -> Store:
+    set_aside = section.on_damage == "set aside"
     if section.kind == "sqlite":
-        return SqliteStore(section.path)
+        return SqliteStore(section.path, set_aside=set_aside)
     assert section.hosts is not None
     credentials = None
     if section.credentials is not None:
@@ -150,7 +151,7 @@ def _open_store(section: StoreSection) -> Store:
             raise ConfigError(
                 f"store.credentials: {section.credentials} does not contain USER:PASSWORD"
             )
-    return ZookeeperStore(section.hosts, section.znode, credentials)
+    return ZookeeperStore(section.hosts, section.znode, credentials, set_aside=set_aside)
 
 
 @asynccontextmanager
