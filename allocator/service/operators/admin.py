@@ -143,7 +143,7 @@ def _message(row: UserShare) -> admin.UserShare:
         dominant_resource=row.dominant_resource,
         dominant_share=own.share,
         commitments=own.commitments,
-        dominant_commitment=own.commitment,
+        dominant_commitment=row.owed,
         priority=own.priority,
         active=own.active,
         shortfall=row.shortfall,
