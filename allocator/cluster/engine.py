@@ -607,7 +607,8 @@ class Engine:
             cluster.divergence = f"an allocation run: {in_words(error)}"
             decisions = contract.Decisions()
         decisions.applied_sequence = self._sequence
-        decisions.replies.extend(replies)
+        if replies:
+            decisions.replies.extend(replies)
         return decisions
 
     def _run(self) -> contract.Decisions:
@@ -619,13 +620,12 @@ class Engine:
         if self._watcher is not None:
             self._watcher.before_run(self)
         self._random.shuffle(agents)  # so that no agent is always the first to be used
-        offers, inverse_offers = self._allocation.run(agents), self._inverse_offers(called)
-        decisions.offers.extend(offers)
+        made, inverse_offers = self._allocation.run(agents, decisions), self._inverse_offers(called)
         decisions.inverse_offers.extend(inverse_offers)
         done = self.statistics
         done.runs += 1
         done.candidates += len(agents)
-        done.offers += sum(len(each.offers) for each in offers)
+        done.offers += made
         done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
         if self._watcher is not None:
             self._watcher.after_run(self, decisions)

@@ -19,6 +19,7 @@ from allocator.service.masters.session import (
     Unreadable,
 )
 from allocator.service.masters.stamps import Stamps, Timeline
+from allocator.service.rights import Rights, certificate
 
 STRANGERS = 64
 """Streams at once on which no snapshot has come yet; a newcomer ends the oldest of them."""
@@ -44,6 +45,7 @@ class Sessions:
         timeline: By which stamps are judged.
         most_parts: Of a message.
         virtual_clocks: Whether a master may say that its clock is virtual; its stamps are believed.
+        rights: Who may be a master.
     """
 
     def __init__(  # noqa: PLR0913 - what a session needs of the service, by name
@@ -56,6 +58,7 @@ class Sessions:
         timeline: Timeline,
         most_parts: int = 2**22,
         virtual_clocks: bool = False,
+        rights: Rights,
     ) -> None:
         self._most_parts = most_parts
         self._engine = engine
@@ -64,6 +67,7 @@ class Sessions:
         self._most = most
         self._timeline = timeline
         self._virtual_clocks = virtual_clocks
+        self._rights = rights
         self._open: dict[Session, None] = {}
         self._leadership = Leadership()
 
@@ -88,7 +92,8 @@ class Sessions:
         self, requests: Requests, context: Context
     ) -> AsyncIterator[contract.ToMaster]:
         """Serve a stream to its end."""
-        session = Session(self._engine, self._statistics, self)
+        await self._rights.require(context, "masters")
+        session = Session(self._engine, self._statistics, self, certificate(context))
         # Cancelled in a read or abandoned in a write: a lost peer shows in more ways than one.
         closed = "the master's side is gone"
         try:
@@ -100,7 +105,12 @@ class Sessions:
             closed = "the master's side is done"
         except ProtocolError as error:
             closed = ""
-            _log.warning("stream refused", peer=context.peer(), reason=str(error))
+            _log.warning(
+                "stream refused",
+                peer=context.peer(),
+                certificate=session.certificate,
+                reason=str(error),
+            )
             self._leave(session)
             await context.abort(error.code, str(error))
         except Ended as error:
@@ -194,7 +204,12 @@ class Sessions:
     def _welcome(self, session: Session) -> None:
         hello = session.hello
         self._statistics.sessions += 1
-        _log.info("session opened", master=hello.master, mesos=hello.mesos_version)
+        _log.info(
+            "session opened",
+            master=hello.master,
+            mesos=hello.mesos_version,
+            certificate=session.certificate,
+        )
         self._count()
 
     def _supersede(self, session: Session) -> None:
