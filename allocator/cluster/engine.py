@@ -333,6 +333,7 @@ class Engine:
         self._sequence = self._heard = snapshot.sequence
         self._leading_since_ns = snapshot.leading_since_ns
         self._asking = None
+        self._asked_ns = min(self._asked_ns, snapshot.time_ns)
         self.statistics.snapshots += 1
         return finished(self._deciding())
 
@@ -612,7 +613,8 @@ class Engine:
             cluster.divergence = f"an allocation run: {in_words(error)}"
             decisions = contract.Decisions()
         decisions.applied_sequence = self._sequence
-        decisions.replies.extend(replies)
+        if replies:
+            decisions.replies.extend(replies)
         return decisions
 
     def _running(self) -> Steps[contract.Decisions]:
@@ -624,14 +626,13 @@ class Engine:
         if self._watcher is not None:
             self._watcher.before_run(self)
         self._random.shuffle(agents)  # so that no agent is always the first to be used
-        offers = yield from self._allocation.run(agents)
+        made = yield from self._allocation.run(agents, decisions)
         inverse_offers = self._inverse_offers(called)
-        decisions.offers.extend(offers)
         decisions.inverse_offers.extend(inverse_offers)
         done = self.statistics
         done.runs += 1
         done.candidates += len(agents)
-        done.offers += sum(len(each.offers) for each in offers)
+        done.offers += made
         done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
         if self._watcher is not None:
             self._watcher.after_run(self, decisions)

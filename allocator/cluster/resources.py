@@ -9,7 +9,6 @@ Rules: `mesos-allocator.md` §2, after `src/common/resources.cpp` of Mesos 1.8.
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias, cast
 
 from google.protobuf.message import DecodeError
@@ -18,6 +17,7 @@ from typing_extensions import override
 from allocator.cluster import ranges
 from allocator.cluster.caches import Cache
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.lazily import lazily
 from allocator.cluster.quarantine import Reason
 from allocator.cluster.text import is_text, readable
 from allocator.contract import mesos_pb2 as mesos
@@ -185,7 +185,7 @@ class Resources(Mapping[Kind, Amount]):
         shared = {kind: amount for kind, amount in total.items() if kind.shared}
         return Resources(self._amounts | shared)
 
-    @cached_property
+    @lazily
     def ordinary(self) -> bool:
         """Whether any framework of any role may have all of it."""
         for kind in self._amounts:
@@ -193,27 +193,27 @@ class Resources(Mapping[Kind, Amount]):
                 return False
         return True
 
-    @cached_property
+    @lazily
     def key(self) -> frozenset[tuple[Kind, Amount]]:
         """What two bags have in common when they are equal."""
         return frozenset(self._amounts.items())
 
-    @cached_property
+    @lazily
     def plain(self) -> "Resources":
         """The unreserved entries that are not revocable."""
         return self if self.ordinary else self.where(lambda kind: kind.plain)
 
-    @cached_property
+    @lazily
     def revocable(self) -> "Resources":
         """The entries that may be taken back at any time."""
         return NOTHING if self.ordinary else self.where(lambda kind: kind.revocable)
 
-    @cached_property
+    @lazily
     def has_shared(self) -> bool:
         """Whether there are shared volumes among them."""
         return not self.ordinary and any(kind.shared for kind in self._amounts)
 
-    @cached_property
+    @lazily
     def reserved(self) -> Mapping[str, Quantities]:
         """Reserved scalars by the role they are reserved for."""
         if self.ordinary:
@@ -224,7 +224,7 @@ class Resources(Mapping[Kind, Amount]):
             for role in cast("set[str]", roles)
         }
 
-    @cached_property
+    @lazily
     def has_whole(self) -> bool:
         """Whether there are entries among them that can only be had whole."""
         return any(kind.whole is not None for kind in self._amounts)
@@ -266,7 +266,7 @@ class Resources(Mapping[Kind, Amount]):
                 left[kind.name] = wanted - size
         return None if any(rest > 0 for rest in left.values()) else Resources(taken)
 
-    @cached_property
+    @lazily
     def counted(self) -> frozenset[str]:
         """Names of what is there for everybody, and comes by the piece: ports, items of sets."""
         return frozenset(
@@ -275,7 +275,7 @@ class Resources(Mapping[Kind, Amount]):
             if kind.plain and not isinstance(amount, int)
         )
 
-    @cached_property
+    @lazily
     def divisible(self) -> Mapping[str, int]:
         """What there is for everybody by name, a port or an item counting as one, as `taken` takes.
 
@@ -289,12 +289,12 @@ class Resources(Mapping[Kind, Amount]):
                 parts[kind.name] = 0 if mixed else parts.get(kind.name, 0) + size
         return parts
 
-    @cached_property
+    @lazily
     def all_divisible(self) -> bool:
         """Whether there is nothing else."""
         return all(kind.plain and kind.whole is None for kind in self._amounts)
 
-    @cached_property
+    @lazily
     def scalars(self) -> Quantities:
         """Quantities of scalars by name; of a shared volume, one copy (§2.3)."""
         total: dict[str, int] = {}
@@ -306,7 +306,7 @@ class Resources(Mapping[Kind, Amount]):
                 total[kind.name] = total.get(kind.name, 0) + size
         return Quantities(total)
 
-    @cached_property
+    @lazily
     def quantities(self) -> Quantities:
         """Quantities by name, a port or an item of a set counting as one (§3.6)."""
         counted: dict[str, int] = {}
@@ -316,7 +316,7 @@ class Resources(Mapping[Kind, Amount]):
                 counted[kind.name] = counted.get(kind.name, 0) + 1000 * size
         return self.scalars + Quantities(counted) if counted else self.scalars
 
-    @cached_property
+    @lazily
     def copies(self) -> Quantities:
         """Quantities of scalars by name, each copy of a shared volume counting (§4.1)."""
         total: dict[str, int] = {}
@@ -337,7 +337,7 @@ class Resources(Mapping[Kind, Amount]):
             ]
         return messages
 
-    @cached_property
+    @lazily
     def _messages(self) -> dict[str, list[bytes]]:
         """What `messages` has returned, by role."""
         return {}
@@ -398,7 +398,7 @@ def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
                 f"used resource {decoded(data)[0].name!r} has no allocation_info.role"
             )
         by_role.setdefault(role, []).append(data)
-    return {role: _sum(entries, role) for role, entries in by_role.items()}
+    return {role: parse_allocated(entries)[1] for role, entries in by_role.items()}
 
 
 def _sum(messages: Iterable[bytes], role: str | None) -> Resources:

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from allocator.cluster.frameworks import Client
 from allocator.cluster.memory import Changes, Course, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
-from allocator.fairness import policies
 from allocator.fairness.commitment import decayed
 from allocator.fairness.machines import Machines, MayUse
+from allocator.fairness.peers import Peers
 from allocator.fairness.pool import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT, Pool, Standing
 from allocator.fairness.quantities import Quantities
 
 FADED = 1e-3
 """A dominant commitment below this does not keep a user known."""
-_DRF = policies.create("drf", {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class User:
 
     name: str
     parent: "User | None"
-    clients: Pool[Client]
+    clients: Peers[Client]
     """Its own clients, in DRF order."""
     below: Pool[str] | None = None
     """Its sub-users and its virtual leaf, in the order of the policy; None: it has none."""
@@ -250,7 +249,7 @@ class Users:
         """What is above the users at the top; it has no clients."""
         return self._root
 
-    def clients_of(self, user: User) -> Pool[Client]:
+    def clients_of(self, user: User) -> Peers[Client]:
         """Return a user's own clients, ranked by the capacity there is now."""
         user.clients.set_capacity(self._capacity)  # where it is looked at is early enough
         return user.clients
@@ -427,7 +426,9 @@ class Users:
             pool.machines_changed()
 
     def _renew_tasks(self, user: User) -> None:
-        """Tell the pools of a user, and of all above, what its tasks are."""
+        """Tell the pools of a user, and of all above, what its tasks are, if their policy asks."""
+        if not self._settings.policy.counts_tasks:
+            return
         if user.below is not None and user.leaf in user.below:
             self._tell(user.below, user.leaf, list(user.tasks.values()))
         while user.parent is not None:
@@ -555,8 +556,8 @@ class Users:
         pool.set_charging(charging=self._charging)
         return pool
 
-    def _new_clients(self) -> Pool[Client]:
-        return Pool(_DRF, now=self._now, capacity=self._capacity, excluded=self._excluded)
+    def _new_clients(self) -> Peers[Client]:
+        return Peers(self._capacity, self._excluded)
 
 
 def _bounded(owed: Mapping[str, float]) -> dict[str, float]:

@@ -26,9 +26,6 @@ Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
 class Prospect(NamedTuple):
     """Where a user stands in order at an instant, and would if it held something else."""
 
-    allocation: Quantities
-    gifts: int
-    """How often something was allocated."""
     rank: tuple[Rank, float]
     """With its blur; of equal ranks who got gifts less often comes first."""
     likeness: Hashable
@@ -447,6 +444,14 @@ class Pool(Generic[User]):
             self._catch_up()
         return iter(self._ranking)
 
+    def gifts(self, user: User) -> int:
+        """Return how often something was allocated to a user.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        return self._account(user).count
+
     def prospect(self, user: User) -> "Prospect":
         """Return where a user stands in order at this instant, and would if it held more.
 
@@ -465,8 +470,6 @@ class Pool(Generic[User]):
             return self.policy.rank(self._attribute(settled, phase), phase)
 
         return Prospect(
-            account.allocation,
-            account.count,
             self.policy.rank(self._attribute(account, phase), phase),
             self._likeness(settled),
             rank,

@@ -28,11 +28,11 @@ class Allocation:
         self._wanting: Wanting | None = None
         self._version: tuple[object, ...] = ()
 
-    def run(self, agents: Iterable[Agent]) -> Steps[list[contract.Offers]]:
-        """Offer what agents have free; at most one `Offers` for each framework."""
+    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> Steps[int]:
+        """Offer what agents have free; return how many offers have come into the decisions."""
         open_agents = [agent for agent in agents if self._may_be_offered(agent)]
         if not open_agents:
-            return []
+            return 0
         wanting = self._renewed()
         books = Books(self._cluster)
         walk = Walk(self._ledger.clients, books.order, wanting)
@@ -56,7 +56,7 @@ class Allocation:
             for agent in open_agents:
                 if agent.available:
                     self._cluster.marks.change(agent.id)
-        return books.offers()
+        return books.offer(decisions)
 
     def _may_be_offered(self, agent: Agent) -> bool:
         whitelist = self._cluster.whitelist
