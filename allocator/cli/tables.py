@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocator.contract import admin_pb2 as admin
+from allocator.contract.printable import printable
 
 _UNBOUNDED = 10_000
 """Columns; what goes to a file or a program is not cut off."""
@@ -30,13 +31,6 @@ def as_json(message: Message, *, indent: int | None = 2) -> str:
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     return json.dumps(fields, indent=indent, sort_keys=True)  # maps come in no order
-
-
-def printable(text: str) -> str:
-    """Show what would steer a terminal instead of letting it: names come from frameworks."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
 
 
 _LEAST_WORTH = ("demand", "weight", "shortfall", "wants", "offered", "entitled")

@@ -332,6 +332,7 @@ class Engine:
         self._sequence = self._heard = snapshot.sequence
         self._leading_since_ns = snapshot.leading_since_ns
         self._asking = None
+        self._asked_ns = min(self._asked_ns, snapshot.time_ns)
         self.statistics.snapshots += 1
         return self._decide()
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import grpc
 import structlog
@@ -17,6 +17,9 @@ from allocator.contract import SPOKEN
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.loop import garbage
 from allocator.service.masters.stamps import Stamps
+
+if TYPE_CHECKING:
+    from allocator.cluster.quarantine import SetAside
 
 GREETING_TIME = 10.0
 """Seconds within which a master must say Hello."""
@@ -135,6 +138,8 @@ class Session:
         self._engine = engine
         self._misfits: dict[str, str] = {}
         """Frameworks that have been reported as kept from offers, and how."""
+        self._set_aside: set[SetAside] = set()
+        """What else has been reported."""
         self._statistics = statistics
         self._masters = masters
         self._stamps: Stamps | None = None
@@ -323,6 +328,16 @@ class Session:
                     reason=reason,
                 )
         self._misfits = found
+        set_aside = {each for each in self._engine.set_aside() if each.name not in found}
+        for each in set_aside - self._set_aside:
+            _log.warning(
+                "set aside",
+                kind=each.kind,
+                name=each.name,
+                about=each.topic,
+                reason=each.flaw.words,
+            )
+        self._set_aside = set_aside
 
     def _ask(self, reason: str) -> contract.ToMaster:
         """Ask for a snapshot, which replaces also what has just been decided."""

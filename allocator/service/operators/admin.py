@@ -66,7 +66,12 @@ class Admin(AdminServicer):
         rows = await self._rows.get()
         row = next((row for row in rows if row.user == request.user), None)
         if row is None:
-            await _abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}")
+            words = "".join(
+                f"; framework {each.name} is set aside: {each.flaw.words}"
+                for each in self._engine.set_aside()
+                if request.user in {each.name, self._engine.framework_name(each.name)}
+            )
+            await _abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}{words}")
         explanation = explain(self._engine, row, rows)
         explanation.user.CopyFrom(_message(row))
         explanation.cluster.CopyFrom(self._cluster())
@@ -143,7 +148,7 @@ def _message(row: UserShare) -> admin.UserShare:
         dominant_resource=row.dominant_resource,
         dominant_share=own.share,
         commitments=own.commitments,
-        dominant_commitment=own.commitment,
+        dominant_commitment=row.owed,
         priority=own.priority,
         active=own.active,
         shortfall=row.shortfall,
