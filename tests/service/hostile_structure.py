@@ -60,7 +60,7 @@ def hostile_events(chance: random.Random) -> Iterator[bytes]:
 
 def _spoil(message: Message, chance: random.Random) -> None:
     """Make one field absurd."""
-    fields: list[FieldDescriptor] = list(message.DESCRIPTOR.fields)
+    fields: list[Any] = list(message.DESCRIPTOR.fields)
     if not fields:
         return
     field = chance.choice(fields)
