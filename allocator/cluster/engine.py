@@ -199,8 +199,9 @@ class Engine:
 
         Until enough agents are back after a failover, a constraint may still be met. O(frameworks).
         """
-        fits = (self._fit(framework) for framework in self._cluster.ledger.frameworks.values())
-        return {fit.framework: fit.misfit for fit in fits if fit.misfit}
+        frameworks = self._cluster.ledger.frameworks.values()
+        found = ((framework.id, self._misfit(framework)) for framework in frameworks)
+        return {framework: misfit for framework, misfit in found if misfit}
 
     def set_aside(self) -> Iterator[SetAside]:
         """Go through what could not be accepted of what anybody has said."""
@@ -450,20 +451,28 @@ class Engine:
 
     def _fit(self, framework: Framework) -> Fit:
         ledger = self._cluster.ledger
-        constraint = ledger.placements.describe(framework.id)
-        agents = ledger.placements.number(framework.id)
+        return Fit(
+            framework=framework.id,
+            constraint=ledger.placements.describe(framework.id),
+            agents=ledger.placements.number(framework.id),
+            misfit=self._misfit(framework),
+            at_a_time=max(map(ledger.at_a_time, ledger.clients.of(framework.id)), default=1),
+        )
+
+    def _misfit(self, framework: Framework) -> str:
+        ledger = self._cluster.ledger
         wrong = [framework.said.unreadable] if framework.said.unreadable else []
         wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
-        if constraint and not agents and ledger.agents and not self._cluster.holds_off:
+        known = len(ledger.agents)
+        if known and not ledger.placements.number(framework.id) and not self._cluster.holds_off:
+            constraint = ledger.placements.describe(framework.id)
             wrong.append(f"no agent meets its constraint: {constraint}")
         wrong += [
             f"its offer constraints for the role {client.role!r} exclude every agent"
             for client in ledger.clients.of(framework.id)
-            if ledger.agents and ledger.exclusions.number(client) == len(ledger.agents)
+            if known and ledger.exclusions.number(client) == known
         ]
-        clients = ledger.clients.of(framework.id)
-        at_a_time = max((ledger.at_a_time(client) for client in clients), default=1)
-        return Fit(framework.id, constraint, agents, "; ".join(wrong), at_a_time)
+        return "; ".join(wrong)
 
     def _require_known(self, users: Iterable[str]) -> None:
         unknown = sorted(user for user in users if user not in self._users)
