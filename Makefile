@@ -27,8 +27,8 @@ OPERATIONS := $(VENV)-operations/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev operations test quick docs bench reproduce dist roles fuzz crashes sanitize proto lock
-.PHONY: clean python
+.PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz crashes sanitize proto lock
+.PHONY: clean python world mutants
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -64,7 +64,7 @@ docs: $(DEV) ## build the documentation as a site, build/site/index.html
 	$(BIN)/mkdocs build
 
 bench: $(RUNTIME) ## measure: each program in bench/ prints a table
-	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program; done
+	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python -m bench.$$(basename $$program .py); done
 
 dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
 	@mkdir -p dist
@@ -81,6 +81,9 @@ roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-aw
 	debootstrap --variant=minbase --include=$(DEBIAN_PARTS) bookworm $@.part >/dev/null
 	@mv $@.part $@
 
+counts: $(RUNTIME) ## record how many lines typical operations run, which a test holds (for this Python)
+	$(BIN)/python -m bench.counts --renew
+
 reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
 	@set -e; for study in sdrf-small table-1 tsf-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
@@ -93,6 +96,12 @@ fuzz: $(DEV) ## attack the service for minutes with messages that mean harm
 
 crashes: $(DEV) ## kill the service 50 times in a running cluster
 	LONGSHARE_CRASHES=50 $(BIN)/pytest --timeout 0 tests/frameworks/test_crashes.py $(ARGS)
+
+world: $(DEV) ## search for faults in simulated worlds for minutes (SEED=... repeats one, ARGS=--minutes 30)
+	$(BIN)/python -m tests.world.run $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+mutants: $(DEV) ## put old faults back, one by one: the world must find each
+	$(BIN)/pytest tests/world/test_world.py -k put_back $(ARGS)
 
 proto: $(DEV) ## renew the Python code generated from proto/
 	$(BIN)/python proto/generate.py

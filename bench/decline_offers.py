@@ -153,7 +153,9 @@ class Streamed:
     def __init__(self, channel: grpc.Channel) -> None:
         self._outbox: queue.SimpleQueue[contract.FromMaster] = queue.SimpleQueue()
         self._answers = AllocatorStub(channel).Session(iter(self._outbox.get, None))
-        hello = contract.Hello(contract_version=VERSION, session_id="bench", options=OPTIONS)
+        hello = contract.Hello(
+            contract_version=VERSION, session_id="bench", options=OPTIONS, virtual_clock=True
+        )
         self._ask(contract.FromMaster(hello=hello))
 
     def restore(self, snapshot: contract.Snapshot) -> contract.Decisions:
@@ -219,7 +221,8 @@ def service() -> Iterator[grpc.Channel]:
         config = Path(folder) / "longshare.toml"
         config.write_text(
             '[policy]\nname = "drf"\n[offers]\nallocation = "batch"\n'
-            f'[listen]\naddress = "{address}"\n[metrics]\naddress = "127.0.0.1:0"\n'
+            f'[listen]\naddress = "{address}"\nvirtual_clocks = true\n'
+            '[metrics]\naddress = "127.0.0.1:0"\n'
             '[store]\nkind = "none"\n[log]\nlevel = "error"\n'
         )
         process = subprocess.Popen(  # noqa: S603 - this very program

@@ -158,7 +158,7 @@ def run_experiment(
     except (ChildFailed, TimeoutError, OSError) as error:
         console.print(f"longshare experiment: {error}", style="red", markup=False)
         raise typer.Exit(1) from error
-    _report(outcome, folder, console)
+    _report(outcome, folder, console if as_json else Console())
     if as_json:
         typer.echo(json.dumps(outcome.summary(), indent=2))
     if not outcome.agrees:
@@ -234,6 +234,7 @@ class _Display:
             console=console,  # type: ignore[arg-type]  # a rich Console
         )
         add = self._progress.add_task
+        self._told = False
         self._time = add(experiment.name, total=experiment.duration, said="starting …")
         self._users = {
             user.name: add(f"  {user.name}", total=self._total, said="")
@@ -248,6 +249,15 @@ class _Display:
         self._progress.stop()
 
     def _show(self, now: "Progress") -> None:
+        if now.allocator is not None and not self._told:
+            self._told = True
+            self._progress.console.print(
+                f"Status page: {now.allocator.page}\n"
+                f"At the prompt: longshare top --address {now.allocator.address}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
         number = self._experiment.phases.index(now.phase) + 1
         said = f"{now.elapsed:4.0f} s of {self._experiment.duration:.0f}, phase {number}"
         self._progress.update(self._time, completed=now.elapsed, said=said)

@@ -5,6 +5,7 @@ Its tasks are `sleep SECONDS`, so it runs unchanged on an embedded and on a real
 
 import getpass
 import logging
+import socket
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ ENDED = frozenset(
     {"TASK_FAILED", "TASK_LOST", "TASK_KILLED", "TASK_ERROR", "TASK_DROPPED", "TASK_GONE"}
 )
 """States after which a task is launched again under another id."""
+
+_PATIENCE = 5.0
+"""Seconds for a master to be reached."""
 
 _log = logging.getLogger(__name__)
 
@@ -175,7 +179,7 @@ def launch(workload: Workload, master: str, stop: threading.Event) -> None:
     """Run a framework until its tasks have finished or `stop` is set.
 
     Raises:
-        RuntimeError: the master refused the framework.
+        RuntimeError: no master is there, or it refused the framework.
     """
     plan = Plan(workload)
     scheduler = TaskLauncher(plan, stop)
@@ -186,6 +190,7 @@ def launch(workload: Workload, master: str, stop: threading.Event) -> None:
         "capabilities": [{"type": "MULTI_ROLE"}],
         "labels": {"labels": [{"key": k, "value": v} for k, v in workload.labels.items()]},
     }
+    _reach(master)
     driver = MesosSchedulerDriver(scheduler, info, master)
     driver.start()
     try:
@@ -196,3 +201,23 @@ def launch(workload: Workload, master: str, stop: threading.Event) -> None:
     if scheduler.failure is not None:
         raise RuntimeError(f"the master at {master} refused {workload.name}: {scheduler.failure}")
     _log.info("%s: %d tasks launched, %d finished", workload.name, plan.launched, plan.finished)
+
+
+def _reach(master: str) -> None:
+    """See that somebody listens where a master is said to be; the driver would ask for ever.
+
+    Raises:
+        RuntimeError: nobody does.
+    """
+    if master.startswith("zk://"):
+        return
+    host, _, port = master.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+    except ValueError:
+        raise RuntimeError(f"{master!r} is not HOST:PORT of a master, nor zk://…") from None
+    except OSError as error:
+        raise RuntimeError(
+            f"no Mesos master answers at {master} ({error.strerror or error}); start one with "
+            "'longshare local-mesos', or say with --master where it listens"
+        ) from error

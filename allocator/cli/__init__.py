@@ -10,7 +10,9 @@ from allocator.cli.commitments import commitments_app
 from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.explain import explain
 from allocator.cli.extras import advice
+from allocator.cli.games.commands import games_app
 from allocator.cli.incentives import incentives
+from allocator.cli.lies import lies
 from allocator.cli.optimum import optimum
 from allocator.cli.properties import properties
 from allocator.cli.replay import replay
@@ -43,8 +45,10 @@ app.command()(replay)
 app.command()(optimum)
 app.command()(properties)
 app.command()(incentives)
+app.add_typer(games_app, name="games")
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
+app.command()(lies)
 app.command()(sweep)
 app.command()(report)
 app.command()(advise)

@@ -10,6 +10,7 @@ from allocator.cli.connection import REFUSED, USAGE, fail
 from allocator.cli.optimum import read_toml
 
 if TYPE_CHECKING:
+    from allocator.theory.incentives.envy import Envy
     from allocator.theory.incentives.misreport import Lie
     from allocator.theory.incentives.profile import Profile
 
@@ -19,8 +20,13 @@ def incentives(
         Path, typer.Argument(metavar="PROFILE.toml", help="Demands over time; docs/optimum.md.")
     ],
     *,
-    user: Annotated[
-        str | None, typer.Option(help="Who lies.", show_default="each user in turn")
+    users: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--user",
+            help="Who lies; several lie together, for the sum.",
+            show_default="each user in turn",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -31,6 +37,7 @@ def incentives(
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
     from rich.progress import Progress  # noqa: PLC0415
 
+    from allocator.theory.incentives.envy import envy  # noqa: PLC0415
     from allocator.theory.incentives.misreport import best_lie  # noqa: PLC0415
     from allocator.theory.incentives.profile import read_profile  # noqa: PLC0415
 
@@ -38,22 +45,29 @@ def incentives(
         profile = read_profile(read_toml(file))
     except ValueError as error:
         fail(USAGE, f"{file}: {error}")
-    liars = [player for player in profile.users if user in {None, player.name}]
-    if not liars:
-        there = ", ".join(player.name for player in profile.users)
-        fail(REFUSED, f"{file} has no user {user!r}; there are: {there}")
+    known = {player.name: player for player in profile.users}
+    for name in users or ():
+        if name not in known:
+            fail(REFUSED, f"{file} has no user {name!r}; there are: {', '.join(known)}")
+    together = [[known[name] for name in dict.fromkeys(users)]] if users else []
+    liars = together or [[player] for player in profile.users]
     lies = {}
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        for number, liar in enumerate(liars, 1):
-            task = progress.add_task(f"{number} of {len(liars)}: {liar.name}", total=None)
-            lies[liar.name] = best_lie(profile, liar, lambda task=task: progress.advance(task))  # type: ignore[misc]
+        for number, group in enumerate(liars, 1):
+            names = " + ".join(liar.name for liar in group)
+            task = progress.add_task(f"{number} of {len(liars)}: {names}", total=None)
+            lies[names] = best_lie(profile, group, lambda task=task: progress.advance(task))  # type: ignore[misc]
             progress.remove_task(task)
+    envious = envy(profile)
     if as_json:
+        found = {name: _as_json(lie) for name, lie in lies.items()}
         typer.echo(
-            json.dumps({"users": {name: _as_json(lie) for name, lie in lies.items()}}, indent=2)
+            json.dumps({"users": found, "envy": envious and _envy_as_json(envious)}, indent=2)
         )
     else:
         _show(profile, lies)
+        if envious is not None:
+            typer.echo(f"{envious.user} envies {envious.other} after epoch {envious.epoch}")
 
 
 def _as_json(lie: "Lie") -> dict[str, Any]:
@@ -62,8 +76,15 @@ def _as_json(lie: "Lie") -> dict[str, Any]:
         "best": float(lie.gained),
         "ratio": float(lie.ratio),
         "bound": None if lie.bound is None else float(lie.bound),
-        "reports": [float(claim) for claim in lie.reports],
+        "reports": {
+            name: [float(claim) for claim in claims] for name, claims in lie.reports.items()
+        },
     }
+
+
+def _envy_as_json(envious: "Envy") -> dict[str, Any]:
+    numbers = {"has": float(envious.has), "instead": float(envious.instead)}
+    return {"user": envious.user, "of": envious.other, "epoch": envious.epoch, **numbers}
 
 
 def _show(profile: "Profile", lies: "dict[str, Lie]") -> None:
@@ -86,9 +107,9 @@ def _show(profile: "Profile", lies: "dict[str, Lie]") -> None:
             "" if lie.bound is None else f"{float(lie.bound):.4f}",
             ", ".join(
                 f"{float(claim):.4g} for {float(real):.4g} in epoch {number}"
-                for number, (claim, real) in enumerate(
-                    zip(lie.reports, truth[name], strict=True), 1
-                )
+                + (f" ({escape(liar)})" if len(lie.reports) > 1 else "")
+                for liar, claims in lie.reports.items()
+                for number, (claim, real) in enumerate(zip(claims, truth[liar], strict=True), 1)
                 if claim != real
             )
             or "the truth",

@@ -141,7 +141,10 @@ def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> N
         )
         return
     title = f"{history.end - history.begin:,.0f} s, {len(history.tasks):,} tasks"
-    _table(title, (settings.policy.name, other.name), (fact, control, answer), console)
+    names = settings.policy.name, other.name
+    if names[0] == names[1]:  # with other parameters
+        names = f"{names[0]} as recorded", f"{names[1]} as asked"
+    _table(title, names, (fact, control, answer), console)
 
 
 def _watched(

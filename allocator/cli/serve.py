@@ -1,6 +1,5 @@
 """`longshare serve`: the allocator service."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +32,7 @@ def serve(
     """
     from allocator.service import logs, server  # noqa: PLC0415 - keeps `--help` fast
     from allocator.service.config import ConfigError, load  # noqa: PLC0415
+    from allocator.service.loop import pauses  # noqa: PLC0415
     from allocator.service.store import StoreUnavailable  # noqa: PLC0415
 
     try:
@@ -43,7 +43,7 @@ def serve(
             typer.echo(f"{config}: valid")
             return
         logs.configure(settings.log)
-        asyncio.run(server.serve(settings, record))
+        pauses.run(lambda measured: server.serve(settings, measured, record))
     except ConfigError as error:
         typer.echo(f"longshare serve: {error}", err=True)
         raise typer.Exit(2) from error

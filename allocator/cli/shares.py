@@ -31,6 +31,7 @@ def shares(
     if as_json:
         typer.echo(tables.as_json(reply))
         return
-    tables.console().print(tables.table_of_users(reply.users))
+    console = tables.console()
+    console.print(tables.table_of_users(reply.users, console.width))
     if not reply.cluster.connected:
         typer.echo("longshare: no master is connected", err=True)

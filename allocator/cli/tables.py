@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from google.protobuf.json_format import MessageToDict
@@ -39,39 +39,51 @@ def printable(text: str) -> str:
     )
 
 
-def table_of_users(users: Sequence[admin.UserShare]) -> Table:
-    """Return a line for each user, sub-users below the one they are part of."""
+_LEAST_WORTH = ("demand", "weight", "shortfall", "wants", "offered", "entitled")
+"""Columns that a narrow terminal does without, the first first."""
+_NAME = 24
+"""Characters of a user's name that are shown in any case, if it has so many."""
+
+
+def table_of_users(users: Sequence[admin.UserShare], width: int) -> Table:
+    """Return a line for each user, sub-users below the one they are part of.
+
+    Args:
+        users: Of whom.
+        width: Characters in a line; where they do not suffice, columns are left out.
+    """
+    left_out: set[str] = set()
+    if not any(row.HasField("task_share") for row in users):
+        left_out.add("task share")
+    if not any(row.HasField("offered_share") for row in users):
+        left_out.add("offered")
+    rows = list(_as_tree(users))
+    table = _table_of_users(rows, left_out)
+    for column in _LEAST_WORTH:
+        if Console(width=_UNBOUNDED).measure(table).minimum <= width:
+            break
+        left_out.add(column)
+        table = _table_of_users(rows, left_out)
+    return table
+
+
+def _table_of_users(rows: Sequence[tuple[int, admin.UserShare]], left_out: set[str]) -> Table:
+    names = [Text("  " * depth + printable(row.user)) for depth, row in rows]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("rank", justify="right", no_wrap=True)
-    table.add_column("user", overflow="fold")
-    table.add_column("wants\noffers", no_wrap=True)
-    counts_tasks = any(row.HasField("task_share") for row in users)
-    for header in (
-        "weight",
-        "entit-\nled to",
-        "share",
-        *(["task\nshare"] if counts_tasks else []),
-        "commit-\nment",
-        "prio-\nrity",
-        "short-\nfall",
-    ):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("demand", overflow="fold", min_width=8)
-    for depth, row in _as_tree(users):
-        table.add_row(
-            str(row.rank),
-            Text("  " * depth + printable(row.user)),
-            "yes" if row.active else "no",
-            f"{row.weight:g}",
-            f"{row.entitlement:.1%}",
-            f"{row.dominant_share:.1%}",
-            *([f"{row.task_share:.1%}" if row.HasField("task_share") else "-"] * counts_tasks),
-            f"{row.dominant_commitment:.1%}",
-            f"{row.priority:.4f}",
-            f"{row.shortfall:.1%}",
-            Text("\n".join(dict.fromkeys(_demand(demand) for demand in row.demands))),
-            style=None if row.active else "dim",
-        )
+    widest = max((name.cell_len for name in names), default=0)
+    table.add_column("user", no_wrap=True, overflow="ellipsis", min_width=min(widest, _NAME))
+    columns = [column for column in _COLUMNS if column not in left_out]
+    for column in columns:
+        if column == "demand":
+            table.add_column(column, overflow="fold", min_width=8)
+        else:
+            right = column != "wants"
+            heading = _COLUMNS[column][0]
+            table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    for name, (_, row) in zip(names, rows, strict=True):
+        cells = [_COLUMNS[column][1](row) for column in columns]
+        table.add_row(str(row.rank), name, *map(Text, cells), style=None if row.active else "dim")
     return table
 
 
@@ -134,7 +146,11 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
             owed, owes = before.dominant_commitment, after.dominant_commitment
             parts.append(f"commitment {owed:.1%} → {owes:.1%}")
         lines.append(f"{printable(after.user)}: {', '.join(parts)}, rank {after.rank}")
-    return "\n".join(lines) or "carried out; nothing is different for now"
+    if not lines:
+        lines.append("carried out; nothing is different for now")
+    if reply.HasField("stored") and not reply.stored:
+        lines.append("not stored yet: the store is slow or fails; it holds, and is stored later")
+    return "\n".join(lines)
 
 
 def _as_tree(users: Sequence[admin.UserShare]) -> Iterator[tuple[int, admin.UserShare]]:
@@ -161,3 +177,21 @@ def _remark(name: str, user: admin.UserShare) -> str:
     if name == user.dominant_resource:
         return "dominant"
     return "" if name in user.counted else "does not count"
+
+
+_COLUMNS: dict[str, tuple[str, Callable[[admin.UserShare], str]]] = {
+    "wants": ("wants\noffers", lambda row: "yes" if row.active else "no"),
+    "weight": ("weight", lambda row: f"{row.weight:g}"),
+    "entitled": ("entit-\nled to", lambda row: f"{row.entitlement:.1%}"),
+    "share": ("share", lambda row: f"{row.dominant_share:.1%}"),
+    "offered": ("of that\noffered", lambda row: f"{row.offered_share:.1%}"),
+    "task share": (
+        "task\nshare",
+        lambda row: f"{row.task_share:.1%}" if row.HasField("task_share") else "-",
+    ),
+    "commitment": ("commit-\nment", lambda row: f"{row.dominant_commitment:.1%}"),
+    "priority": ("prio-\nrity", lambda row: f"{row.priority:.4f}"),
+    "shortfall": ("short-\nfall", lambda row: f"{row.shortfall:.1%}"),
+    "demand": ("demand", lambda row: "\n".join(dict.fromkeys(map(_demand, row.demands)))),
+}
+"""Column of the table of users → its heading, and what stands in it."""

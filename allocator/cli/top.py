@@ -80,4 +80,5 @@ def _look(reply: "admin.SharesReply") -> "Group":
 
     from allocator.cli import tables  # noqa: PLC0415
 
-    return Group(tables.lines_of_cluster(reply.cluster), "", tables.table_of_users(reply.users))
+    table = tables.table_of_users(reply.users, tables.console().width)
+    return Group(tables.lines_of_cluster(reply.cluster), "", table)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import TypeAlias
 
+from allocator.cluster.limits import Limits
+from allocator.cluster.text import is_text, readable, shortened
 from allocator.contract import mesos_pb2 as mesos
 
 WHITELIST = "longshare.whitelist"
@@ -19,6 +21,8 @@ ATTRIBUTES = "longshare.attributes"
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _ADDRESS_ATTRIBUTE = "ip"
 """Text attribute that tells an agent's address where its host name does not."""
+LONGEST_NAME = 255
+"""Characters of an item in a list of hosts; no host has a longer name (RFC 1035)."""
 _NAME = re.compile(r"[\w.*?\[\]!-]+")
 
 
@@ -38,11 +42,12 @@ class Host:
         Mesos does not tell the allocator an agent's address. It is known where the host name is
         one, or the agent has it as the text attribute `ip`.
         """
-        texts = [info.hostname]
+        hostname = readable(info.hostname)
+        texts = [hostname]
         texts += [a.text.value for a in info.attributes if a.name == _ADDRESS_ATTRIBUTE]
-        found = (_address(text) for text in texts)
+        found = (_address(text) for text in texts if is_text(text))
         return cls(
-            name=info.hostname.lower(),
+            name=hostname.lower(),
             addresses=tuple(address for address in found if address is not None),
             attributes=tuple(info.attributes),
         )
@@ -67,6 +72,8 @@ class Hosts:
     def __post_init__(self) -> None:
         names, globs, ranges = set(), [], []
         for item in self.items:
+            if len(item) > LONGEST_NAME:
+                raise ValueError(f"{item[:40]!r}… is longer than the name of any host")
             addresses = _range(item)
             if addresses is not None:
                 ranges.append(addresses)
@@ -75,7 +82,7 @@ class Hosts:
                     f"{item!r} is no host name, glob, address, range of addresses or network"
                 )
             elif any(letter in item for letter in "*?["):
-                globs.append(re.compile(translate(item.lower())))
+                globs.append(_glob(item.lower()))
             else:
                 names.add(item.lower())
         object.__setattr__(self, "_names", frozenset(names))
@@ -90,6 +97,11 @@ class Hosts:
             ValueError: one is not understood.
         """
         return cls(tuple(text.replace(",", " ").split()))
+
+    @property
+    def patterns(self) -> int:
+        """How many items there are that must be tried on each host."""
+        return len(self._globs) + len(self._ranges)
 
     def __contains__(self, host: Host) -> bool:
         return (
@@ -153,21 +165,59 @@ def parse_attributes(items: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return tuple(wanted)
 
 
-def parse_labels(labels: mesos.Labels) -> Constraint:
-    """Read the constraint that a framework's labels state."""
+def parse_labels(labels: mesos.Labels, limits: Limits) -> Constraint:
+    """Read the constraint that a framework's labels state; O(their size)."""
     texts = {label.key: label.value for label in labels.labels}
     key = WHITELIST
     try:
-        whitelist = Hosts.parse(texts.get(key, ""))
+        whitelist = _parse_hosts(texts.get(key, ""), limits)
         key = BLACKLIST
-        blacklist = Hosts.parse(texts.get(key, ""))
+        blacklist = _parse_hosts(texts.get(key, ""), limits)
         key = ATTRIBUTES
-        items = texts.get(key, "").split(";")
-        return Constraint(
-            whitelist, blacklist, parse_attributes(item for item in items if item.strip())
-        )
+        items = label_text(texts.get(key, ""), limits).split(";")
+        attributes = parse_attributes(item for item in items if item.strip())
+        at_most(limits.attributes, len(attributes), "attributes (limits.attributes)")
     except ValueError as error:
-        return Constraint(unreadable=f"label {key}: {error}")
+        return Constraint(unreadable=shortened(f"label {key}: {error}"))
+    return Constraint(whitelist, blacklist, attributes)
+
+
+def label_text(value: str, limits: Limits) -> str:
+    """Return the value of a label that is read here.
+
+    Raises:
+        ValueError: it is not UTF-8, or beyond a limit.
+    """
+    if not is_text(value):
+        raise ValueError("it is not UTF-8")
+    at_most(limits.label, len(value), "characters (limits.label)")
+    return value
+
+
+def at_most(limit: int, number: int, what: str) -> None:
+    """Hold a number against a limit.
+
+    Raises:
+        ValueError: it is beyond.
+    """
+    if number > limit:
+        raise ValueError(f"more than {limit} {what}")
+
+
+def _parse_hosts(value: str, limits: Limits) -> Hosts:
+    hosts = Hosts.parse(label_text(value, limits))
+    what = "globs, ranges and networks (limits.patterns)"
+    at_most(limits.patterns, hosts.patterns, what)
+    return hosts
+
+
+def _glob(item: str) -> re.Pattern[str]:
+    """Read a glob. Brackets after the last that closes one stand for themselves.
+
+    Told so, the translation need not look for their end, each to the end of the text.
+    """
+    head, closing, tail = item.rpartition("]")
+    return re.compile(translate(head + closing + tail.replace("[", "[[]")))
 
 
 def _has(host: Host, name: str, value: str) -> bool:

@@ -1,6 +1,6 @@
 """What one task of a framework needs: with that known, agents are filled task by task."""
 
-from collections import deque
+from collections import Counter, deque
 
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.resources import Resources
@@ -22,13 +22,18 @@ class Demands:
     def __init__(self, settings: EngineSettings) -> None:
         self._given = settings.demands
         self._learns = settings.learn_demands
+        self._smallest = settings.limits.smallest_demand
         self._offered: dict[tuple[Client, str], Quantities] = {}
         """Latest offers that nothing has come back of yet."""
         self._kept: dict[Client, deque[Quantities]] = {}
 
+    def new_floor(self) -> "Floor":
+        """Return what keeps demands from being too small for a cluster without agents yet."""
+        return Floor(self._smallest)
+
     def of(self, client: Client, framework: Framework) -> Quantities | None:
         """Return what one task of a client needs; None: nobody knows."""
-        given = self._given.get(framework.info.name, framework.demand)
+        given = self._given.get(framework.name, framework.demand)
         if given is not None or not self._learns:
             return given
         kept = self._kept.get(client)
@@ -51,11 +56,67 @@ class Demands:
         else:
             self._kept.pop(client, None)
 
+    def learned(self, client: Client) -> list[Quantities]:
+        """Return what a client kept of its latest offers."""
+        return list(self._kept.get(client, ()))
+
+    def recall(self, client: Client, learned: list[Quantities]) -> None:
+        """Take over what another has learned about a client."""
+        if learned:
+            self._kept[client] = deque(learned, maxlen=_REMEMBERED)
+
     def forget(self, client: Client) -> None:
         """Forget a client that is gone."""
         self._kept.pop(client, None)
         for place in [place for place in self._offered if place[0] == client]:
             del self._offered[place]
+
+
+class Floor:
+    """The least that a task counts as: a part of the largest agent, in some resource.
+
+    A smaller demand is multiplied until it reaches that: its framework gets as many tasks' worth
+    at a time. So whatever it says, an agent is never divided into more parts than that.
+
+    Args:
+        part: Of the largest agent; 0: there is no floor.
+    """
+
+    def __init__(self, part: float) -> None:
+        self._part = part
+        self._agents: dict[str, Counter[int]] = {}
+        self._largest: dict[str, int] = {}
+        self.version = 0
+        """Changes when the largest agent does."""
+
+    def put(self, total: Quantities) -> None:
+        """Learn of an agent."""
+        for name, amount in total.items():
+            self._agents.setdefault(name, Counter())[amount] += 1
+            if amount > self._largest.get(name, 0):
+                self._largest[name] = amount
+                self.version += 1
+
+    def discard(self, total: Quantities) -> None:
+        """Forget an agent."""
+        for name, amount in total.items():
+            agents = self._agents[name]
+            agents[amount] -= 1
+            if agents[amount]:
+                continue
+            del agents[amount]
+            if amount == self._largest[name]:
+                self._largest[name] = max(agents, default=0)
+                self.version += 1
+
+    def at_a_time(self, demand: Quantities) -> int:
+        """Return the least number of tasks that are not below the floor together."""
+        tasks = (
+            -(-round(self._part * self._largest.get(name, 0)) // amount)
+            for name, amount in demand.items()
+            if self._largest.get(name)
+        )
+        return max(min(tasks, default=1), 1)
 
 
 def _size(quantities: Quantities) -> tuple[int, int]:

@@ -1,15 +1,18 @@
 """Who holds what where: the one place that keeps agents, fair shares and quota in step."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.clients import Clients
 from allocator.cluster.constraints import Host
 from allocator.cluster.demands import Demands
+from allocator.cluster.exclusions import Exclusions
+from allocator.cluster.failover import Failover
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.placements import Placements
 from allocator.cluster.quota import Quotas
 from allocator.cluster.resources import NOTHING, Resources
+from allocator.cluster.running import Running
 from allocator.cluster.users import Task
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
@@ -27,12 +30,17 @@ class Ledger:
         self.clients = clients
         self._demands = demands
         self.placements = placements
+        self.exclusions = Exclusions()
         self.quotas = Quotas()
+        self.floor = demands.new_floor()
+        self.running = Running()
         self.agents: dict[str, Agent] = {}
         self.frameworks: dict[str, Framework] = {}
         self._places: dict[str, dict[str, None]] = {}
         """framework → agents on which it holds something, in order of arrival"""
         self._capacity = Quantities()
+        self._failover: Failover | None = None
+        """Agents are awaited whose resources count already; None: none are."""
 
     def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
         """Take in an agent with all that is allocated on it: framework → role → resources."""
@@ -40,8 +48,22 @@ class Ledger:
         self.placements.put_agent(agent.id, Host.of(agent.info))
         self.clients.users.put_agent(agent.id, agent.total.scalars)
         self.quotas.note_total(NOTHING, agent.total)
+        self.floor.put(agent.total.scalars)
         self._set_capacity(self._capacity + agent.total.scalars)
         self.add_used(agent, used)
+
+    def exclude(self, agent: str, clients: Collection[Client]) -> bool:
+        """Say anew who wants no offers of an agent; return whether anybody changed its mind.
+
+        The agent need not be known.
+        """
+        changed = self.exclusions.put_agent(agent, clients)
+        for client in changed:
+            if client in self.clients:
+                self.note_task(client)
+        if changed and agent in self.agents:
+            self.clients.users.put_agent(agent, self.agents[agent].total.scalars)
+        return bool(changed)
 
     def add_used(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
         """Book what turned out to be allocated on an agent."""
@@ -69,6 +91,8 @@ class Ledger:
         self.quotas.note_total(agent.total, total)
         if total.scalars != agent.total.scalars:
             self.clients.users.put_agent(agent.id, total.scalars)
+            self.floor.put(total.scalars)
+            self.floor.discard(agent.total.scalars)
         self._set_capacity(self._capacity - agent.total.scalars + total.scalars)
         agent.update(agent.info, agent.capabilities, total)
 
@@ -79,13 +103,18 @@ class Ledger:
         del self.agents[agent.id]
         self.clients.users.discard_agent(agent.id)
         self.placements.discard_agent(agent.id)
+        self.exclude(agent.id, ())
         self.quotas.note_total(agent.total, NOTHING)
+        self.floor.discard(agent.total.scalars)
         self._set_capacity(self._capacity - agent.total.scalars)
 
-    def add_framework(self, framework: Framework) -> None:
-        """Take in a framework: its roles, and what it already holds."""
+    def add_framework(
+        self, framework: Framework, excluded: Mapping[str, Iterable[str]] | None = None
+    ) -> None:
+        """Take in a framework: its roles, whom it excludes, and what it already holds."""
         self.frameworks[framework.id] = framework
         self.placements.put_framework(framework)
+        self.exclusions.add_framework(framework.id, excluded or {})
         for role in sorted(framework.roles):
             self._track(Client(role, framework.id))
         for place in self._places.get(framework.id, ()):
@@ -106,6 +135,7 @@ class Ledger:
             self.clients.remove(client)
         del self.frameworks[framework.id]
         self.placements.discard_framework(framework.id)
+        self.exclusions.discard_framework(framework.id)
         return places
 
     def refresh(self, framework: Framework) -> None:
@@ -122,28 +152,75 @@ class Ledger:
     def note_task(self, client: Client) -> None:
         """Tell the fair shares what is known now of the tasks of a client that is known."""
         demand = self._demands.of(client, self.frameworks[client.framework])
-        self.clients.set_task(client, Task(demand, self.placements.may_use(client.framework)))
+        may_use = self.exclusions.may_use(client, self.placements.may_use(client.framework))
+        self.clients.set_task(client, Task(demand, may_use))
 
-    def allocate(self, agent: Agent, client: Client, resources: Resources) -> None:
-        """Book resources that are available as allocated to a client."""
-        free = None if resources.has_shared else agent.available - resources
+    def admits(self, client: Client, agent: str) -> bool:
+        """Whether neither constraints nor a framework's wish keep a client off an agent."""
+        return self.placements.admits(client.framework, agent) and not (
+            self.exclusions.excludes(client, agent)
+        )
+
+    def task(self, client: Client) -> Quantities | None:
+        """Return what is to be given to a client at least, and in multiples; None: nobody knows."""
+        demand = self._demands.of(client, self.frameworks[client.framework])
+        return demand.times(self.floor.at_a_time(demand)) if demand else None
+
+    def at_a_time(self, client: Client) -> int:
+        """Return how many of a client's tasks count as one; 1 where its demand is not known."""
+        demand = self._demands.of(client, self.frameworks[client.framework])
+        return self.floor.at_a_time(demand) if demand else 1
+
+    def book(
+        self, agent: Agent, client: Client, resources: Resources, free: Resources | None
+    ) -> Quantities:
+        """Book resources that are available as allocated to a client that is known.
+
+        Args:
+            agent: Where they are.
+            client: Who is offered them.
+            resources: All of them are available.
+            free: What is left; None: that must be added up.
+
+        Returns:
+            What the client holds more now, which is not counted yet: `clients` must be told.
+        """
         held = agent.held(client.framework, client.role)
-        self._hold(agent, client.framework, client.role, held + resources)
+        after = held + resources
+        self._note(agent, client.framework, client.role, held, after)
         if free is not None:
             agent.set_available(free)
+        return after.scalars - held.scalars if resources.has_shared else resources.scalars
+
+    def unbook(self, agent: Agent, client: Client, resources: Resources) -> Quantities:
+        """Undo `book`; return what the client holds less, which must be counted likewise."""
+        held = agent.held(client.framework, client.role)
+        free, after = agent.freed(resources), held - resources
+        self._note(agent, client.framework, client.role, held, after)
+        if free is not None:
+            agent.set_available(free)
+        return held.scalars - after.scalars
 
     def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> bool:
         """Release resources; return whether all of them had been allocated.
 
         What had not is passed over.
         """
-        held = agent.held(framework, role)
-        complete = resources in held
-        free = agent.freed(resources) if complete else None
-        self._hold(agent, framework, role, held - resources)
+        before = agent.held(framework, role)
+        complete = resources in before
+        if not complete or resources.has_shared:
+            self._hold(agent, framework, role, before - resources)
+            return complete
+        free = agent.freed(resources)
+        self._note(agent, framework, role, before, before - resources)
+        if framework in self.frameworks:
+            client = Client(role, framework)
+            self._track(client)
+            self.clients.release(client, resources.scalars)
+            self._forget_if_done(client)
         if free is not None:
             agent.set_available(free)
-        return complete
+        return True
 
     def convert(self, agent: Agent, framework: str, role: str, held: Resources) -> None:
         """Say what a framework holds after operations have changed it."""
@@ -151,8 +228,16 @@ class Ledger:
 
     def _hold(self, agent: Agent, framework: str, role: str, after: Resources) -> None:
         before = agent.held(framework, role)
+        self._note(agent, framework, role, before, after)
+        if framework in self.frameworks:
+            self._count(Client(role, framework), before.scalars, after.scalars)
+
+    def _note(
+        self, agent: Agent, framework: str, role: str, before: Resources, after: Resources
+    ) -> None:
         agent.hold(framework, role, after)
         self.quotas.note_held(role, before, after)
+        self.running.follow(agent, Client(role, framework))
         if after:
             self._places.setdefault(framework, {})[agent.id] = None
         elif not agent.holds(framework):
@@ -160,8 +245,6 @@ class Ledger:
             places.pop(agent.id, None)
             if not places:
                 self._places.pop(framework, None)
-        if framework in self.frameworks:
-            self._count(Client(role, framework), before.scalars, after.scalars)
 
     def _count(self, client: Client, before: Quantities, after: Quantities) -> None:
         """Follow a change of what a client holds on one agent.
@@ -189,6 +272,13 @@ class Ledger:
         if client.role not in framework.roles and not self.clients.held(client):
             self.clients.remove(client)
 
+    def set_failover(self, failover: Failover | None) -> None:
+        """Say that agents are awaited, or, with None, no longer."""
+        self._failover = failover
+        self._set_capacity(self._capacity)
+
     def _set_capacity(self, capacity: Quantities) -> None:
         self._capacity = capacity
+        if self._failover is not None:
+            capacity = self._failover.counted(capacity, len(self.agents))
         self.clients.users.set_capacity(capacity)

@@ -1,7 +1,9 @@
 """What must survive a restart: who owes what, and what an operator has ordered."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from allocator.fairness.commitment import decayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +27,41 @@ class Memory:
     time: float
     """The master's clock, in seconds since the Unix epoch; 0: no master has come yet."""
     users: Mapping[str, Remembered]
+    tau: float | None = None
+    """Time constant in seconds with which commitments were made and fade, whatever policy comes
+    after; None: nobody knows, so that of the policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How it goes on with one user for as long as nothing changes: all that Eq. 12 needs."""
+
+    since: float
+    """The instant that `remembered` is of, in seconds since the Unix epoch."""
+    tau: float | None
+    """Time constant in seconds; None: the policy does not let commitments fade."""
+    remembered: Remembered
+
+    def at(self, instant: float) -> Remembered:
+        """Return how it stands at an instant, if that is later; exact (Eq. 12)."""
+        elapsed, then = instant - self.since, self.remembered
+        if self.tau is None or elapsed <= 0.0:
+            return then
+        commitments = {
+            name: decayed(commitment, then.overuse.get(name, 0.0), elapsed, self.tau)
+            for name, commitment in then.commitments.items()
+        }
+        others = decayed(then.others, 0.0, elapsed, self.tau)
+        return replace(then, commitments=commitments, others=others)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What has to be remembered anew."""
+
+    time: float
+    """The master's clock, in seconds since the Unix epoch."""
+    courses: Mapping[str, Course]
+    """By user."""
+    complete: bool
+    """Whether these are all users; else the others go on as they did."""

@@ -63,7 +63,7 @@ class Placements:
 
     def put_framework(self, framework: Framework) -> None:
         """Make a framework known, or follow a change of its name or its constraint."""
-        given = self._given.get(framework.info.name)
+        given = self._given.get(framework.name)
         key = tuple(each for each in (given, framework.constraint) if each)
         before = self._of.get(framework.id)
         if (before.key if before is not None else ()) == key:

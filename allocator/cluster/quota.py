@@ -1,77 +1,93 @@
-"""Quota: what top-level roles are guaranteed, and what must be held back for that (§3.2)."""
+"""Quota: what top-level roles are guaranteed or limited to, and what that holds back (§3.2)."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.resources import Resources
+from allocator.cluster.resources import NOTHING, Resources
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
-
-_NONE = Quantities()
 
 if TYPE_CHECKING:
     from allocator.cluster.agents import Agent
 
 
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What one role, with all roles below it, is guaranteed and limited to."""
+
+    guarantees: Quantities
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """In thousandths; a name that is absent has none, which is not the same as 0."""
+    capped: bool = False
+    """As in Mesos 1.8: what is guaranteed is all it gets, and the rest only as its company."""
+
+    def __bool__(self) -> bool:
+        return self.capped or bool(self.guarantees) or bool(self.limits)
+
+    @property
+    def shown_limits(self) -> Mapping[str, int]:
+        """What it can have at most, by name, under either rule."""
+        return dict(self.guarantees.items()) if self.capped else self.limits
+
+
 class Quotas:
-    """Guarantees by role, and the sums that a run needs, kept up to date as things change.
+    """Quotas by role, and the sums that a run needs, kept up to date as things change.
 
     Without any quota nothing is summed up; the first one costs a pass over all agents.
     """
 
     def __init__(self) -> None:
-        self._guarantees: dict[str, Quantities] = {}
+        self._quotas: dict[str, Quota] = {}
         self._sums = _Sums()
 
     def __bool__(self) -> bool:
-        return bool(self._guarantees)
+        return bool(self._quotas)
 
     def __contains__(self, role: object) -> bool:
-        return role in self._guarantees
+        return role in self._quotas
 
-    def items(self) -> Iterator[tuple[str, Quantities]]:
-        """Go through roles and what they are guaranteed."""
-        return iter(self._guarantees.items())
+    def items(self) -> Iterator[tuple[str, Quota]]:
+        """Go through roles and their quotas."""
+        return iter(self._quotas.items())
 
-    def set(self, role: str, guarantee: Quantities, agents: "dict[str, Agent]") -> None:
-        """Guarantee a role something."""
-        if not self._guarantees:
+    def set(self, role: str, quota: Quota, agents: "dict[str, Agent]") -> None:
+        """Guarantee a role something, limit it, or both; neither removes its quota."""
+        if not quota:
+            self.remove(role)
+            return
+        if not self._quotas:
             self._sums = _Sums()
             for agent in agents.values():
                 self._sums.add_total(agent.total, 1)
                 for _framework, held_for, held in agent.allocations():
                     self._sums.add_held(held_for, held, 1)
-        self._guarantees[role] = guarantee
+        self._quotas[role] = quota
 
     def remove(self, role: str) -> None:
         """Guarantee a role nothing any more; it need not have had a quota."""
-        self._guarantees.pop(role, None)
+        self._quotas.pop(role, None)
 
     def note_total(self, before: Resources, after: Resources) -> None:
         """Learn that the total of an agent changes."""
-        if self._guarantees and before is not after:
+        if self._quotas and before is not after:
             self._sums.add_total(before, -1)
             self._sums.add_total(after, 1)
 
     def note_held(self, role: str, before: Resources, after: Resources) -> None:
         """Learn that what a framework holds for a role on an agent changes."""
-        if self._guarantees:
+        if self._quotas:
             self._sums.add_held(role, before, -1)
             self._sums.add_held(role, after, 1)
 
     def headroom(self) -> "Headroom":
         """Return how things stand at the start of a run."""
-        consumed = {role: self.consumed(role) for role in self._guarantees}
-        return Headroom(
-            self._guarantees,
-            consumed,
-            available=self._sums.available(),
-        )
+        consumed = {role: self.consumed(role) for role in self._quotas}
+        return Headroom(self._quotas, consumed, available=self._sums.available())
 
     def consumed(self, role: str) -> Quantities:
         """Return what counts against a role's quota: reservations, and what else it holds."""
@@ -82,26 +98,71 @@ class Quotas:
 class Headroom:
     """What is free for everybody once all guarantees are honoured; changes as a run goes on."""
 
-    guarantees: dict[str, Quantities]
+    quotas: Mapping[str, Quota]
     consumed: dict[str, Quantities]
     available: Quantities
     """Unreserved and free, on all agents together."""
 
     def __post_init__(self) -> None:
-        self.required = sum((self.missing(role) for role in self.guarantees), start=Quantities())
+        self.required = sum((self.missing(role) for role in self.quotas), start=Quantities())
         """What must be held back for guarantees that are not met."""
+        self.divisible = not any(quota.capped for quota in self.quotas.values())
+        """Whether a part goes to others where not all can: since Mesos 1.9."""
 
     def missing(self, role: str) -> Quantities:
         """Return what a role has not got of its guarantee."""
-        return _less(self.guarantees[role], self.consumed[role])
+        return _less(self.quotas[role].guarantees, self.consumed[role])
 
     def spare(self) -> Quantities:
         """Return what may go to others."""
         return _less(self.available, self.required)
 
-    def admits(self, quantities: Quantities) -> bool:
-        """Whether guarantees can still be met without these."""
+    def within(self, role: str, plain: Resources, besides: Resources = NOTHING) -> Resources:
+        """Return what of unreserved scalars a role may have, under its limits and the headroom.
+
+        Args:
+            role: Which; the limits of its top-level role bind it.
+            plain: What there is.
+            besides: What it gets in any case.
+        """
+        top = top_level(role)
+        quota = self.quotas.get(top)
+        if quota is not None and quota.limits:
+            room = dict(plain.scalars.items())
+            for name, limit in quota.limits.items():
+                left = limit - self.consumed[top][name] - besides.scalars[name]
+                room[name] = min(room.get(name, 0), max(left, 0))
+            plain = plain.shrunk(Quantities(room))
+        if self.required and plain:
+            plain = plain.shrunk(self.spare())
+        return plain
+
+    def admits(self, role: str, quantities: Quantities) -> bool:
+        """Whether a role may have so much: its limits allow it, and all guarantees can be met."""
+        top = top_level(role)
+        quota = self.quotas.get(top)
+        if quota is not None and any(
+            quantities[name] and self.consumed[top][name] + quantities[name] > limit
+            for name, limit in quota.limits.items()
+        ):
+            return False
         return _less(self.available, quantities).contains(self.required)
+
+    def slack(self) -> dict[str, int] | None:
+        """Return what guarantees leave of what must be held back for them; None: nothing at all.
+
+        With the role's limits (`left`) it says what `admits` would admit.
+        """
+        slack = {name: self.available[name] - held for name, held in self.required.items()}
+        return None if any(amount < 0 for amount in slack.values()) else slack
+
+    def left(self, top: str) -> Mapping[str, int]:
+        """Return by name what the limits of a top-level role leave it."""
+        quota = self.quotas.get(top)
+        if quota is None:
+            return {}
+        consumed = self.consumed[top]
+        return {name: limit - consumed[name] for name, limit in quota.limits.items()}
 
     def give_guaranteed(self, role: str, towards: Quantities, quantities: Quantities) -> None:
         """Book what a role with a quota gets: all of it, and the part its guarantee asks for."""
@@ -109,13 +170,19 @@ class Headroom:
         self.required = _less(self.required, towards)
         self.available = _less(self.available, quantities)
 
-    def take_back(self, quantities: Quantities) -> None:
-        """Undo `give`."""
-        self.available = self.available + quantities
-
-    def give(self, quantities: Quantities) -> None:
-        """Book what somebody else gets."""
+    def give(self, role: str, quantities: Quantities) -> None:
+        """Book what a role gets beside what it is guaranteed."""
+        top = top_level(role)
+        if top in self.consumed:
+            self.consumed[top] = self.consumed[top] + quantities
         self.available = _less(self.available, quantities)
+
+    def take_back(self, role: str, quantities: Quantities) -> None:
+        """Undo `give`."""
+        top = top_level(role)
+        if top in self.consumed:
+            self.consumed[top] = self.consumed[top] - quantities
+        self.available = self.available + quantities
 
 
 class _Sums:
@@ -169,17 +236,14 @@ class _Sums:
         return _total_below(self._plain, role)
 
 
-def parse_quota(call: contract.SetQuota) -> Quantities:
-    """Read the guarantee of a quota.
+def parse_quota(call: contract.SetQuota) -> Quota:
+    """Read a quota of Mesos 1.8.
 
     Raises:
         InvalidEvent: it is malformed, for a role that can have none, or not of plain scalars.
     """
     role = call.role
-    if not role or role == "*" or "/" in role:
-        raise InvalidEvent(
-            f"role {role!r} cannot have a quota: only top-level roles other than '*'"
-        )
+    _requiretop_level(role)
     try:
         info = mesos.QuotaInfo.FromString(call.info)
     except DecodeError as error:
@@ -193,10 +257,43 @@ def parse_quota(call: contract.SetQuota) -> Quantities:
         if resource.name in amounts:
             raise InvalidEvent(f"quota of {role!r} names {resource.name!r} twice")
         amounts[resource.name] = resource.scalar.value
+    return Quota(_amounts(role, amounts), capped=True)
+
+
+def parse_limited_quota(call: contract.UpdateQuota) -> Quota:
+    """Read a quota of Mesos 1.9 or later; a guarantee beyond the limit counts up to the limit.
+
+    Raises:
+        InvalidEvent: it is malformed, or for a role that can have none.
+    """
+    _requiretop_level(call.role)
+    given = call.limits.amounts
+    limited = _amounts(call.role, given)
+    limits = {name: limited[name] for name in given}
+    guarantees = _amounts(call.role, call.guarantees.amounts)
+    return Quota(
+        Quantities({n: min(amount, limits.get(n, amount)) for n, amount in guarantees.items()}),
+        limits,
+    )
+
+
+def _requiretop_level(role: str) -> None:
+    if not role or role == "*" or "/" in role:
+        raise InvalidEvent(
+            f"role {role!r} cannot have a quota: only top-level roles other than '*'"
+        )
+
+
+def _amounts(role: str, amounts: Mapping[str, float]) -> Quantities:
     try:
         return Quantities.from_doubles(amounts)
     except ValueError as error:
         raise InvalidEvent(f"quota of {role!r}: {error}") from error
+
+
+def top_level(role: str) -> str:
+    """Return the top-level role that a role is below, or is."""
+    return role.partition("/")[0]
 
 
 def _less(a: Quantities, b: Quantities) -> Quantities:

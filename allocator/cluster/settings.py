@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from allocator.cluster.constraints import Constraint
+from allocator.cluster.limits import Limits
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 
@@ -37,6 +38,8 @@ class EngineSettings:
     """Where tasks may run, by framework name; on top of what frameworks say themselves."""
     learn_demands: bool = False
     """Whether to take what a framework keeps of its offers for its task, if it does not say."""
+    limits: Limits = field(default_factory=Limits)
+    """How much of one thing anybody may say."""
     seed: int = 0
     """Of the order in which a run visits agents."""
     forget_after: float = 86400.0

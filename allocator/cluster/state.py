@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from allocator.cluster.agents import Agent
 from allocator.cluster.demands import Demands
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.failover import Failover
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Framework, Rules
 from allocator.cluster.ledger import Ledger
+from allocator.cluster.limits import Limits
 from allocator.cluster.maintenance import Maintenance
+from allocator.cluster.quarantine import Quarantine
 from allocator.contract import allocator_pb2 as contract
 
 
@@ -33,6 +36,10 @@ class Statistics:
     early_stamps: int = 0
     """Events stamped earlier than the one before."""
     snapshots: int = 0
+    passed_over: int = 0
+    """Calls that contradicted what is known so soon after others that no snapshot was asked for."""
+    faults: int = 0
+    """Errors in the allocator itself; each cost one call, or the offers of one run."""
 
 
 class Marks:
@@ -89,18 +96,14 @@ class Marks:
             self._due.pop(agent, None)
 
 
-@dataclass(slots=True)
-class HoldOff:
-    """After a failover nothing is offered until enough agents are back (§1.3)."""
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How long to hold off after an election, as the master's flags say (since Mesos 1.11)."""
 
-    needed: int
-    """Known agents at which it is over."""
-    until_ns: int
-    """When it is over in any case."""
-
-    def over(self, agents: int, now_ns: int) -> bool:
-        """Whether allocation may begin."""
-        return agents >= self.needed or now_ns >= self.until_ns
+    factor: float = 0.8
+    """Fraction of the expected agents at which allocation begins."""
+    timeout_ns: int = 600 * 1_000_000_000
+    """After which it begins in any case."""
 
 
 @dataclass(slots=True)
@@ -116,13 +119,21 @@ class Cluster:
     at_once: bool
     """Whether freed resources are offered at once, or at the next tick."""
     statistics: Statistics
+    limits: Limits
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    recovery: Recovery = field(default_factory=Recovery)
+    tells_running: bool = False
+    """Whether the master says what of the allocated is running, and what only offered."""
     filters: OfferFilters = field(default_factory=OfferFilters)
     maintenance: Maintenance = field(default_factory=Maintenance)
     marks: Marks = field(default_factory=Marks)
     whitelist: frozenset[str] | None = None
     """Hostnames of the agents that may be offered; None: all."""
     paused: bool = False
-    hold_off: HoldOff | None = None
+    failover: Failover | None = None
+    """After a failover, until all agents are back; None: nobody is awaited."""
+    offering: bool = True
+    """Whether enough agents have come back since the failover; once they have, it stays so."""
     divergence: str | None = None
     """What the master said that does not fit what is known here, though work goes on."""
     replies: list[contract.Reply] = field(default_factory=list)
@@ -131,16 +142,32 @@ class Cluster:
     @property
     def allocates(self) -> bool:
         """Whether nothing keeps the next run from happening."""
-        if not self.holds_off:
-            self.hold_off = None
-        return not self.paused and self.hold_off is None
+        return not self.paused and not self.holds_off
 
     @property
     def holds_off(self) -> bool:
         """Whether after a failover not enough agents are back yet."""
-        return self.hold_off is not None and not self.hold_off.over(
-            len(self.ledger.agents), self.now_ns
-        )
+        return not self.offering
+
+    def begin_failover(self, failover: Failover) -> None:
+        """Wait for agents after a failover (§1.3)."""
+        self.failover, self.offering = failover, False
+        self.ledger.set_failover(failover)
+        self.follow_failover()
+
+    def follow_failover(self) -> None:
+        """Look who is back; to be called after each event. O(1) unless something changes."""
+        failover = self.failover
+        if failover is None:
+            return
+        agents, users = len(self.ledger.agents), self.ledger.clients.users
+        self.offering = self.offering or not failover.holds_off(agents, self.now_ns)
+        if self.offering and failover.over(agents, self.now_ns):
+            self.failover = failover = None
+            self.ledger.set_failover(None)
+        # Tasks are counted against the machines that are there, so these have to be complete.
+        late = failover is not None and users.counts_tasks
+        users.set_charging(charging=self.offering and not late)
 
     def agent(self, agent_id: str) -> Agent:
         """Return an agent.

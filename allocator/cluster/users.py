@@ -4,21 +4,21 @@ Siblings are ranked level by level, by what their subtrees hold and owe. A role 
 frameworks of its own and sub-roles competes with these through a *virtual leaf*, `ROLE/.`.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allocator.cluster.frameworks import Client
-from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.memory import Changes, Course, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
-from allocator.fairness import policies
 from allocator.fairness.commitment import decayed
 from allocator.fairness.machines import Machines, MayUse
-from allocator.fairness.pool import Pool, Standing
+from allocator.fairness.peers import Peers
+from allocator.fairness.pool import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT, Pool, Standing
 from allocator.fairness.quantities import Quantities
 
 FADED = 1e-3
 """A dominant commitment below this does not keep a user known."""
-_DRF = policies.create("drf", {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class User:
 
     name: str
     parent: "User | None"
-    clients: Pool[Client]
+    clients: Peers[Client]
     """Its own clients, in DRF order."""
     below: Pool[str] | None = None
     """Its sub-users and its virtual leaf, in the order of the policy; None: it has none."""
@@ -63,6 +63,15 @@ class User:
     def leaf(self) -> str:
         """Name of its virtual leaf."""
         return f"{self.name}/."
+
+    @property
+    def names(self) -> Iterator[str]:
+        """Its name, that of its virtual leaf, and those of all above it."""
+        yield self.leaf
+        user = self
+        while user.parent is not None:
+            yield user.name
+            user = user.parent
 
     @property
     def siblings(self) -> Pool[str]:
@@ -93,6 +102,9 @@ class Users:
         """Weights set by an operator."""
         self._leaves: dict[str, tuple[float, Remembered]] = {}
         """Virtual leaves that are not there (yet): since when they owe what."""
+        self._tau = settings.policy.tau
+        """With which debts fade: the policy's, or, if it makes none, that of the one before."""
+        self._charging = True
         self._weights: dict[str, float] = {}
         """Weights of roles, as the master has them."""
         self._root = User("", None, self._new_clients())
@@ -101,6 +113,8 @@ class Users:
         self._root.below = self.pool
         self._branches: list[User] = []
         """Users with sub-users, those above first."""
+        self._renewed = True
+        """Whether there are other users than when somebody asked what has changed."""
         for declared in settings.users:
             self.get(declared.name)
 
@@ -128,6 +142,16 @@ class Users:
             self._share_out()
         return user
 
+    def above(self, name: str) -> Iterator[str]:
+        """Go through all names under which what a user itself holds is shown, its own first."""
+        user = self._known[name]
+        yield name
+        if user.below is not None and user.leaf in user.below:
+            yield user.leaf
+        while user.parent is not None and user.parent is not self._root:
+            user = user.parent
+            yield user.name
+
     def advance(self, now: float) -> None:
         """Move to a later instant."""
         self._now = max(self._now, now)
@@ -144,6 +168,13 @@ class Users:
             assert user.below is not None
             user.below.set_capacity(capacity)
 
+    def set_charging(self, *, charging: bool) -> None:
+        """Say whether over-use makes debts; while it does not, debts still fade."""
+        if charging != self._charging:
+            self._charging = charging
+            for pool in self._pools():
+                pool.set_charging(charging=charging)
+
     def put_agent(self, agent: str, total: Quantities) -> None:
         """Make an agent known, or say anew what it has; the capacity is set apart from this."""
         self._machines.put(agent, total)
@@ -154,16 +185,17 @@ class Users:
         self._machines.discard(agent)
         self._machines_changed()
 
-    def set_task(self, user: User, client: Client, task: Task) -> None:
-        """Say what a client's tasks need, and where they may run.
+    def set_task(self, user: User, client: Client, task: Task) -> bool:
+        """Say what a client's tasks need, and where they may run; return whether that is new.
 
         A user's task is what `joint` makes of those of its clients and its sub-users. Costs
         O(clients of the user), and where constraints change O(agents), at each level.
         """
         if user.tasks.get(client) == task:
-            return
+            return False
         user.tasks[client] = task
         self._renew_tasks(user)
+        return True
 
     def add(self, user: User, client: Client) -> None:
         """Make a client of a user known; it gets no offers yet."""
@@ -212,18 +244,20 @@ class Users:
             user.siblings.release(user.name, quantities)
             user = user.parent
 
-    def order(
-        self, agent: Quantities | None = None, held: Mapping[Client, Quantities] | None = None
-    ) -> Iterator[Client]:
-        """Go through the clients that want offers, the next one first.
+    @property
+    def root(self) -> User:
+        """What is above the users at the top; it has no clients."""
+        return self._root
 
-        The order is that of the moment; booking during the iteration invalidates the iterator.
+    def clients_of(self, user: User) -> Peers[Client]:
+        """Return a user's own clients, ranked by the capacity there is now."""
+        user.clients.set_capacity(self._capacity)  # where it is looked at is early enough
+        return user.clients
 
-        Args:
-            agent: What the agent has that is to be offered; under most policies no matter.
-            held: What clients hold of it.
-        """
-        return self._order(self._root, agent or Quantities(), held or {})
+    @property
+    def counts_tasks(self) -> bool:
+        """Whether the policy asks how many tasks the machines could run."""
+        return self._settings.policy.counts_tasks
 
     @property
     def per_machine(self) -> bool:
@@ -233,6 +267,20 @@ class Users:
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand now, each level in order of priority, sub-users after."""
         return [standing for below in self._pools() for standing in below.standings()]
+
+    def names(self) -> list[str]:
+        """Return who competes anywhere: users and virtual leaves, those at the top first."""
+        return [user for pool in self._pools() for user in pool.users()]
+
+    def standing(self, name: str) -> Standing[str] | None:
+        """Return how a user or a virtual leaf stands now, O(resources); None: it is not known."""
+        user = self._known.get(name)
+        if user is not None:
+            return user.siblings.standing(name)
+        branch = self._known.get(name.removesuffix("/."))
+        if branch is None or branch.below is None or name not in branch.below:
+            return None
+        return branch.below.standing(name)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Take over weights of roles; roles that are not named keep theirs."""
@@ -272,6 +320,7 @@ class Users:
         leaves = {name: self._leaf_debt(name) for name in self._leaves}
         return Memory(
             time=self._now,
+            tau=self._tau,
             users={name: Remembered(owed, others=others) for name, (owed, others) in leaves.items()}
             | {
                 standing.user: Remembered(
@@ -284,6 +333,25 @@ class Users:
             },
         )
 
+    def changes(self) -> Changes:
+        """Return who goes on otherwise than when this was last asked; at first everybody.
+
+        O(resources) for each; for everybody after a change that concerns everybody.
+        """
+        pools = list(self._pools())
+        changed = [pool.take_diverted() for pool in pools]
+        complete = self._renewed or None in changed
+        self._renewed = False
+        courses = {
+            user: self._course(pool, user)
+            for pool, users in zip(pools, changed, strict=True)
+            for user in (pool.users() if complete or users is None else users)
+        }
+        if complete:
+            for name, (since, remembered) in self._leaves.items():
+                courses[name] = Course(since, self._tau, remembered)
+        return Changes(self._now, courses, complete)
+
     def inherit(self, memory: Memory) -> None:
         """Take over what users owe, settled for the time that has passed since.
 
@@ -292,8 +360,13 @@ class Users:
         """
         elapsed = max(self._now - memory.time, 0.0) if memory.time else 0.0
         present = {standing.user: standing.overuse for standing in self.standings()}
-        for name, remembered in memory.users.items():
-            owed, others = self._settled(remembered, present.get(name, {}), elapsed)
+        if self._settings.policy.tau is None:
+            self._tau = memory.tau
+            for pool in self._pools():
+                pool.set_fading(memory.tau)
+        tau = self._tau if memory.tau is None else memory.tau
+        for name, remembered in self._possible(memory.users):
+            owed, others = _settled(remembered, present.get(name, {}), elapsed, tau)
             if name.endswith("/.") and name not in self._known:
                 branch = self._known.get(name[:-2])
                 if branch is not None and branch.below is not None and name in branch.below:
@@ -307,7 +380,7 @@ class Users:
                     continue
             self.get(name).siblings.set_commitment(name, owed, others=others)
             if remembered.weight is not None:
-                self.order_weight(name, remembered.weight)
+                self.order_weight(name, in_range(remembered.weight))
 
     def forget_idle(self) -> None:
         """Forget undeclared users that have been gone, and owe nothing, for long enough."""
@@ -315,8 +388,16 @@ class Users:
             owed, others = self._leaf_debt(name)
             if max(owed.values(), default=others) < FADED:
                 del self._leaves[name]
+                self._renewed = True
         latest = self._now - self._settings.forget_after
-        for name in [name for name, since in self._idle_since.items() if since <= latest]:
+        idle = [name for name, since in self._idle_since.items() if since <= latest]
+        most = self._settings.limits.idle_users
+        if len(self._idle_since) - len(idle) > most:
+            by_age = sorted(self._idle_since, key=lambda name: self._idle_since[name])
+            idle = by_age[: len(by_age) - most]
+        for name in idle:
+            if name not in self._idle_since:
+                continue
             if name not in self._known:
                 self._forget_leaf(self._known[name[:-2]])
                 continue
@@ -326,34 +407,28 @@ class Users:
             elif max(user.siblings.standing(name).commitments.values(), default=0.0) < FADED:
                 self._remove(user)
 
+    def _possible(self, users: Mapping[str, Remembered]) -> Iterator[tuple[str, Remembered]]:
+        """Leave out roles that nobody can have any more."""
+        deepest = (
+            self._settings.limits.role_depth if self._settings.user_key == "role" else math.inf
+        )
+        for name, remembered in users.items():
+            if name.count("/") <= deepest:
+                yield name, remembered
+
     def _leaf_debt(self, name: str) -> tuple[dict[str, float], float]:
         """Return what a virtual leaf owes that is not there."""
         since, remembered = self._leaves.get(name, (self._now, Remembered()))
-        return self._settled(remembered, {}, self._now - since)
-
-    def _settled(
-        self, remembered: Remembered, overuse: Mapping[str, float], elapsed: float
-    ) -> tuple[dict[str, float], float]:
-        tau = self._settings.policy.tau
-        if tau is None:
-            return dict(remembered.commitments), remembered.others
-        owed = {
-            name: decayed(
-                commitment,
-                min(remembered.overuse.get(name, 0.0), overuse.get(name, 0.0)),
-                elapsed,
-                tau,
-            )
-            for name, commitment in remembered.commitments.items()
-        }
-        return owed, decayed(remembered.others, 0.0, elapsed, tau)
+        return _settled(remembered, {}, self._now - since, self._tau)
 
     def _machines_changed(self) -> None:
         for pool in self._pools():
             pool.machines_changed()
 
     def _renew_tasks(self, user: User) -> None:
-        """Tell the pools of a user, and of all above, what its tasks are."""
+        """Tell the pools of a user, and of all above, what its tasks are, if their policy asks."""
+        if not self._settings.policy.counts_tasks:
+            return
         if user.below is not None and user.leaf in user.below:
             self._tell(user.below, user.leaf, list(user.tasks.values()))
         while user.parent is not None:
@@ -365,7 +440,7 @@ class Users:
         self._machines.restrict(name, task.may_use)
         pool.set_demand(name, task.demand)
 
-    def _held_below(self, user: User, held: Mapping[Client, Quantities]) -> dict[str, Quantities]:
+    def held_below(self, user: User, held: Mapping[Client, Quantities]) -> dict[str, Quantities]:
         """Return what the members of a user's pool hold, of what clients hold."""
         sums: dict[str, Quantities] = {}
         for client, quantities in held.items():
@@ -381,19 +456,6 @@ class Users:
             if _acts_below(child, client):
                 return name
         return None
-
-    def _order(
-        self, user: User, agent: Quantities, held: Mapping[Client, Quantities]
-    ) -> Iterator[Client]:
-        assert user.below is not None
-        held_below = self._held_below(user, held) if held else {}
-        for name in user.below.order_on(agent, held_below):
-            below = user.children.get(name, user)
-            if below is not user and below.below is not None:
-                yield from self._order(below, agent, held)
-            else:
-                below.clients.set_capacity(self._capacity)  # where it is looked at is early enough
-                yield from below.clients
 
     def _pools(self) -> Iterator[Pool[str]]:
         yield self.pool
@@ -418,11 +480,18 @@ class Users:
                 user.below.set_commitment(user.leaf, owed, others=others)
                 self._tell(user.below, user.leaf, list(user.tasks.values()))
                 self._leaves.pop(user.leaf, None)
-                user.below.allocate(user.leaf, user.clients.held(), counted=False)
+                user.below.allocate(user.leaf, user.clients.held(), times=0)
                 user.below.set_active(user.leaf, user.clients.active > 0)
         return user.below
 
+    def _course(self, pool: Pool[str], user: str) -> Course:
+        since, commitments, overuse, inherited = pool.course(user)
+        weight = self._ordered.get(user)
+        remembered = Remembered(commitments, overuse, inherited, weight)
+        return Course(since, self._tau, remembered)
+
     def _remove(self, user: User) -> None:
+        self._renewed = True
         del self._idle_since[user.name]
         del self._known[user.name]
         parent = user.parent
@@ -476,16 +545,47 @@ class Users:
             user.below.set_part(user.siblings.entitlement(user.name))
 
     def _new_pool(self) -> Pool[str]:
-        return Pool(
+        pool: Pool[str] = Pool(
             self._settings.policy,
             now=self._now,
             capacity=self._capacity,
             excluded=self._excluded,
             machines=self._machines,
         )
+        pool.set_fading(self._tau)
+        pool.set_charging(charging=self._charging)
+        return pool
 
-    def _new_clients(self) -> Pool[Client]:
-        return Pool(_DRF, now=self._now, capacity=self._capacity, excluded=self._excluded)
+    def _new_clients(self) -> Peers[Client]:
+        return Peers(self._capacity, self._excluded)
+
+
+def _bounded(owed: Mapping[str, float]) -> dict[str, float]:
+    return {name: min(commitment, LARGEST_COMMITMENT) for name, commitment in owed.items()}
+
+
+def in_range(weight: float) -> float:
+    """Return the weight that is counted for one that is positive."""
+    return min(max(weight, LEAST_WEIGHT), LARGEST_WEIGHT)
+
+
+def _settled(
+    remembered: Remembered, overuse: Mapping[str, float], elapsed: float, tau: float | None
+) -> tuple[dict[str, float], float]:
+    """Return what is owed after some time, by resource and of all others."""
+    if tau is None:
+        return _bounded(remembered.commitments), min(remembered.others, LARGEST_COMMITMENT)
+    owed = {
+        name: decayed(
+            commitment,
+            min(remembered.overuse.get(name, 0.0), overuse.get(name, 0.0)),
+            elapsed,
+            tau,
+        )
+        for name, commitment in remembered.commitments.items()
+    }
+    others = decayed(remembered.others, 0.0, elapsed, tau)
+    return _bounded(owed), min(others, LARGEST_COMMITMENT)
 
 
 def _all_tasks(user: User) -> Iterator[Task]:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from allocator.contract import operator_pb2 as allocator_dot_contract_dot_operator__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61llocator/contract/admin.proto\x12\x0clongshare.v1\x1a!allocator/contract/operator.proto\"\x0f\n\rSharesRequest\"]\n\x0bSharesReply\x12&\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x15.longshare.v1.Cluster\x12&\n\x05users\x18\x02 \x03(\x0b\x32\x17.longshare.v1.UserShare\"\xf2\x02\n\x07\x43luster\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x01(\r\x12\x12\n\nframeworks\x18\x05 \x01(\r\x12\x0f\n\x07wanting\x18\x06 \x01(\r\x12\x35\n\x08\x63\x61pacity\x18\x07 \x03(\x0b\x32#.longshare.v1.Cluster.CapacityEntry\x12\x39\n\nallocation\x18\x08 \x03(\x0b\x32%.longshare.v1.Cluster.AllocationEntry\x12+\n\x0cnext_passing\x18\t \x01(\x0b\x32\x15.longshare.v1.Passing\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x31\n\x0f\x41llocationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x88\x05\n\tUserShare\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0e\n\x06weight\x18\x04 \x01(\x01\x12\x13\n\x0b\x65ntitlement\x18\x05 \x01(\x01\x12;\n\nallocation\x18\x06 \x03(\x0b\x32\'.longshare.v1.UserShare.AllocationEntry\x12\x33\n\x06shares\x18\x07 \x03(\x0b\x32#.longshare.v1.UserShare.SharesEntry\x12\x0f\n\x07\x63ounted\x18\x08 \x03(\t\x12\x19\n\x11\x64ominant_resource\x18\t \x01(\t\x12\x16\n\x0e\x64ominant_share\x18\n \x01(\x01\x12=\n\x0b\x63ommitments\x18\x0b \x03(\x0b\x32(.longshare.v1.UserShare.CommitmentsEntry\x12\x1b\n\x13\x64ominant_commitment\x18\x0c \x01(\x01\x12\x10\n\x08priority\x18\r \x01(\x01\x12\x0e\n\x06\x61\x63tive\x18\x0e \x01(\x08\x12\x11\n\tshortfall\x18\x0f \x01(\x01\x12%\n\x07\x64\x65mands\x18\x10 \x03(\x0b\x32\x14.longshare.v1.Demand\x12\x17\n\ntask_share\x18\x11 \x01(\x01H\x00\x88\x01\x01\x1a\x31\n\x0f\x41llocationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bSharesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10\x43ommitmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\r\n\x0b_task_share\"l\n\x06\x44\x65mand\x12\x32\n\x07\x61mounts\x18\x01 \x03(\x0b\x32!.longshare.v1.Demand.AmountsEntry\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"9\n\x07Passing\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x01\x12\x0f\n\x07passing\x18\x02 \x01(\t\x12\x0e\n\x06passed\x18\x03 \x01(\t\"\x1e\n\x0e\x45xplainRequest\x12\x0c\n\x04user\x18\x01 \x01(\t\"\x96\x03\n\x0b\x45xplanation\x12&\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x15.longshare.v1.Cluster\x12%\n\x04user\x18\x02 \x01(\x0b\x32\x17.longshare.v1.UserShare\x12(\n\x08priority\x18\x03 \x01(\x0b\x32\x16.longshare.v1.Priority\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12&\n\x05\x61head\x18\x05 \x01(\x0b\x32\x17.longshare.v1.Neighbour\x12\'\n\x06\x62\x65hind\x18\x06 \x01(\x0b\x32\x17.longshare.v1.Neighbour\x12\x1d\n\x15priority_without_debt\x18\x07 \x01(\x01\x12\x19\n\x11rank_without_debt\x18\x08 \x01(\r\x12\x19\n\x0chalved_after\x18\t \x01(\x01H\x00\x88\x01\x01\x12\'\n\x08passings\x18\n \x03(\x0b\x32\x15.longshare.v1.Passing\x12\x11\n\tno_offers\x18\x0b \x01(\t\x12\r\n\x05words\x18\x0c \x03(\tB\x0f\n\r_halved_after\"d\n\x08Priority\x12\x0c\n\x04held\x18\x01 \x01(\x01\x12\x15\n\rheld_resource\x18\x02 \x01(\t\x12\x0c\n\x04owed\x18\x03 \x01(\x01\x12\x15\n\rowed_resource\x18\x04 \x01(\t\x12\x0e\n\x06weight\x18\x05 \x01(\x01\"=\n\tNeighbour\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x01\x12\x10\n\x08\x64istance\x18\x03 \x01(\x01\"3\n\nOrderReply\x12%\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x14.longshare.v1.Change\"Y\n\x06\x43hange\x12\'\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0b\x32\x17.longshare.v1.UserShare\x12&\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x17.longshare.v1.UserShare2\xc5\x01\n\x05\x41\x64min\x12@\n\x06Shares\x12\x1b.longshare.v1.SharesRequest\x1a\x19.longshare.v1.SharesReply\x12\x42\n\x07\x45xplain\x12\x1c.longshare.v1.ExplainRequest\x1a\x19.longshare.v1.Explanation\x12\x36\n\x05Order\x12\x13.longshare.v1.Order\x1a\x18.longshare.v1.OrderReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61llocator/contract/admin.proto\x12\x0clongshare.v1\x1a!allocator/contract/operator.proto\"\x0f\n\rSharesRequest\"]\n\x0bSharesReply\x12&\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x15.longshare.v1.Cluster\x12&\n\x05users\x18\x02 \x03(\x0b\x32\x17.longshare.v1.UserShare\"\xf2\x02\n\x07\x43luster\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x01(\r\x12\x12\n\nframeworks\x18\x05 \x01(\r\x12\x0f\n\x07wanting\x18\x06 \x01(\r\x12\x35\n\x08\x63\x61pacity\x18\x07 \x03(\x0b\x32#.longshare.v1.Cluster.CapacityEntry\x12\x39\n\nallocation\x18\x08 \x03(\x0b\x32%.longshare.v1.Cluster.AllocationEntry\x12+\n\x0cnext_passing\x18\t \x01(\x0b\x32\x15.longshare.v1.Passing\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x31\n\x0f\x41llocationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x9d\x06\n\tUserShare\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0e\n\x06weight\x18\x04 \x01(\x01\x12\x13\n\x0b\x65ntitlement\x18\x05 \x01(\x01\x12;\n\nallocation\x18\x06 \x03(\x0b\x32\'.longshare.v1.UserShare.AllocationEntry\x12\x33\n\x06shares\x18\x07 \x03(\x0b\x32#.longshare.v1.UserShare.SharesEntry\x12\x0f\n\x07\x63ounted\x18\x08 \x03(\t\x12\x19\n\x11\x64ominant_resource\x18\t \x01(\t\x12\x16\n\x0e\x64ominant_share\x18\n \x01(\x01\x12=\n\x0b\x63ommitments\x18\x0b \x03(\x0b\x32(.longshare.v1.UserShare.CommitmentsEntry\x12\x1b\n\x13\x64ominant_commitment\x18\x0c \x01(\x01\x12\x10\n\x08priority\x18\r \x01(\x01\x12\x0e\n\x06\x61\x63tive\x18\x0e \x01(\x08\x12\x11\n\tshortfall\x18\x0f \x01(\x01\x12%\n\x07\x64\x65mands\x18\x10 \x03(\x0b\x32\x14.longshare.v1.Demand\x12\x17\n\ntask_share\x18\x11 \x01(\x01H\x00\x88\x01\x01\x12\x35\n\x07offered\x18\x12 \x03(\x0b\x32$.longshare.v1.UserShare.OfferedEntry\x12\x1a\n\roffered_share\x18\x13 \x01(\x01H\x01\x88\x01\x01\x1a\x31\n\x0f\x41llocationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bSharesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10\x43ommitmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0cOfferedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\r\n\x0b_task_shareB\x10\n\x0e_offered_share\"l\n\x06\x44\x65mand\x12\x32\n\x07\x61mounts\x18\x01 \x03(\x0b\x32!.longshare.v1.Demand.AmountsEntry\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"9\n\x07Passing\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x01\x12\x0f\n\x07passing\x18\x02 \x01(\t\x12\x0e\n\x06passed\x18\x03 \x01(\t\"\x1e\n\x0e\x45xplainRequest\x12\x0c\n\x04user\x18\x01 \x01(\t\"\x96\x03\n\x0b\x45xplanation\x12&\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x15.longshare.v1.Cluster\x12%\n\x04user\x18\x02 \x01(\x0b\x32\x17.longshare.v1.UserShare\x12(\n\x08priority\x18\x03 \x01(\x0b\x32\x16.longshare.v1.Priority\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12&\n\x05\x61head\x18\x05 \x01(\x0b\x32\x17.longshare.v1.Neighbour\x12\'\n\x06\x62\x65hind\x18\x06 \x01(\x0b\x32\x17.longshare.v1.Neighbour\x12\x1d\n\x15priority_without_debt\x18\x07 \x01(\x01\x12\x19\n\x11rank_without_debt\x18\x08 \x01(\r\x12\x19\n\x0chalved_after\x18\t \x01(\x01H\x00\x88\x01\x01\x12\'\n\x08passings\x18\n \x03(\x0b\x32\x15.longshare.v1.Passing\x12\x11\n\tno_offers\x18\x0b \x01(\t\x12\r\n\x05words\x18\x0c \x03(\tB\x0f\n\r_halved_after\"d\n\x08Priority\x12\x0c\n\x04held\x18\x01 \x01(\x01\x12\x15\n\rheld_resource\x18\x02 \x01(\t\x12\x0c\n\x04owed\x18\x03 \x01(\x01\x12\x15\n\rowed_resource\x18\x04 \x01(\t\x12\x0e\n\x06weight\x18\x05 \x01(\x01\"=\n\tNeighbour\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x01\x12\x10\n\x08\x64istance\x18\x03 \x01(\x01\"S\n\nOrderReply\x12%\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x14.longshare.v1.Change\x12\x13\n\x06stored\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\t\n\x07_stored\"Y\n\x06\x43hange\x12\'\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0b\x32\x17.longshare.v1.UserShare\x12&\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x17.longshare.v1.UserShare2\xc5\x01\n\x05\x41\x64min\x12@\n\x06Shares\x12\x1b.longshare.v1.SharesRequest\x1a\x19.longshare.v1.SharesReply\x12\x42\n\x07\x45xplain\x12\x1c.longshare.v1.ExplainRequest\x1a\x19.longshare.v1.Explanation\x12\x36\n\x05Order\x12\x13.longshare.v1.Order\x1a\x18.longshare.v1.OrderReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,6 +42,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_USERSHARE_SHARESENTRY']._serialized_options = b'8\001'
   _globals['_USERSHARE_COMMITMENTSENTRY']._loaded_options = None
   _globals['_USERSHARE_COMMITMENTSENTRY']._serialized_options = b'8\001'
+  _globals['_USERSHARE_OFFEREDENTRY']._loaded_options = None
+  _globals['_USERSHARE_OFFEREDENTRY']._serialized_options = b'8\001'
   _globals['_DEMAND_AMOUNTSENTRY']._loaded_options = None
   _globals['_DEMAND_AMOUNTSENTRY']._serialized_options = b'8\001'
   _globals['_SHARESREQUEST']._serialized_start=83
@@ -55,31 +57,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLUSTER_ALLOCATIONENTRY']._serialized_start=517
   _globals['_CLUSTER_ALLOCATIONENTRY']._serialized_end=566
   _globals['_USERSHARE']._serialized_start=569
-  _globals['_USERSHARE']._serialized_end=1217
+  _globals['_USERSHARE']._serialized_end=1366
   _globals['_USERSHARE_ALLOCATIONENTRY']._serialized_start=517
   _globals['_USERSHARE_ALLOCATIONENTRY']._serialized_end=566
-  _globals['_USERSHARE_SHARESENTRY']._serialized_start=1105
-  _globals['_USERSHARE_SHARESENTRY']._serialized_end=1150
-  _globals['_USERSHARE_COMMITMENTSENTRY']._serialized_start=1152
-  _globals['_USERSHARE_COMMITMENTSENTRY']._serialized_end=1202
-  _globals['_DEMAND']._serialized_start=1219
-  _globals['_DEMAND']._serialized_end=1327
-  _globals['_DEMAND_AMOUNTSENTRY']._serialized_start=1281
-  _globals['_DEMAND_AMOUNTSENTRY']._serialized_end=1327
-  _globals['_PASSING']._serialized_start=1329
-  _globals['_PASSING']._serialized_end=1386
-  _globals['_EXPLAINREQUEST']._serialized_start=1388
-  _globals['_EXPLAINREQUEST']._serialized_end=1418
-  _globals['_EXPLANATION']._serialized_start=1421
-  _globals['_EXPLANATION']._serialized_end=1827
-  _globals['_PRIORITY']._serialized_start=1829
-  _globals['_PRIORITY']._serialized_end=1929
-  _globals['_NEIGHBOUR']._serialized_start=1931
-  _globals['_NEIGHBOUR']._serialized_end=1992
-  _globals['_ORDERREPLY']._serialized_start=1994
-  _globals['_ORDERREPLY']._serialized_end=2045
-  _globals['_CHANGE']._serialized_start=2047
-  _globals['_CHANGE']._serialized_end=2136
-  _globals['_ADMIN']._serialized_start=2139
-  _globals['_ADMIN']._serialized_end=2336
+  _globals['_USERSHARE_SHARESENTRY']._serialized_start=1188
+  _globals['_USERSHARE_SHARESENTRY']._serialized_end=1233
+  _globals['_USERSHARE_COMMITMENTSENTRY']._serialized_start=1235
+  _globals['_USERSHARE_COMMITMENTSENTRY']._serialized_end=1285
+  _globals['_USERSHARE_OFFEREDENTRY']._serialized_start=1287
+  _globals['_USERSHARE_OFFEREDENTRY']._serialized_end=1333
+  _globals['_DEMAND']._serialized_start=1368
+  _globals['_DEMAND']._serialized_end=1476
+  _globals['_DEMAND_AMOUNTSENTRY']._serialized_start=1430
+  _globals['_DEMAND_AMOUNTSENTRY']._serialized_end=1476
+  _globals['_PASSING']._serialized_start=1478
+  _globals['_PASSING']._serialized_end=1535
+  _globals['_EXPLAINREQUEST']._serialized_start=1537
+  _globals['_EXPLAINREQUEST']._serialized_end=1567
+  _globals['_EXPLANATION']._serialized_start=1570
+  _globals['_EXPLANATION']._serialized_end=1976
+  _globals['_PRIORITY']._serialized_start=1978
+  _globals['_PRIORITY']._serialized_end=2078
+  _globals['_NEIGHBOUR']._serialized_start=2080
+  _globals['_NEIGHBOUR']._serialized_end=2141
+  _globals['_ORDERREPLY']._serialized_start=2143
+  _globals['_ORDERREPLY']._serialized_end=2226
+  _globals['_CHANGE']._serialized_start=2228
+  _globals['_CHANGE']._serialized_end=2317
+  _globals['_ADMIN']._serialized_start=2320
+  _globals['_ADMIN']._serialized_end=2517
 # @@protoc_insertion_point(module_scope)

@@ -219,6 +219,26 @@ class UserShare(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class OfferedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     USER_FIELD_NUMBER: _builtins.int
     PARENT_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
@@ -236,6 +256,8 @@ class UserShare(_message.Message):
     SHORTFALL_FIELD_NUMBER: _builtins.int
     DEMANDS_FIELD_NUMBER: _builtins.int
     TASK_SHARE_FIELD_NUMBER: _builtins.int
+    OFFERED_FIELD_NUMBER: _builtins.int
+    OFFERED_SHARE_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     """ROLE/. is what the frameworks of a role that has sub-roles do in it"""
     parent: _builtins.str
@@ -257,6 +279,8 @@ class UserShare(_message.Message):
     """Tasks held over those it could run alone without constraints; absent: the policy does not
     count tasks, the demand is not known, or no task fits.
     """
+    offered_share: _builtins.float
+    """of the dominant resource"""
     @_builtins.property
     def allocation(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -272,6 +296,10 @@ class UserShare(_message.Message):
     @_builtins.property
     def demands(self) -> _containers.RepeatedCompositeFieldContainer[Global___Demand]:
         """of one task of each framework, as far as they are known"""
+
+    @_builtins.property
+    def offered(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What is offered and not running; empty and absent unless the master tells (Mesos 1.10)."""
 
     def __init__(
         self,
@@ -293,13 +321,20 @@ class UserShare(_message.Message):
         shortfall: _builtins.float = ...,
         demands: _abc.Iterable[Global___Demand] | None = ...,
         task_share: _builtins.float | None = ...,
+        offered: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        offered_share: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_task_share", b"_task_share", "task_share", b"task_share"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_offered_share", b"_offered_share", "_task_share", b"_task_share", "offered_share", b"offered_share", "task_share", b"task_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_task_share", b"_task_share", "active", b"active", "allocation", b"allocation", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "parent", b"parent", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "task_share", b"task_share", "user", b"user", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offered_share", b"_offered_share", "_task_share", b"_task_share", "active", b"active", "allocation", b"allocation", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "offered", b"offered", "offered_share", b"offered_share", "parent", b"parent", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "task_share", b"task_share", "user", b"user", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__offered_share: _TypeAlias = _typing.Literal["offered_share"]  # noqa: Y015
+    _WhichOneofArgType__offered_share: _TypeAlias = _typing.Literal["_offered_share", b"_offered_share"]  # noqa: Y015
     _WhichOneofReturnType__task_share: _TypeAlias = _typing.Literal["task_share"]  # noqa: Y015
     _WhichOneofArgType__task_share: _TypeAlias = _typing.Literal["_task_share", b"_task_share"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offered_share) -> _WhichOneofReturnType__offered_share | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__task_share) -> _WhichOneofReturnType__task_share | None: ...
 
 Global___UserShare: _TypeAlias = UserShare  # noqa: Y015
@@ -525,6 +560,11 @@ class OrderReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANGES_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    stored: _builtins.bool
+    """Whether the store has it already. False: it holds, and will be stored as soon as the store can;
+    a crash before that would lose it. Absent: there is no store, or the service is older than this.
+    """
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
         """of users whose weight or commitments are others now"""
@@ -533,12 +573,15 @@ class OrderReply(_message.Message):
         self,
         *,
         changes: _abc.Iterable[Global___Change] | None = ...,
+        stored: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "changes", b"changes", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__stored: _TypeAlias = _typing.Literal["stored"]  # noqa: Y015
+    _WhichOneofArgType__stored: _TypeAlias = _typing.Literal["_stored", b"_stored"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stored) -> _WhichOneofReturnType__stored | None: ...
 
 Global___OrderReply: _TypeAlias = OrderReply  # noqa: Y015
 

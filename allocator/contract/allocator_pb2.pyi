@@ -8,9 +8,17 @@ and sends a `Snapshot`, then events in the order in which they happened there; t
 answers with decisions in the order in which they must take effect. Mesos messages travel as
 serialised bytes, so that nothing the allocator does not know is lost on the way.
 
-Every call of Mesos's C++ `Allocator` interface (1.8) is an event here, but for `initialize`,
-which is `Hello`. Several masters may be connected; the one that leads is served, the others
-are kept waiting (see `Snapshot.leading_since_ns`).
+Every call of Mesos's C++ `Allocator` interface (1.8 to 1.11) is an event here, but for
+`initialize`, which is `Hello`. Several masters may be connected; the one that leads is served,
+the others are kept waiting (see `Snapshot.leading_since_ns`).
+
+Versions. The master's side speaks one version, an allocator its own and every one before it: so
+the allocator is upgraded first. A newer version only adds fields and calls, and whatever is
+absent means what it meant before there was such a thing. `Welcome` says which one the session
+is in: that of `Hello`.
+
+  1  Mesos 1.8
+  2  quota limits, offer constraints, what is running, recovery timeout and factor (Mesos 1.9 to 1.11)
 """
 
 from collections import abc as _abc
@@ -109,13 +117,18 @@ class Hello(_message.Message):
     MESOS_VERSION_FIELD_NUMBER: _builtins.int
     MASTER_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    VIRTUAL_CLOCK_FIELD_NUMBER: _builtins.int
     contract_version: _builtins.int
-    """1; another version is refused with FAILED_PRECONDITION"""
+    """one that the allocator does not speak is refused with FAILED_PRECONDITION"""
     session_id: _builtins.str
-    """random, one per allocator object in a master"""
+    """random, one per allocator object in a master; who repeats it is the same"""
     mesos_version: _builtins.str
     master: _builtins.str
     """HOST:PORT, for people who read logs"""
+    virtual_clock: _builtins.bool
+    """Stamps are those of a test's or an experiment's clock, which goes as it is told. Absent: of the
+    machine's clock; the service believes it as far as its own goes. A service may refuse the former.
+    """
     @_builtins.property
     def options(self) -> Global___Options: ...
     def __init__(
@@ -126,10 +139,11 @@ class Hello(_message.Message):
         mesos_version: _builtins.str = ...,
         master: _builtins.str = ...,
         options: Global___Options | None = ...,
+        virtual_clock: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "master", b"master", "mesos_version", b"mesos_version", "options", b"options", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "master", b"master", "mesos_version", b"mesos_version", "options", b"options", "session_id", b"session_id", "virtual_clock", b"virtual_clock"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -147,6 +161,9 @@ class Options(_message.Message):
     MIN_ALLOCATABLE_FIELD_NUMBER: _builtins.int
     DOMAIN_FIELD_NUMBER: _builtins.int
     ALWAYS_MEASURE_FIELD_NUMBER: _builtins.int
+    TELLS_RUNNING_FIELD_NUMBER: _builtins.int
+    RECOVERY_TIMEOUT_NS_FIELD_NUMBER: _builtins.int
+    RECOVERY_FACTOR_FIELD_NUMBER: _builtins.int
     allocation_interval_ns: _builtins.int
     filter_gpu_resources: _builtins.bool
     """keep frameworks without GPU_RESOURCES off GPU agents"""
@@ -154,6 +171,12 @@ class Options(_message.Message):
     """mesos.DomainInfo of the master"""
     always_measure: _builtins.bool
     """Statistics with every answer: for Mesos's own tests"""
+    tells_running: _builtins.bool
+    """what is used is told from what is only offered (Mesos 1.10)"""
+    recovery_timeout_ns: _builtins.int
+    """longest hold-off after an election; absent: ten minutes"""
+    recovery_factor: _builtins.float
+    """part of the expected agents that ends it; absent: 0.8"""
     @_builtins.property
     def fairness_excluded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """resource names that do not count in shares"""
@@ -171,14 +194,26 @@ class Options(_message.Message):
         min_allocatable: _abc.Iterable[Global___Quantities] | None = ...,
         domain: _builtins.bytes | None = ...,
         always_measure: _builtins.bool = ...,
+        tells_running: _builtins.bool = ...,
+        recovery_timeout_ns: _builtins.int | None = ...,
+        recovery_factor: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_domain", b"_domain", "domain", b"domain"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_domain", b"_domain", "_recovery_factor", b"_recovery_factor", "_recovery_timeout_ns", b"_recovery_timeout_ns", "domain", b"domain", "recovery_factor", b"recovery_factor", "recovery_timeout_ns", b"recovery_timeout_ns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_domain", b"_domain", "allocation_interval_ns", b"allocation_interval_ns", "always_measure", b"always_measure", "domain", b"domain", "fairness_excluded", b"fairness_excluded", "filter_gpu_resources", b"filter_gpu_resources", "min_allocatable", b"min_allocatable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_domain", b"_domain", "_recovery_factor", b"_recovery_factor", "_recovery_timeout_ns", b"_recovery_timeout_ns", "allocation_interval_ns", b"allocation_interval_ns", "always_measure", b"always_measure", "domain", b"domain", "fairness_excluded", b"fairness_excluded", "filter_gpu_resources", b"filter_gpu_resources", "min_allocatable", b"min_allocatable", "recovery_factor", b"recovery_factor", "recovery_timeout_ns", b"recovery_timeout_ns", "tells_running", b"tells_running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__domain: _TypeAlias = _typing.Literal["domain"]  # noqa: Y015
     _WhichOneofArgType__domain: _TypeAlias = _typing.Literal["_domain", b"_domain"]  # noqa: Y015
+    _WhichOneofReturnType__recovery_factor: _TypeAlias = _typing.Literal["recovery_factor"]  # noqa: Y015
+    _WhichOneofArgType__recovery_factor: _TypeAlias = _typing.Literal["_recovery_factor", b"_recovery_factor"]  # noqa: Y015
+    _WhichOneofReturnType__recovery_timeout_ns: _TypeAlias = _typing.Literal["recovery_timeout_ns"]  # noqa: Y015
+    _WhichOneofArgType__recovery_timeout_ns: _TypeAlias = _typing.Literal["_recovery_timeout_ns", b"_recovery_timeout_ns"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__domain) -> _WhichOneofReturnType__domain | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recovery_factor) -> _WhichOneofReturnType__recovery_factor | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recovery_timeout_ns) -> _WhichOneofReturnType__recovery_timeout_ns | None: ...
 
 Global___Options: _TypeAlias = Options  # noqa: Y015
 
@@ -284,13 +319,16 @@ class Snapshot(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     WHITELIST_FIELD_NUMBER: _builtins.int
     INVERSE_OFFERS_FIELD_NUMBER: _builtins.int
+    LIMITED_QUOTAS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """of the last event that is contained; the next one is this + 1"""
     time_ns: _builtins.int
     paused: _builtins.bool
     """by Pause, without a Resume since"""
     leading_since_ns: _builtins.int
-    """when this master was elected (Recover); 0: it is on standby"""
+    """When this master was elected (Recover), by its own clock, for people; 0: it is on standby. Of two
+    that say they lead, the service takes the one that said so last, once the other's stream has ended.
+    """
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddAgent]: ...
     @_builtins.property
@@ -311,6 +349,10 @@ class Snapshot(_message.Message):
 
     @_builtins.property
     def inverse_offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___InverseOfferState]: ...
+    @_builtins.property
+    def limited_quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___UpdateQuota]:
+        """those of Mesos 1.9 and later"""
+
     def __init__(
         self,
         *,
@@ -326,10 +368,11 @@ class Snapshot(_message.Message):
         weights: _abc.Iterable[Global___Weight] | None = ...,
         whitelist: Global___Whitelist | None = ...,
         inverse_offers: _abc.Iterable[Global___InverseOfferState] | None = ...,
+        limited_quotas: _abc.Iterable[Global___UpdateQuota] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hold_off", b"hold_off", "whitelist", b"whitelist"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "frameworks", b"frameworks", "hold_off", b"hold_off", "inactive_agents", b"inactive_agents", "inverse_offers", b"inverse_offers", "leading_since_ns", b"leading_since_ns", "paused", b"paused", "quotas", b"quotas", "sequence", b"sequence", "time_ns", b"time_ns", "weights", b"weights", "whitelist", b"whitelist"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "frameworks", b"frameworks", "hold_off", b"hold_off", "inactive_agents", b"inactive_agents", "inverse_offers", b"inverse_offers", "leading_since_ns", b"leading_since_ns", "limited_quotas", b"limited_quotas", "paused", b"paused", "quotas", b"quotas", "sequence", b"sequence", "time_ns", b"time_ns", "weights", b"weights", "whitelist", b"whitelist"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -337,24 +380,33 @@ Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
 
 @_typing.final
 class RecoveryHoldOff(_message.Message):
-    """After a failover nothing is offered until enough agents are back, or ten minutes have passed."""
+    """After a failover nothing is offered until enough agents are back, or enough time has passed. In a
+    snapshot as long as agents are awaited, also when offers are made again.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     AGENTS_NEEDED_FIELD_NUMBER: _builtins.int
     UNTIL_NS_FIELD_NUMBER: _builtins.int
+    AGENTS_EXPECTED_FIELD_NUMBER: _builtins.int
     agents_needed: _builtins.int
-    """known agents at which it ends"""
+    """known agents at which offers begin; 0: they have begun"""
     until_ns: _builtins.int
+    """latest; also until when agents are awaited"""
+    agents_expected: _builtins.int
+    """Registered before the failover: until so many are known, the others are taken to be late. Absent:
+    `agents_needed` are all that are awaited.
+    """
     def __init__(
         self,
         *,
         agents_needed: _builtins.int = ...,
         until_ns: _builtins.int = ...,
+        agents_expected: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents_needed", b"agents_needed", "until_ns", b"until_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents_expected", b"agents_expected", "agents_needed", b"agents_needed", "until_ns", b"until_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -452,6 +504,8 @@ class Event(_message.Message):
     SET_QUOTA_FIELD_NUMBER: _builtins.int
     REMOVE_QUOTA_FIELD_NUMBER: _builtins.int
     UPDATE_WEIGHTS_FIELD_NUMBER: _builtins.int
+    UPDATE_QUOTA_FIELD_NUMBER: _builtins.int
+    TRANSITION_OFFERED_TO_ALLOCATED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """one more than that of the event before"""
     time_ns: _builtins.int
@@ -514,6 +568,10 @@ class Event(_message.Message):
     def remove_quota(self) -> Global___RemoveQuota: ...
     @_builtins.property
     def update_weights(self) -> Global___UpdateWeights: ...
+    @_builtins.property
+    def update_quota(self) -> Global___UpdateQuota: ...
+    @_builtins.property
+    def transition_offered_to_allocated(self) -> Global___TransitionOfferedToAllocated: ...
     def __init__(
         self,
         *,
@@ -548,12 +606,14 @@ class Event(_message.Message):
         set_quota: Global___SetQuota | None = ...,
         remove_quota: Global___RemoveQuota | None = ...,
         update_weights: Global___UpdateWeights | None = ...,
+        update_quota: Global___UpdateQuota | None = ...,
+        transition_offered_to_allocated: Global___TransitionOfferedToAllocated | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activate_agent", b"activate_agent", "activate_framework", b"activate_framework", "add_agent", b"add_agent", "add_framework", b"add_framework", "add_resource_provider", b"add_resource_provider", "call", b"call", "deactivate_agent", b"deactivate_agent", "deactivate_framework", b"deactivate_framework", "get_inverse_offer_statuses", b"get_inverse_offer_statuses", "pause", b"pause", "recover", b"recover", "recover_resources", b"recover_resources", "reject_offer", b"reject_offer", "remove_agent", b"remove_agent", "remove_framework", b"remove_framework", "remove_quota", b"remove_quota", "request_resources", b"request_resources", "resume", b"resume", "revive_offers", b"revive_offers", "set_quota", b"set_quota", "suppress_offers", b"suppress_offers", "tick", b"tick", "update_agent", b"update_agent", "update_allocation", b"update_allocation", "update_available", b"update_available", "update_framework", b"update_framework", "update_inverse_offer", b"update_inverse_offer", "update_unavailability", b"update_unavailability", "update_weights", b"update_weights", "update_whitelist", b"update_whitelist"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activate_agent", b"activate_agent", "activate_framework", b"activate_framework", "add_agent", b"add_agent", "add_framework", b"add_framework", "add_resource_provider", b"add_resource_provider", "call", b"call", "deactivate_agent", b"deactivate_agent", "deactivate_framework", b"deactivate_framework", "get_inverse_offer_statuses", b"get_inverse_offer_statuses", "pause", b"pause", "recover", b"recover", "recover_resources", b"recover_resources", "reject_offer", b"reject_offer", "remove_agent", b"remove_agent", "remove_framework", b"remove_framework", "remove_quota", b"remove_quota", "request_resources", b"request_resources", "resume", b"resume", "revive_offers", b"revive_offers", "set_quota", b"set_quota", "suppress_offers", b"suppress_offers", "tick", b"tick", "transition_offered_to_allocated", b"transition_offered_to_allocated", "update_agent", b"update_agent", "update_allocation", b"update_allocation", "update_available", b"update_available", "update_framework", b"update_framework", "update_inverse_offer", b"update_inverse_offer", "update_quota", b"update_quota", "update_unavailability", b"update_unavailability", "update_weights", b"update_weights", "update_whitelist", b"update_whitelist"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate_agent", b"activate_agent", "activate_framework", b"activate_framework", "add_agent", b"add_agent", "add_framework", b"add_framework", "add_resource_provider", b"add_resource_provider", "call", b"call", "deactivate_agent", b"deactivate_agent", "deactivate_framework", b"deactivate_framework", "get_inverse_offer_statuses", b"get_inverse_offer_statuses", "pause", b"pause", "recover", b"recover", "recover_resources", b"recover_resources", "reject_offer", b"reject_offer", "remove_agent", b"remove_agent", "remove_framework", b"remove_framework", "remove_quota", b"remove_quota", "request_resources", b"request_resources", "resume", b"resume", "revive_offers", b"revive_offers", "sequence", b"sequence", "set_quota", b"set_quota", "suppress_offers", b"suppress_offers", "tick", b"tick", "time_ns", b"time_ns", "update_agent", b"update_agent", "update_allocation", b"update_allocation", "update_available", b"update_available", "update_framework", b"update_framework", "update_inverse_offer", b"update_inverse_offer", "update_unavailability", b"update_unavailability", "update_weights", b"update_weights", "update_whitelist", b"update_whitelist"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate_agent", b"activate_agent", "activate_framework", b"activate_framework", "add_agent", b"add_agent", "add_framework", b"add_framework", "add_resource_provider", b"add_resource_provider", "call", b"call", "deactivate_agent", b"deactivate_agent", "deactivate_framework", b"deactivate_framework", "get_inverse_offer_statuses", b"get_inverse_offer_statuses", "pause", b"pause", "recover", b"recover", "recover_resources", b"recover_resources", "reject_offer", b"reject_offer", "remove_agent", b"remove_agent", "remove_framework", b"remove_framework", "remove_quota", b"remove_quota", "request_resources", b"request_resources", "resume", b"resume", "revive_offers", b"revive_offers", "sequence", b"sequence", "set_quota", b"set_quota", "suppress_offers", b"suppress_offers", "tick", b"tick", "time_ns", b"time_ns", "transition_offered_to_allocated", b"transition_offered_to_allocated", "update_agent", b"update_agent", "update_allocation", b"update_allocation", "update_available", b"update_available", "update_framework", b"update_framework", "update_inverse_offer", b"update_inverse_offer", "update_quota", b"update_quota", "update_unavailability", b"update_unavailability", "update_weights", b"update_weights", "update_whitelist", b"update_whitelist"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["tick", "add_agent", "remove_agent", "activate_agent", "deactivate_agent", "add_framework", "update_framework", "remove_framework", "activate_framework", "deactivate_framework", "revive_offers", "suppress_offers", "request_resources", "recover_resources", "reject_offer", "pause", "resume", "recover", "update_agent", "add_resource_provider", "update_whitelist", "update_unavailability", "update_inverse_offer", "get_inverse_offer_statuses", "update_allocation", "update_available", "set_quota", "remove_quota", "update_weights"]  # noqa: Y015
+    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["tick", "add_agent", "remove_agent", "activate_agent", "deactivate_agent", "add_framework", "update_framework", "remove_framework", "activate_framework", "deactivate_framework", "revive_offers", "suppress_offers", "request_resources", "recover_resources", "reject_offer", "pause", "resume", "recover", "update_agent", "add_resource_provider", "update_whitelist", "update_unavailability", "update_inverse_offer", "get_inverse_offer_statuses", "update_allocation", "update_available", "set_quota", "remove_quota", "update_weights", "update_quota", "transition_offered_to_allocated"]  # noqa: Y015
     _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
 
@@ -586,6 +646,8 @@ class AddAgent(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     USED_FIELD_NUMBER: _builtins.int
     UNAVAILABILITY_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    EXCLUDED_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     info: _builtins.bytes
     """mesos.SlaveInfo"""
@@ -603,6 +665,12 @@ class AddAgent(_message.Message):
     def used(self) -> _containers.RepeatedCompositeFieldContainer[Global___Allocation]:
         """by tasks, executors and outstanding offers"""
 
+    @_builtins.property
+    def running(self) -> _containers.RepeatedCompositeFieldContainer[Global___Allocation]:
+        """the part of `used` that is not only offered, if that is told"""
+
+    @_builtins.property
+    def excluded(self) -> Global___ExclusionList: ...
     def __init__(
         self,
         *,
@@ -612,16 +680,90 @@ class AddAgent(_message.Message):
         total: _abc.Iterable[_builtins.bytes] | None = ...,
         used: _abc.Iterable[Global___Allocation] | None = ...,
         unavailability: _builtins.bytes | None = ...,
+        running: _abc.Iterable[Global___Allocation] | None = ...,
+        excluded: Global___ExclusionList | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_unavailability", b"_unavailability", "unavailability", b"unavailability"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_unavailability", b"_unavailability", "excluded", b"excluded", "unavailability", b"unavailability"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unavailability", b"_unavailability", "agent_id", b"agent_id", "capabilities", b"capabilities", "info", b"info", "total", b"total", "unavailability", b"unavailability", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unavailability", b"_unavailability", "agent_id", b"agent_id", "capabilities", b"capabilities", "excluded", b"excluded", "info", b"info", "running", b"running", "total", b"total", "unavailability", b"unavailability", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__unavailability: _TypeAlias = _typing.Literal["unavailability"]  # noqa: Y015
     _WhichOneofArgType__unavailability: _TypeAlias = _typing.Literal["_unavailability", b"_unavailability"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__unavailability) -> _WhichOneofReturnType__unavailability | None: ...
 
 Global___AddAgent: _TypeAlias = AddAgent  # noqa: Y015
+
+@_typing.final
+class ExclusionList(_message.Message):
+    """Whom the offer constraints of frameworks keep off an agent. The constraints are known to the
+    master's side only, which asks them about each agent and each framework, and says so when either
+    comes or changes. Frameworks that are not known yet may be named.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXCLUSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def exclusions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Exclusion]: ...
+    def __init__(
+        self,
+        *,
+        exclusions: _abc.Iterable[Global___Exclusion] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exclusions", b"exclusions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExclusionList: _TypeAlias = ExclusionList  # noqa: Y015
+
+@_typing.final
+class Exclusion(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    role: _builtins.str
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Exclusion: _TypeAlias = Exclusion  # noqa: Y015
+
+@_typing.final
+class ExcludedAgents(_message.Message):
+    """The same, seen from a framework."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    AGENT_IDS_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    @_builtins.property
+    def agent_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        agent_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_ids", b"agent_ids", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExcludedAgents: _TypeAlias = ExcludedAgents  # noqa: Y015
 
 @_typing.final
 class Allocation(_message.Message):
@@ -660,6 +802,7 @@ class UpdateAgent(_message.Message):
     INFO_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
+    EXCLUDED_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     info: _builtins.bytes
     """mesos.SlaveInfo"""
@@ -669,6 +812,10 @@ class UpdateAgent(_message.Message):
 
     @_builtins.property
     def capabilities(self) -> Global___CapabilityList: ...
+    @_builtins.property
+    def excluded(self) -> Global___ExclusionList:
+        """all that are now"""
+
     def __init__(
         self,
         *,
@@ -676,10 +823,11 @@ class UpdateAgent(_message.Message):
         info: _builtins.bytes = ...,
         total: Global___ResourceList | None = ...,
         capabilities: Global___CapabilityList | None = ...,
+        excluded: Global___ExclusionList | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "total", b"total"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "excluded", b"excluded", "total", b"total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "capabilities", b"capabilities", "info", b"info", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "capabilities", b"capabilities", "excluded", b"excluded", "info", b"info", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -731,7 +879,7 @@ Global___CapabilityList: _TypeAlias = CapabilityList  # noqa: Y015
 
 @_typing.final
 class AddResourceProvider(_message.Message):
-    """Adds to an agent's total and to what is allocated on it."""
+    """Adds to an agent's total and to what is allocated on it, all of which is running."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -956,12 +1104,17 @@ class AddFramework(_message.Message):
     INFO_FIELD_NUMBER: _builtins.int
     ACTIVE_FIELD_NUMBER: _builtins.int
     SUPPRESSED_ROLES_FIELD_NUMBER: _builtins.int
+    EXCLUDED_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     info: _builtins.bytes
     """mesos.FrameworkInfo"""
     active: _builtins.bool
     @_builtins.property
     def suppressed_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def excluded(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExcludedAgents]:
+        """beside those that its agents have told of"""
+
     def __init__(
         self,
         *,
@@ -969,10 +1122,11 @@ class AddFramework(_message.Message):
         info: _builtins.bytes = ...,
         active: _builtins.bool = ...,
         suppressed_roles: _abc.Iterable[_builtins.str] | None = ...,
+        excluded: _abc.Iterable[Global___ExcludedAgents] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "framework_id", b"framework_id", "info", b"info", "suppressed_roles", b"suppressed_roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "excluded", b"excluded", "framework_id", b"framework_id", "info", b"info", "suppressed_roles", b"suppressed_roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -985,21 +1139,27 @@ class UpdateFramework(_message.Message):
     FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
     INFO_FIELD_NUMBER: _builtins.int
     SUPPRESSED_ROLES_FIELD_NUMBER: _builtins.int
+    EXCLUDED_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     info: _builtins.bytes
     """mesos.FrameworkInfo"""
     @_builtins.property
     def suppressed_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def excluded(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExcludedAgents]:
+        """all that are now"""
+
     def __init__(
         self,
         *,
         framework_id: _builtins.str = ...,
         info: _builtins.bytes = ...,
         suppressed_roles: _abc.Iterable[_builtins.str] | None = ...,
+        excluded: _abc.Iterable[Global___ExcludedAgents] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "info", b"info", "suppressed_roles", b"suppressed_roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["excluded", b"excluded", "framework_id", b"framework_id", "info", b"info", "suppressed_roles", b"suppressed_roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1147,10 +1307,13 @@ class RecoverResources(_message.Message):
     AGENT_ID_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     FILTERS_FIELD_NUMBER: _builtins.int
+    IS_ALLOCATED_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     agent_id: _builtins.str
     filters: _builtins.bytes
     """mesos.Filters; absent: no filter, which is not the same as an empty one"""
+    is_allocated: _builtins.bool
+    """it was running, not only offered, if that is told"""
     @_builtins.property
     def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """mesos.Resource, all allocated to one role"""
@@ -1162,16 +1325,48 @@ class RecoverResources(_message.Message):
         agent_id: _builtins.str = ...,
         resources: _abc.Iterable[_builtins.bytes] | None = ...,
         filters: _builtins.bytes | None = ...,
+        is_allocated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_filters", b"_filters", "filters", b"filters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_filters", b"_filters", "agent_id", b"agent_id", "filters", b"filters", "framework_id", b"framework_id", "resources", b"resources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_filters", b"_filters", "agent_id", b"agent_id", "filters", b"filters", "framework_id", b"framework_id", "is_allocated", b"is_allocated", "resources", b"resources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__filters: _TypeAlias = _typing.Literal["filters"]  # noqa: Y015
     _WhichOneofArgType__filters: _TypeAlias = _typing.Literal["_filters", b"_filters"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__filters) -> _WhichOneofReturnType__filters | None: ...
 
 Global___RecoverResources: _TypeAlias = RecoverResources  # noqa: Y015
+
+@_typing.final
+class TransitionOfferedToAllocated(_message.Message):
+    """What a framework was offered is used from now on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    """Mesos does not say; the master's side works it out"""
+    agent_id: _builtins.str
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """mesos.Resource, with allocation_info"""
+
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        resources: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id", "resources", b"resources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransitionOfferedToAllocated: _TypeAlias = TransitionOfferedToAllocated  # noqa: Y015
 
 @_typing.final
 class RejectOffer(_message.Message):
@@ -1303,18 +1498,24 @@ class Recover(_message.Message):
 
     EXPECTED_AGENTS_FIELD_NUMBER: _builtins.int
     QUOTAS_FIELD_NUMBER: _builtins.int
+    LIMITED_QUOTAS_FIELD_NUMBER: _builtins.int
     expected_agents: _builtins.int
     @_builtins.property
     def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___SetQuota]: ...
+    @_builtins.property
+    def limited_quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___UpdateQuota]:
+        """those of Mesos 1.9 and later"""
+
     def __init__(
         self,
         *,
         expected_agents: _builtins.int = ...,
         quotas: _abc.Iterable[Global___SetQuota] | None = ...,
+        limited_quotas: _abc.Iterable[Global___UpdateQuota] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_agents", b"expected_agents", "quotas", b"quotas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_agents", b"expected_agents", "limited_quotas", b"limited_quotas", "quotas", b"quotas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1322,6 +1523,8 @@ Global___Recover: _TypeAlias = Recover  # noqa: Y015
 
 @_typing.final
 class SetQuota(_message.Message):
+    """The quota of Mesos 1.8, where a guarantee is a limit as well."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLE_FIELD_NUMBER: _builtins.int
@@ -1361,6 +1564,37 @@ class RemoveQuota(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RemoveQuota: _TypeAlias = RemoveQuota  # noqa: Y015
+
+@_typing.final
+class UpdateQuota(_message.Message):
+    """The quota of Mesos 1.9 and later, from now on. Neither guarantee nor limit: it is removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    GUARANTEES_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    @_builtins.property
+    def guarantees(self) -> Global___Quantities: ...
+    @_builtins.property
+    def limits(self) -> Global___Quantities:
+        """a name that is not listed has none, which is not the same as 0"""
+
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        guarantees: Global___Quantities | None = ...,
+        limits: Global___Quantities | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["guarantees", b"guarantees", "limits", b"limits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["guarantees", b"guarantees", "limits", b"limits", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateQuota: _TypeAlias = UpdateQuota  # noqa: Y015
 
 @_typing.final
 class UpdateWeights(_message.Message):

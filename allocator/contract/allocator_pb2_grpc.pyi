@@ -8,9 +8,17 @@ and sends a `Snapshot`, then events in the order in which they happened there; t
 answers with decisions in the order in which they must take effect. Mesos messages travel as
 serialised bytes, so that nothing the allocator does not know is lost on the way.
 
-Every call of Mesos's C++ `Allocator` interface (1.8) is an event here, but for `initialize`,
-which is `Hello`. Several masters may be connected; the one that leads is served, the others
-are kept waiting (see `Snapshot.leading_since_ns`).
+Every call of Mesos's C++ `Allocator` interface (1.8 to 1.11) is an event here, but for
+`initialize`, which is `Hello`. Several masters may be connected; the one that leads is served,
+the others are kept waiting (see `Snapshot.leading_since_ns`).
+
+Versions. The master's side speaks one version, an allocator its own and every one before it: so
+the allocator is upgraded first. A newer version only adds fields and calls, and whatever is
+absent means what it meant before there was such a thing. `Welcome` says which one the session
+is in: that of `Hello`.
+
+  1  Mesos 1.8
+  2  quota limits, offer constraints, what is running, recovery timeout and factor (Mesos 1.9 to 1.11)
 """
 
 from allocator.contract import allocator_pb2 as _allocator_pb2

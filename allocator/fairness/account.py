@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from allocator.fairness.commitment import decayed, overuse
+from allocator.fairness.commitment import approached, decayed
 from allocator.fairness.quantities import Quantities
 
 
@@ -42,6 +42,14 @@ class Account:
     commitments: dict[str, float] = field(default_factory=dict)
     """c at `settled_at`, by resource (Eq. 6)."""
 
+    def copy(self) -> "Account":
+        """Return an account that stays as this one is."""
+        twin: Account = object.__new__(Account)
+        for name in Account.__slots__:
+            setattr(twin, name, getattr(self, name))
+        twin.commitments = dict(self.commitments)  # the one thing that is changed in place
+        return twin
+
     def tasks_of(self, monopoly: int) -> float | None:
         """Return tasks held as a fraction of a monopoly, in whole numbers divided once.
 
@@ -70,8 +78,9 @@ class Account:
         elapsed = now - self.settled_at
         if tau is None or elapsed <= 0.0:
             return dict(self.commitments)
-        return {
-            name: decayed(commitment, self.overuse.get(name, 0.0), elapsed, tau)
+        part, overuse = approached(elapsed, tau), self.overuse
+        return {  # `decayed`, of all resources together
+            name: commitment + (overuse.get(name, 0.0) - commitment) * part
             for name, commitment in self.commitments.items()
         }
 
@@ -80,15 +89,22 @@ class Account:
         elapsed = now - self.settled_at
         return self.inherited if tau is None else decayed(self.inherited, 0.0, elapsed, tau)
 
+    def settled(self, now: float, tau: float | None) -> "Account":
+        """Return a copy that is settled at an instant; this one stays as it is."""
+        copy = object.__new__(Account)
+        for name in Account.__slots__:  # five times as fast as `dataclasses.replace`
+            setattr(copy, name, getattr(self, name))
+        copy.commitments = dict(self.commitments)
+        copy.settle(now, tau)
+        return copy
+
     def settle(self, now: float, tau: float | None) -> None:
         """Bring debts and what is added up to an instant, under the rates that held until then."""
         if now > self.settled_at:
             self.cumulative = self.cumulative_at(now)
-        if tau is not None and now > self.settled_at:
-            self.commitments, self.inherited = (
-                self.commitments_at(now, tau),
-                self.inherited_at(now, tau),
-            )
+            if tau is not None:
+                inherited = self.inherited_at(now, tau) if self.inherited else 0.0
+                self.commitments, self.inherited = self.commitments_at(now, tau), inherited
         self.settled_at = now
 
     def cumulative_at(self, now: float) -> float:
@@ -104,6 +120,9 @@ class Account:
         """
         self.measured = measured
         if entitlement is not None:
-            self.overuse = {name: overuse(o, entitlement) for name, o in measured.items()}
+            self.overuse = {  # `commitment.overuse`, of all resources together
+                name: o - entitlement if o > entitlement else 0.0 for name, o in measured.items()
+            }
             for name in measured:
-                self.commitments.setdefault(name, self.inherited)
+                if name not in self.commitments:
+                    self.commitments[name] = self.inherited

@@ -45,4 +45,9 @@ def decayed(commitment: float, towards: float, elapsed: float, tau: float) -> fl
         elapsed: Seconds, not negative.
         tau: Time constant in seconds.
     """
-    return commitment + (towards - commitment) * -math.expm1(-elapsed / tau)
+    return commitment + (towards - commitment) * approached(elapsed, tau)
+
+
+def approached(elapsed: float, tau: float) -> float:
+    """Return what part of the way to its over-use a commitment goes in a time: 1 − δ (Eq. 12)."""
+    return -math.expm1(-elapsed / tau)

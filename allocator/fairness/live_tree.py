@@ -1,42 +1,76 @@
 """Live Tree: elements kept in order while their priorities drift with time.
 
 After §5.3 of "Stateful DRF: Considering the Past in a Multi-Resource Allocation" (Sadok,
-Campista and Costa; "the paper"). Its two red-black trees are two sorted lists here.
+Campista and Costa; "the paper"). Its two red-black trees are a sorted list and a heap here.
 """
 
-from collections.abc import Hashable, Iterator
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import count, pairwise
-from typing import Generic, NamedTuple, Protocol, TypeVar
-
-from sortedcontainers import SortedList
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
 
 Id = TypeVar("Id", bound=Hashable)
 K = TypeVar("K")
 T = TypeVar("T")
-K_contra = TypeVar("K_contra", contravariant=True)
 
 
-class Priorities(Protocol[K_contra, T]):
+class Priorities(ABC, Generic[K, T]):
     """A family of priority functions: how two of its members order, now and next.
 
     `T` is time, or any monotone function of it.
     """
 
-    def compare(self, a: K_contra, b: K_contra, now: T) -> int:
+    @abstractmethod
+    def compare(self, a: K, b: K, now: T) -> int:
         """Order two attributes as they are just after `now`.
 
         That is by their values at `now` and, where these are equal, by which grows slower
         (§5.3, ≺ₜ). Return a negative number when `a` comes first, a positive one when `b`
         does, and 0 only when they stay equal until they next cross.
         """
-        ...
 
-    def crossing(self, a: K_contra, b: K_contra, now: T) -> T | None:
+    @abstractmethod
+    def crossing(self, a: K, b: K, now: T) -> T | None:
         """Return when, after `now`, the order of two attributes may change; None: never.
 
         The answer may be early, even `now` itself, but must not be late (Eq. 15).
         """
-        ...
+
+    def position(self, nodes: "Sequence[Node[Id, K, T]]", node: "Node[Id, K, T]", now: T) -> int:
+        """Return how many of some nodes in order come before one. O(log n) comparisons.
+
+        Families that can evaluate an attribute override this, and evaluate that of `node` once.
+        """
+        low, high = 0, len(nodes)
+        while low < high:
+            middle = (low + high) // 2
+            if self.precedes(nodes[middle], node, now):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def precedes(self, a: "Node[Id, K, T]", b: "Node[Id, K, T]", now: T) -> bool:
+        """Whether a node comes before another; where attributes tie, the lesser id does."""
+        order = self.compare(a.attribute, b.attribute, now)
+        return order < 0 or (order == 0 and a.id < b.id)  # type: ignore[operator]  # ids are ordered
+
+
+class Node(Generic[Id, K, T]):
+    """An element of a Live Tree."""
+
+    __slots__ = ("attribute", "event", "id")
+
+    def __init__(self, element: Id, attribute: K) -> None:
+        self.id = element
+        self.attribute = attribute
+        self.event: tuple[T, int, Node[Id, K, T]] | None = None
+        """With the successor, if they may change places: when, and which was booked first."""
+
+
+_id = attrgetter("id")
 
 
 class Crossing(NamedTuple, Generic[T, Id]):
@@ -80,9 +114,10 @@ class LiveTree(Generic[Id, K, T]):
     def __init__(self, priorities: Priorities[K, T], now: T) -> None:
         self._priorities = priorities
         self._now = now
-        self._nodes: dict[Id, _Node[Id, K, T]] = {}
-        self._elements: SortedList[_Node[Id, K, T]] = SortedList()
-        self._events: SortedList[tuple[T, int, _Node[Id, K, T]]] = SortedList()
+        self._nodes: dict[Id, Node[Id, K, T]] = {}
+        self._order: list[Node[Id, K, T]] = []
+        self._events: list[tuple[T, int, Node[Id, K, T]]] = []
+        """A heap; those that are not their node's event any more are passed over."""
         self._serial = count()
         self.events = 0
         """Position-change events processed so far, false ones included."""
@@ -107,14 +142,9 @@ class LiveTree(Generic[Id, K, T]):
         """
         if element in self._nodes:
             raise KeyError(f"{element!r} is in the tree already; replace() changes its attribute")
-        node = _Node(self, element, attribute)
-        position = self._elements.bisect_left(node)
+        node: Node[Id, K, T] = Node(element, attribute)
         self._nodes[element] = node
-        self._elements.add(node)
-        if position:
-            self._update_event(self._elements[position - 1], node)
-        if position + 1 < len(self._elements):
-            self._update_event(node, self._elements[position + 1])
+        self._put(node)
 
     def delete(self, element: Id) -> None:
         """Remove an element (the paper's DELETE). O(log n).
@@ -130,14 +160,9 @@ class LiveTree(Generic[Id, K, T]):
             KeyError: there is none of this id.
         """
         node = self._node(element)
-        position = self._elements.bisect_left(node)
-        del self._elements[position]
+        position = self._position(node)
         del self._nodes[element]
-        self._cancel_event(node)
-        if position:
-            left = self._elements[position - 1]
-            right = self._elements[position] if position < len(self._elements) else None
-            self._update_event(left, right)
+        self._take_out(position, position + 1)
 
     def replace(self, element: Id, attribute: K) -> None:
         """Give an element another attribute. O(log n).
@@ -152,8 +177,15 @@ class LiveTree(Generic[Id, K, T]):
         Raises:
             KeyError: there is none of this id.
         """
-        self.delete(element)
-        self.insert(element, attribute)
+        node = self._node(element)
+        order, before = self._order, self._position(node)
+        del order[before]
+        node.attribute = attribute
+        after = self._priorities.position(order, node, self._now)
+        order.insert(after, node)
+        if before != after:
+            self._update_events(before - 1 if before < after else before, 1)
+        self._update_events(after - 1, 2)
 
     def update(self, now: T) -> None:
         """Move to a later time (the paper's UPDATE); an earlier one is passed over.
@@ -176,17 +208,14 @@ class LiveTree(Generic[Id, K, T]):
         """
         if not self._now < now:  # type: ignore[operator]  # T is ordered
             return
-        moved: list[_Node[Id, K, T]] = []
-        while self._events and not now < self._events[0][0]:
-            left = self._events[0][2]
-            right = self._elements[self._elements.bisect_left(left) + 1]
+        moved: list[Node[Id, K, T]] = []
+        while (left := self._due(now)) is not None:
             self.events += 1
-            for node in (left, right):
-                self.delete(node.id)
-                moved.append(node)
+            position = self._position(left)
+            moved += self._take_out(position, position + 2)
         self._now = now
         for node in moved:
-            self.insert(node.id, node.attribute)
+            self._put(node)
 
     def minimum(self) -> Id:
         """Return the first element. O(1).
@@ -230,9 +259,12 @@ class LiveTree(Generic[Id, K, T]):
         >>> [(str(when), left, right) for when, left, right in tree.crossings()]
         [('2', 'hare', 'tortoise')]
         """
-        for when, _serial, left in self._events:
-            right = self._elements[self._elements.bisect_left(left) + 1]
-            yield Crossing(when, left.id, right.id)
+        events = self._events.copy()
+        while events:
+            event = heapq.heappop(events)
+            when, _serial, left = event
+            if left.event is event:
+                yield Crossing(when, left.id, self._order[self._position(left) + 1].id)
 
     def __getitem__(self, element: Id) -> K:
         """Return an element's attribute. O(1)."""
@@ -248,82 +280,99 @@ class LiveTree(Generic[Id, K, T]):
 
     def __iter__(self) -> Iterator[Id]:
         """Go through all elements, first to last; the tree must not change meanwhile."""
-        return (node.id for node in self._elements)
+        return map(_id, self._order)
 
     def __reversed__(self) -> Iterator[Id]:
         """Go through all elements, last to first; the tree must not change meanwhile."""
-        return (node.id for node in reversed(self._elements))
+        return map(_id, reversed(self._order))
 
-    def _node(self, element: Id) -> "_Node[Id, K, T]":
+    def _node(self, element: Id) -> "Node[Id, K, T]":
         try:
             return self._nodes[element]
         except KeyError:
             raise KeyError(f"{element!r} is not in the tree") from None
 
     def _end(self, position: int) -> Id:
-        if not self._nodes:
+        if not self._order:
             raise KeyError("the tree is empty")
-        node: _Node[Id, K, T] = self._elements[position]
-        return node.id
+        return self._order[position].id
 
-    def _update_event(self, left: "_Node[Id, K, T]", right: "_Node[Id, K, T] | None") -> None:
-        """Renew the event of an element with its successor (the paper's UPDATEEVENT)."""
-        self._cancel_event(left)
-        if right is None:
-            return
-        when = self._priorities.crossing(left.attribute, right.attribute, self._now)
-        if when is not None:
-            left.event = (when, next(self._serial), left)
-            self._events.add(left.event)
+    def _position(self, node: "Node[Id, K, T]") -> int:
+        """Return where a node of the tree is; mostly it is the first that has changed."""
+        order = self._order
+        return 0 if order[0] is node else self._priorities.position(order, node, self._now)
 
-    def _cancel_event(self, node: "_Node[Id, K, T]") -> None:
-        if node.event is not None:
-            self._events.remove(node.event)
+    def _put(self, node: "Node[Id, K, T]") -> None:
+        """Put a node where it belongs now."""
+        position = self._priorities.position(self._order, node, self._now)
+        self._order.insert(position, node)
+        self._update_events(position - 1, 2)
+
+    def _take_out(self, begin: int, end: int) -> "list[Node[Id, K, T]]":
+        """Remove the nodes at some positions from the order, with their events."""
+        taken = self._order[begin:end]
+        del self._order[begin:end]
+        for node in taken:
             node.event = None
+        self._update_events(begin - 1, 1)
+        return taken
 
-    def _precedes(self, a: "_Node[Id, K, T]", b: "_Node[Id, K, T]") -> bool:
-        order = self._priorities.compare(a.attribute, b.attribute, self._now)
-        return order < 0 or (order == 0 and a.id < b.id)  # type: ignore[operator]
+    def _update_events(self, first: int, number: int) -> None:
+        """Renew the events of successive nodes with their successors (the paper's UPDATEEVENT)."""
+        order, last = self._order, len(self._order) - 1
+        for position in range(max(first, 0), first + number):
+            left = order[position]
+            left.event = None
+            if position == last:
+                break
+            when = self._priorities.crossing(
+                left.attribute, order[position + 1].attribute, self._now
+            )
+            if when is not None:
+                left.event = (when, next(self._serial), left)
+                heapq.heappush(self._events, left.event)
+        if len(self._events) > 2 * last + 50:
+            self._events = [node.event for node in order if node.event is not None]
+            heapq.heapify(self._events)
+
+    def _due(self, now: T) -> "Node[Id, K, T] | None":
+        """Return the node whose event is the first, if that is due at an instant."""
+        events = self._events
+        while events and not now < events[0][0]:  # type: ignore[operator]  # T is ordered
+            left = events[0][2]
+            if left.event is events[0]:
+                return left
+            heapq.heappop(events)
+        return None
 
     def _check(self) -> None:
         """Assert every invariant; on failure show the insides."""
         try:
-            self._events._check()  # noqa: SLF001 - the library's own self-test
-            nodes = list(self._elements)
+            nodes, precedes = self._order, self._priorities.precedes
             assert {node.id: node for node in nodes} == self._nodes, "look-up and order differ"
             assert len(nodes) == len(self._nodes)
             for left, right in pairwise(nodes):
-                assert self._precedes(left, right), f"{left.id!r}, {right.id!r} out of order"
-                assert not self._precedes(right, left), "the order contradicts itself"
+                assert precedes(left, right, self._now), f"{left.id!r}, {right.id!r} out of order"
+                assert not precedes(right, left, self._now), "the order contradicts itself"
                 when = self._priorities.crossing(left.attribute, right.attribute, self._now)
                 if when is None:
-                    assert left.event is None or not self._now < left.event[0]
+                    assert left.event is None or not self._now < left.event[0]  # type: ignore[operator]
                 else:
                     assert left.event is not None, f"{left.id!r} misses its event at {when}"
-                    assert not when < left.event[0], f"the event of {left.id!r} is late"
+                    assert left.event[0] <= when, f"the event of {left.id!r} is late"  # type: ignore[operator]
             if nodes:
                 assert nodes[-1].event is None, "the last element cannot be overtaken"
-            booked = [node.event for node in nodes if node.event is not None]
-            assert sorted(e[:2] for e in booked) == [e[:2] for e in self._events]
-            assert all(event[2].event is event for event in self._events)
+            for place, node in enumerate(nodes):
+                assert self._priorities.position(nodes, node, self._now) == place
+            booked = {node.event[1] for node in nodes if node.event is not None}
+            assert booked <= {event[1] for event in self._events}, "an event is not booked"
+            assert all(event[2].event is event for event in self._events if event[1] in booked)
+            assert all(
+                not event < self._events[(place - 1) // 2]
+                for place, event in enumerate(self._events[1:], 1)
+            ), "the heap is none"
         except AssertionError:
             print("now:", self._now)  # noqa: T201 - for whoever reads the failing test
-            for node in self._elements:
+            for node in self._order:
                 print(f"{node.id!r}: {node.attribute!r}, event {node.event and node.event[:2]}")  # noqa: T201
             raise
-
-
-class _Node(Generic[Id, K, T]):
-    """An element; compares with others at the time of its tree."""
-
-    __slots__ = ("attribute", "event", "id", "tree")
-
-    def __init__(self, tree: LiveTree[Id, K, T], element: Id, attribute: K) -> None:
-        self.tree = tree
-        self.id = element
-        self.attribute = attribute
-        self.event: tuple[T, int, _Node[Id, K, T]] | None = None
-        """With the successor, if they may change places."""
-
-    def __lt__(self, other: "_Node[Id, K, T]") -> bool:
-        return self.tree._precedes(self, other)

@@ -3,17 +3,35 @@
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
-from allocator.fairness.policies.policy import Policy, local_share
+from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
+from allocator.fairness.priorities import Rank
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import Ranking
 
+LEAST_WEIGHT = 1e-6
+LARGEST_WEIGHT = 1e6
+"""Between these no sum, share or priority overflows, with any number of users."""
+LARGEST_COMMITMENT = 1e9
+"""Fraction of the capacity; a debt beyond is one of numbers, not of use."""
+
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
+
+
+class Prospect(NamedTuple):
+    """Where a user stands in order at an instant, and would if it held something else."""
+
+    rank: tuple[Rank, float]
+    """With its blur; of equal ranks who got gifts less often comes first."""
+    likeness: Hashable
+    """Users of equal likeness rank alike where they hold alike."""
+    rank_of: Callable[[Quantities], tuple[Rank, float]]
+    """What the rank would be if the user held so much from now on. O(m)."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +64,41 @@ class Standing(Generic[User]):
     """Lowest first"""
 
 
+class Course(NamedTuple):
+    """What it takes to say what a user will owe, until something changes (Eq. 12)."""
+
+    since: float
+    """Seconds; commitments are those of this instant"""
+    commitments: dict[str, float]
+    overuse: dict[str, float]
+    inherited: float
+
+
+@dataclass(frozen=True)
+class Still(Generic[User]):
+    """Users as they were at an instant, whatever happens to their pool later."""
+
+    policy: Policy
+    tau: float | None
+    capacity: Quantities
+    now: float
+    accounts: dict[User, Account]
+
+    def standings_at(self, when: float) -> Iterator[Standing[User]]:
+        """Go through how all users stand at an instant if nothing changes, in no order."""
+        when = max(when, self.now)
+        for user, account in self.accounts.items():
+            yield _standing(self.policy, self.tau, user, account, when)
+
+
 class Pool(Generic[User]):
     """Users ranked by a policy, at a time of the pool's own that only moves forward.
 
     All known users count in n (Eq. 7); only active ones are ranked (Algorithm 1's set A).
-    `allocate` and `release` cost O(m + log n) in m resources and n users. A change of n, of
-    a weight or of the capacity concerns everybody: O(n·m + n log n), once for all changes at
-    one instant, when somebody looks next.
+    `allocate` and `release` cost O(m) in m resources; when somebody looks next, who holds
+    something else now is ranked anew, in O(m + log n) of n users. A change of n, of a weight or of
+    the capacity concerns everybody: O(n·m + n log n), once for all changes at one instant, when
+    somebody looks next.
 
     Args:
         policy: Ranks the users.
@@ -61,7 +107,7 @@ class Pool(Generic[User]):
         excluded: Resources that do not count in shares.
         machines: Of which the capacity is the sum; for policies that count tasks.
         watch: Given each new ranking, returns the one to be used in its place, for those who
-            want to know what keeping order takes.
+            want to know what keeping order takes. Each change is ranked at once then.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are optional, and go by name
@@ -75,6 +121,11 @@ class Pool(Generic[User]):
         watch: Watch | None = None,
     ) -> None:
         self.policy = policy
+        self._tau = policy.tau
+        self._has_memory = policy.tau is not None
+        self._charging = True
+        self._rebased_after = policy.rebased_after
+        self._remembers = not isinstance(policy, KeyPolicy)
         self._now = now
         self._base = now
         self._capacity = capacity if capacity is not None else Quantities()
@@ -83,7 +134,7 @@ class Pool(Generic[User]):
         self._turns = 0
         self._accounts: dict[User, Account] = {}
         self._watch = watch
-        self._ranking = self._new_ranking(self._phase(now))
+        self._ranking = self._new_ranking(self._phase())
         self._events = 0
         """Of rankings that have been replaced."""
         self._active = 0
@@ -91,6 +142,12 @@ class Pool(Generic[User]):
         self._part = 1.0
         self._stale = False
         """All accounts are settled at `now`, but not rated or ranked."""
+        self._changed: dict[User, Account] = {}
+        """Those that hold something else than when they were last rated and ranked."""
+        self._diverted: set[User] = set()
+        """Those that hold something else than when somebody asked how it goes on."""
+        self._all_diverted = True
+        """Whether everybody's course may be another one since then."""
 
     @property
     def now(self) -> float:
@@ -118,15 +175,31 @@ class Pool(Generic[User]):
             return
         self._refresh()
         self._now = now
-        if now - self._base > self.policy.rebased_after:
+        if now - self._base > self._rebased_after:
             self._unsettle()
             self._base = now
 
     def set_capacity(self, capacity: Quantities) -> None:
         """Change what is shared."""
-        if capacity != self._capacity:
+        if capacity is not self._capacity and capacity != self._capacity:
             self._unsettle()
             self._capacity = capacity
+
+    def set_fading(self, tau: float | None) -> None:
+        """Say how debts fade that another policy has made, where this one makes none.
+
+        Args:
+            tau: Their time constant in seconds; None: they do not fade.
+        """
+        if not self._has_memory and tau != self._tau:
+            self._unsettle()
+            self._tau = tau
+
+    def set_charging(self, *, charging: bool) -> None:
+        """Say whether over-use makes debts; while it does not, they fade as if there were none."""
+        if charging != self._charging:
+            self._unsettle()
+            self._charging = charging
 
     def machines_changed(self) -> None:
         """Follow a change of the machines; of one user's constraints, `set_demand` does."""
@@ -154,7 +227,7 @@ class Pool(Generic[User]):
         """
         if user in self._accounts:
             raise ValueError(f"user {user!r} is known already")
-        account = Account(weight=_positive(user, weight), settled_at=self._now)
+        account = Account(weight=_in_range(user, weight), settled_at=self._now)
         _set_commitment(user, account, commitment)
         self._unsettle()
         self._accounts[user] = account
@@ -183,7 +256,7 @@ class Pool(Generic[User]):
             ValueError: the weight is not a positive number.
         """
         account = self._account(user)
-        _positive(user, weight)
+        _in_range(user, weight)
         self._unsettle()
         account.weight = weight
         self._weights = math.fsum(other.weight for other in self._accounts.values())
@@ -218,8 +291,9 @@ class Pool(Generic[User]):
         counted = {n: a for n, a in (demand or {}).items() if n not in self._excluded}
         account.demand = Quantities(counted) if counted else None
         if self.policy.counts_tasks and not self._stale:
+            self._settle(user, account)
             self._count_tasks(user, account)
-            self._hold(user, account, account.allocation, account.count)
+            self._note_change(user, account)
 
     def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
         """Say whether a user is to be ranked.
@@ -237,25 +311,28 @@ class Pool(Generic[User]):
         self._active += 1 if active else -1
         if self._stale:
             return
-        self._ranking.advance(self._phase(self._now))
+        if self._changed.pop(user, None) is not None:
+            self._rate(account)
+        phase = self._phase()
+        self._ranking.advance(phase)
         if active:
-            self._ranking.insert(user, self._attribute(account))
+            self._ranking.insert(user, self._attribute(account, phase))
         else:
             self._ranking.delete(user)
 
-    def allocate(self, user: User, quantities: Quantities, *, counted: bool = True) -> None:
+    def allocate(self, user: User, quantities: Quantities, *, times: int = 1) -> None:
         """Give a user more.
 
         Args:
             user: A known user.
             quantities: What it gets.
-            counted: Whether this puts it behind equals that got something less often.
+            times: As how many gifts this counts: of equals, who got something less often is first.
 
         Raises:
             KeyError: the user is not known.
         """
         account = self._account(user)
-        self._hold(user, account, account.allocation + quantities, account.count + counted)
+        self._hold(user, account, account.allocation + quantities, account.count + times)
 
     def release(self, user: User, quantities: Quantities) -> None:
         """Take back from a user.
@@ -297,8 +374,7 @@ class Pool(Generic[User]):
         """
         if not self._active:
             raise KeyError("no user is active")
-        self._refresh()
-        self._ranking.advance(self._phase(self._now))
+        self._catch_up()
         first: User = self._ranking.minimum()
         return first
 
@@ -308,8 +384,8 @@ class Pool(Generic[User]):
         Raises:
             KeyError: the user is not known.
         """
-        self._refresh()
-        return self._standing(user, self._account(user), self._now)
+        self._catch_up()
+        return _standing(self.policy, self._tau, user, self._account(user), self._now)
 
     def standings(self) -> list[Standing[User]]:
         """Return how all known users stand now, in order of priority."""
@@ -317,18 +393,42 @@ class Pool(Generic[User]):
 
     def standings_at(self, when: float) -> list[Standing[User]]:
         """Return how all known users will stand if nothing changes, in order of priority."""
-        self._refresh()
-        when = max(when, self._now)
-        standings = [self._standing(u, account, when) for u, account in self._accounts.items()]
+        standings = self.still().standings_at(when)
         return sorted(standings, key=lambda standing: (standing.priority, standing.user))
+
+    def still(self) -> "Still[User]":
+        """Return what it takes to say later how users stood. O(n), two microseconds for each."""
+        self._catch_up()
+        accounts = {user: account.copy() for user, account in self._accounts.items()}
+        return Still(self.policy, self._tau, self._capacity, self._now, accounts)
+
+    def take_diverted(self) -> Collection[User] | None:
+        """Return whose course may be another one than when this was last asked; None: anybody's."""
+        diverted = None if self._all_diverted else self._diverted
+        self._diverted, self._all_diverted = set(), False
+        return diverted
+
+    def course(self, user: User) -> Course:
+        """Return how it goes on with what a user owes. O(resources).
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._catch_up()
+        account = self._account(user)
+        return Course(
+            account.settled_at,
+            dict(account.commitments),
+            dict(account.overuse),
+            account.inherited,
+        )
 
     def crossings(self) -> Iterator[Crossing[float, User]]:
         """Go through upcoming changes of the order, soonest first: at `when`, right passes left.
 
         Only a policy with drifting priorities has any; some may turn out to be none.
         """
-        self._refresh()
-        self._ranking.advance(self._phase(self._now))
+        self._catch_up()
         for phase, left, right in self._ranking.crossings():
             yield Crossing(self._instant(phase), left, right)
 
@@ -340,9 +440,52 @@ class Pool(Generic[User]):
 
     def __iter__(self) -> Iterator[User]:
         """Go through active users, the next one first; the pool must not change meanwhile."""
-        self._refresh()
-        self._ranking.advance(self._phase(self._now))
+        if self._active > 1 or self._stale:  # one alone is first, whatever it holds
+            self._catch_up()
         return iter(self._ranking)
+
+    def gifts(self, user: User) -> int:
+        """Return how often something was allocated to a user.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        return self._account(user).count
+
+    def prospect(self, user: User) -> "Prospect":
+        """Return where a user stands in order at this instant, and would if it held more.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        account = self._account(user)
+        self._catch_up()
+        phase = self._phase()
+        settled = account.settled(self._now, self._tau)
+        settled.count = 0
+
+        def rank(allocation: Quantities) -> tuple[Rank, float]:
+            settled.allocation = allocation
+            self._rate(settled)
+            return self.policy.rank(self._attribute(settled, phase), phase)
+
+        return Prospect(
+            self.policy.rank(self._attribute(account, phase), phase),
+            self._likeness(settled),
+            rank,
+        )
+
+    def local_share(self, user: User, held: Quantities, machine: Quantities) -> float:
+        """Return what part of a machine a user holds, as policies that rank per machine see it.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        return local_share(self._account(user), held, machine)
+
+    def users(self) -> Collection[User]:
+        """Return all known users."""
+        return self._accounts.keys()
 
     def order_on(self, machine: Quantities, held: Mapping[User, Quantities]) -> Iterator[User]:
         """Go through active users, the next one on a machine first.
@@ -376,28 +519,53 @@ class Pool(Generic[User]):
 
     def _hold(self, user: User, account: Account, allocation: Quantities, count: int) -> None:
         if not self._stale:
-            account.settle(self._now, self.policy.tau)
+            self._settle(user, account)
         account.allocation = allocation
         account.count = count
-        if self._stale:
-            return
-        self._rate(account)
-        if account.active:
-            self._ranking.advance(self._phase(self._now))
-            self._ranking.replace(user, self._attribute(account))
+        if not self._all_diverted:
+            self._diverted.add(user)
+        if not self._stale:
+            self._note_change(user, account)
+
+    def _settle(self, user: User, account: Account) -> None:
+        """Bring an account up to now, under what it has held since it was settled last."""
+        if self._remembers and account.settled_at < self._now:
+            if user in self._changed:
+                self._rate(account)
+            account.settle(self._now, self._tau)
+
+    def _note_change(self, user: User, account: Account) -> None:
+        self._changed[user] = account
+        if self._watch is not None:
+            self._catch_up()
 
     def _unsettle(self) -> None:
         """Settle everybody under the values that held until now, which are about to change."""
         if not self._stale:
+            for account in self._changed.values():
+                self._rate(account)
+            self._changed.clear()
             for account in self._accounts.values():
-                account.settle(self._now, self.policy.tau)
-            self._stale = True
+                account.settle(self._now, self._tau)
+            self._stale = self._all_diverted = True
+            self._diverted.clear()
+
+    def _catch_up(self) -> None:
+        """Rate and rank who holds something else than at the last look, and follow time."""
+        self._refresh()
+        ranking, phase = self._ranking, self._phase()
+        ranking.advance(phase)
+        for user, account in self._changed.items():
+            self._rate(account)
+            if account.active:
+                ranking.replace(user, self._attribute(account, phase))
+        self._changed.clear()
 
     def _refresh(self) -> None:
         """Rate and rank everybody anew if the values for all have changed."""
         if not self._stale:
             return
-        phase = self._phase(self._now)
+        phase = self._phase()
         self._events += self._ranking.events
         self._ranking = self._new_ranking(phase)
         for user, account in self._accounts.items():
@@ -405,7 +573,7 @@ class Pool(Generic[User]):
                 self._count_tasks(user, account)
             self._rate(account)
             if account.active:
-                self._ranking.insert(user, self._attribute(account))
+                self._ranking.insert(user, self._attribute(account, phase))
         self._stale = False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
@@ -424,44 +592,40 @@ class Pool(Generic[User]):
         policy = self.policy
         account.entitlement = self._part * account.weight / self._weights
         account.shares = account.allocation.shares(self._capacity, self._excluded)
-        account.owe(
-            policy.measure(account), account.entitlement if policy.tau is not None else None
-        )
+        free_of_charge = account.entitlement if self._charging else math.inf
+        account.owe(policy.measure(account), free_of_charge if self._has_memory else None)
         account.rate_of_use = policy.rate_of_use(account)
 
-    def _attribute(self, account: Account) -> object:
-        return self.policy.attribute(account, self._base, self._phase(self._now))
-
-    def _standing(self, user: User, account: Account, when: float) -> Standing[User]:
-        commitments = account.commitments_at(when, self.policy.tau)
-        return Standing(
-            user=user,
-            weight=account.weight,
-            entitlement=self._part * account.weight / self._weights,
-            active=account.active,
-            allocation=account.allocation,
-            shares=dict(account.shares),
-            share=account.share,
-            measured=dict(account.measured),
-            task_share=account.task_share if self.policy.counts_tasks else None,
-            commitments=commitments,
-            inherited=account.inherited_at(when, self.policy.tau),
-            overuse=dict(account.overuse),
-            commitment=max((commitments.get(name, 0.0) for name in account.measured), default=0.0),
-            priority=self.policy.priority(account, commitments, when),
+    def _likeness(self, account: Account) -> Hashable:
+        """Return what settled accounts have in common that rank alike where they hold alike."""
+        return (
+            account.weight,
+            account.inherited,
+            frozenset(account.commitments.items()),
+            account.cumulative,
+            account.demand and frozenset(account.demand.items()),
+            account.monopoly,
+            account.constrained_monopoly,
+            account.turn if self.policy.queues else 0,
         )
 
-    def _phase(self, when: float) -> float:
+    def _attribute(self, account: Account, phase: float) -> object:
+        return self.policy.attribute(account, self._base, phase)
+
+    def _phase(self) -> float:
         """Return the policy's time, in which it keeps order."""
-        return self.policy.phase(when - self._base)
+        return self.policy.phase(self._now - self._base)
 
     def _instant(self, phase: float) -> float:
         return max(self._base + self.policy.elapsed(phase), self._now)
 
 
-def _positive(user: object, weight: float) -> float:
-    if not 0.0 < weight < math.inf:
-        raise ValueError(f"user {user!r}: weight {weight} is not a positive, finite number")
+def _in_range(user: object, weight: float) -> float:
+    if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
+        raise ValueError(
+            f"user {user!r}: weight {weight} is not a number from {LEAST_WEIGHT:g} to "
+            f"{LARGEST_WEIGHT:g}"
+        )
     return weight
 
 
@@ -477,3 +641,26 @@ def _set_commitment(
             )
     account.commitments = dict(commitment) if isinstance(commitment, Mapping) else {}
     account.inherited = others if isinstance(commitment, Mapping) else commitment
+
+
+def _standing(
+    policy: Policy, tau: float | None, user: User, account: Account, when: float
+) -> Standing[User]:
+    """Return how the user of an account that is rated stands at an instant."""
+    commitments = account.commitments_at(when, tau)
+    return Standing(
+        user=user,
+        weight=account.weight,
+        entitlement=account.entitlement,
+        active=account.active,
+        allocation=account.allocation,
+        shares=dict(account.shares),
+        share=account.share,
+        measured=dict(account.measured),
+        task_share=account.task_share if policy.counts_tasks else None,
+        commitments=commitments,
+        inherited=account.inherited_at(when, tau),
+        overuse=dict(account.overuse),
+        commitment=max((commitments.get(name, 0.0) for name in account.measured), default=0.0),
+        priority=policy.priority(account, commitments, when),
+    )

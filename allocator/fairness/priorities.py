@@ -6,11 +6,18 @@ it is not. So the order of the Live Tree and that of a plain scan are the same t
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from typing_extensions import override
+
+from allocator.fairness.live_tree import Node, Priorities
 
 _ULP = 2.0**-53
+_DOUBT = 8 * _ULP
+"""Two priorities that differ by less than this, times the operands, are told apart exactly."""
 _EARLY, _LATE = 1.0 + 8 * _ULP, 1.0 - 8 * _ULP
 """A crossing is two rounded differences and a rounded quotient away from its operands."""
 
@@ -23,14 +30,16 @@ class Line:
     slope: int | Fraction
 
 
-class StraightLines:
+class StraightLines(Priorities[Line, int | Fraction]):
     """Priorities that are straight lines in time, in exact arithmetic."""
 
+    @override
     def compare(self, a: Line, b: Line, now: int | Fraction) -> int:
         """Order by value at `now`, then by slope."""
         ahead = (a.value - b.value) + (a.slope - b.slope) * now or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
 
+    @override
     def crossing(self, a: Line, b: Line, now: int | Fraction) -> Fraction | None:
         """Return when the lines meet after `now`; None: never."""
         if a.slope == b.slope:
@@ -42,8 +51,14 @@ class StraightLines:
 Segment: TypeAlias = tuple[float, float]
 """(A, M): the line A + M·s."""
 
+Rank: TypeAlias = tuple[int, float, float | Fraction, float]
+"""Sorts priorities at one instant: class, value rounded, value, how it goes on from there."""
 
-@dataclass(frozen=True, slots=True)
+_BLUR = 2.0**-40
+"""Of the operands: far more than rounding can do to what should be the same priority."""
+
+
+@dataclass(slots=True)  # not frozen, which takes three times as long to make; nobody changes one
 class Envelope:
     """A priority under SDRF: the maximum of straight lines in s = e^(−t/τ).
 
@@ -53,7 +68,8 @@ class Envelope:
     """
 
     lines: tuple[Segment, ...]
-    """At least one; those that can never be the maximum for s > 0 are left out."""
+    """At least one, the highest at s = 0 first; those that can never be the maximum for s > 0 are
+    left out."""
     count: int = 0
     """Breaks ties: fewer allocations first."""
 
@@ -64,12 +80,14 @@ class Envelope:
 
 def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
     """Build an envelope for (0, s]: drop lines that another is above of at both ends."""
+    if len(lines) == 1:
+        return Envelope((lines[0],), count)
     kept: list[Segment] = []
     for line in sorted(set(lines), reverse=True):
-        if not any(
-            other[0] >= line[0] and (other[1] >= line[1] or _above(other, line, s))
-            for other in kept
-        ):
+        for other in kept:
+            if other[1] >= line[1] or _above(other, line, s):
+                break
+        else:
             kept.append(line)
     return Envelope(tuple(kept), count)
 
@@ -83,9 +101,10 @@ def _above(upper: Segment, lower: Segment, s: float) -> bool:
     return (a + rise) - (b + other) > 16 * _ULP * size
 
 
-class Envelopes:
+class Envelopes(Priorities[Envelope, float]):
     """The family of SDRF's priorities; its time is −s, which grows from −1 towards 0."""
 
+    @override
     def compare(self, a: Envelope, b: Envelope, now: float) -> int:
         """Order by value, then by who grows slower just after, then by count.
 
@@ -99,6 +118,50 @@ class Envelopes:
         ahead = ahead or a.count - b.count
         return (ahead > 0) - (ahead < 0)
 
+    def rank(self, a: Envelope, now: float) -> tuple[Rank, float]:
+        """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is.
+
+        The blur is beyond any difference that rounding makes to one and the same priority.
+        """
+        s = -now
+        exact = _exact(a, s)
+        size = max(abs(value) + abs(slope * s) for value, slope in a.lines)
+        return (0, float(exact), exact, -_slope_after(a, s)), _BLUR * size
+
+    @override
+    def position(
+        self,
+        nodes: Sequence[Node[Any, Envelope, float]],
+        node: Node[Any, Envelope, float],
+        now: float,
+    ) -> int:
+        s = -now
+        own, count = node.attribute.lines, node.attribute.count
+        value, size = _value(node.attribute, s)
+        low, high = 0, len(nodes)
+        while low < high:
+            middle = (low + high) // 2
+            lines = nodes[middle].attribute.lines
+            level, slope = lines[0]
+            moved = slope * s
+            ahead = level + moved - value
+            doubt = _DOUBT * (size + abs(level) + abs(moved))
+            # The maximum of several lines may be higher than the first of them, but not lower.
+            if ahead > doubt:
+                before = False
+            elif ahead < -doubt and len(lines) == 1:
+                before = True
+            elif lines == own:
+                before = (nodes[middle].attribute.count, nodes[middle].id) < (count, node.id)
+            else:
+                before = self.precedes(nodes[middle], node, now)
+            if before:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    @override
     def crossing(self, a: Envelope, b: Envelope, now: float) -> float | None:
         """Return the first meeting of the two envelopes after `now` (Eq. 14, 15).
 
@@ -108,6 +171,7 @@ class Envelopes:
         if a.lines == b.lines:
             return None
         s_now = -now
+        straight = len(a.lines) == len(b.lines) == 1
         first: float | None = None
         for a_value, a_slope in a.lines:
             for b_value, b_slope in b.lines:
@@ -124,9 +188,21 @@ class Envelopes:
                     if exact >= s_now:
                         continue
                     early = s_now
-                if not (_hidden((a_value, a_slope), s, a) or _hidden((b_value, b_slope), s, b)):
+                if straight or not (
+                    _hidden((a_value, a_slope), s, a) or _hidden((b_value, b_slope), s, b)
+                ):
                     first = early
         return None if first is None else -first
+
+
+def _value(envelope: Envelope, s: float) -> tuple[float, float]:
+    """Return the value at s, rounded, and the size of what went into it."""
+    value, size = -math.inf, 0.0
+    for level, slope in envelope.lines:
+        moved = slope * s
+        value = max(value, level + moved)
+        size = max(size, abs(level) + abs(moved))
+    return value, size
 
 
 def _difference(a: Envelope, b: Envelope, s: float) -> float | Fraction:
@@ -136,21 +212,11 @@ def _difference(a: Envelope, b: Envelope, s: float) -> float | Fraction:
         moved, shifted = slope * s, tilt * s
         ahead = (value + moved) - (other + shifted)
         size = abs(value) + abs(moved) + abs(other) + abs(shifted)
-        return ahead if abs(ahead) > 8 * _ULP * size else _exact(a, s) - _exact(b, s)
-    high_a = high_b = -math.inf
-    size = 0.0
-    for value, slope in a.lines:
-        moved = slope * s
-        high_a = max(high_a, value + moved)
-        size = max(size, abs(value) + abs(moved))
-    for value, slope in b.lines:
-        moved = slope * s
-        high_b = max(high_b, value + moved)
-        size = max(size, abs(value) + abs(moved))
+        return ahead if abs(ahead) > _DOUBT * size else _exact(a, s) - _exact(b, s)
+    high_a, size_a = _value(a, s)
+    high_b, size_b = _value(b, s)
     ahead = high_a - high_b
-    if abs(ahead) > 8 * _ULP * size:
-        return ahead
-    return _exact(a, s) - _exact(b, s)
+    return ahead if abs(ahead) > _DOUBT * max(size_a, size_b) else _exact(a, s) - _exact(b, s)
 
 
 def _exact(envelope: Envelope, s: float) -> Fraction:
@@ -177,7 +243,7 @@ def _hidden(line: Segment, s: float, inside: Envelope) -> bool:
     return any(_above(other, line, s) for other in inside.lines)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Drift:
     """A priority that is a straight line in time, unless a guarantee puts it first."""
 
@@ -191,9 +257,10 @@ class Drift:
     """Breaks ties: fewer allocations first."""
 
 
-class Drifts:
+class Drifts(Priorities[Drift, float]):
     """The family of priorities that add up what was allocated; its time is in seconds, from 0."""
 
+    @override
     def compare(self, a: Drift, b: Drift, now: float) -> int:
         """Order by guarantee, then by value, then by who grows slower, then by count."""
         if a.guaranteed != b.guaranteed:
@@ -204,13 +271,44 @@ class Drifts:
         rounded = (a.value + rise) - (b.value + other)
         size = abs(a.value) + abs(rise) + abs(b.value) + abs(other)
         ahead: float | Fraction = rounded
-        if abs(rounded) <= 8 * _ULP * size:
+        if abs(rounded) <= _DOUBT * size:
             ahead = (Fraction(a.value) - Fraction(b.value)) + (
                 Fraction(a.slope) - Fraction(b.slope)
             ) * Fraction(now)
         ahead = ahead or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
 
+    def rank(self, a: Drift, now: float) -> tuple[Rank, float]:
+        """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is."""
+        exact = Fraction(a.value) + Fraction(a.slope) * Fraction(now)
+        rank = (0 if a.guaranteed else 1, float(exact), exact, a.slope)
+        return rank, _BLUR * (abs(a.value) + abs(a.slope * now))
+
+    @override
+    def position(
+        self, nodes: Sequence[Node[Any, Drift, float]], node: Node[Any, Drift, float], now: float
+    ) -> int:
+        guaranteed, rise = node.attribute.guaranteed, node.attribute.slope * now
+        value = node.attribute.value + rise
+        size = abs(node.attribute.value) + abs(rise)
+        low, high = 0, len(nodes)
+        while low < high:
+            middle = (low + high) // 2
+            other = nodes[middle].attribute
+            rise = other.slope * now
+            ahead = other.value + rise - value
+            doubt = _DOUBT * (size + abs(other.value) + abs(rise))
+            if other.guaranteed == guaranteed and abs(ahead) > doubt:
+                before = ahead < 0
+            else:
+                before = self.precedes(nodes[middle], node, now)
+            if before:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    @override
     def crossing(self, a: Drift, b: Drift, now: float) -> float | None:
         """Return when the lines meet after `now`, rounded towards it; None: never."""
         if a.guaranteed != b.guaranteed or a.slope == b.slope:

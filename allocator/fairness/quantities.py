@@ -39,6 +39,13 @@ class Quantities(Mapping[str, int]):
         self._milli = {name: amount for name, amount in milli.items() if amount}
 
     @classmethod
+    def _of(cls, milli: dict[str, int]) -> "Quantities":
+        """Wrap amounts none of which is 0, without copying them."""
+        made = cls.__new__(cls)
+        made._milli = milli  # noqa: SLF001 - of one that has just been made
+        return made
+
+    @classmethod
     def from_doubles(cls, amounts: Mapping[str, float]) -> "Quantities":
         """Convert from units.
 
@@ -110,7 +117,7 @@ class Quantities(Mapping[str, int]):
         milli = dict(self._milli)
         for name, amount in other._milli.items():
             milli[name] = milli.get(name, 0) + amount
-        return Quantities(milli)
+        return self._of(milli)
 
     def __sub__(self, other: "Quantities") -> "Quantities":
         """Take away.
@@ -121,12 +128,21 @@ class Quantities(Mapping[str, int]):
         milli = dict(self._milli)
         for name, amount in other._milli.items():
             rest = milli.get(name, 0) - amount
-            if rest < 0:
+            if rest > 0:
+                milli[name] = rest
+            elif rest == 0:
+                del milli[name]
+            else:
                 raise ValueError(
                     f"cannot take {amount / 1000:g} of {name!r} from {self[name] / 1000:g}"
                 )
-            milli[name] = rest
-        return Quantities(milli)
+        return self._of(milli)
+
+    def times(self, number: int) -> "Quantities":
+        """Return so many times this."""
+        if number == 1:
+            return self
+        return Quantities({name: number * amount for name, amount in self._milli.items()})
 
     def contains(self, other: "Quantities") -> bool:
         """Whether there is at least as much of everything."""

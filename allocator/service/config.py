@@ -17,8 +17,11 @@ from pydantic import (
 )
 
 from allocator.cluster.constraints import Constraint, Hosts, parse_attributes
+from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
+from allocator.complaints import complaints
 from allocator.fairness import policies
+from allocator.fairness.pool import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.quantities import Quantities
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
@@ -87,7 +90,7 @@ class UserSection(_Section):
 
     name: Annotated[str, Field(min_length=1)]
     """As the master knows it: a role, or what `users.key` says."""
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=LARGEST_WEIGHT)] = 1.0
     """Its part of the cluster is this of the sum of all known users'."""
     commitment: (
         Annotated[float, Field(ge=0, le=1)] | dict[str, Annotated[float, Field(ge=0, le=1)]]
@@ -154,6 +157,47 @@ def _attributes(items: tuple[str, ...]) -> tuple[str, ...]:
     return items
 
 
+_LIMITS = Limits()
+
+
+class LimitsSection(_Section):
+    """`[limits]`: how much of one thing anybody may say; whoever goes beyond is set aside alone."""
+
+    subscription: Annotated[int, Field(ge=1024)] = _LIMITS.subscription
+    """Bytes of what a framework says of itself when it subscribes."""
+    name: Annotated[int, Field(ge=64)] = _LIMITS.name
+    """Bytes of a role, of a framework's name, of a principal."""
+    role_depth: Annotated[int, Field(ge=1, le=200)] = _LIMITS.role_depth
+    """Levels of a role: `eng/web` has two."""
+    roles: Annotated[int, Field(ge=1)] = _LIMITS.roles
+    """Roles of one framework."""
+    label: Annotated[int, Field(ge=64)] = _LIMITS.label
+    """Characters of a label that Longshare reads."""
+    patterns: Annotated[int, Field(ge=0)] = _LIMITS.patterns
+    """Globs, ranges and networks in each of a framework's lists of hosts; names do not count."""
+    attributes: Annotated[int, Field(ge=0)] = _LIMITS.attributes
+    """Attributes that a framework asks for."""
+    resources: Annotated[int, Field(ge=8)] = _LIMITS.resources
+    """Different resources in a demand, a request or a minimum that a framework states, and
+    alternatives to the latter.
+    """
+    smallest_demand: Annotated[float, Field(ge=0.0, le=1.0)] = _LIMITS.smallest_demand
+    """The least that a task counts as where agents are filled task by task, as a part of what the
+    largest agent has of some resource: a framework whose tasks need less gets several at a time. So
+    however small its tasks, an agent is not divided into more parts than that. 0: no such bound.
+    """
+    resource: Annotated[int, Field(ge=1024)] = _LIMITS.resource
+    """Bytes of one resource of an agent, with all its ranges, items and labels."""
+    idle_users: Annotated[int, Field(ge=0)] = _LIMITS.idle_users
+    """Users without frameworks and debts that stay known; beyond, those longest idle are forgotten
+    before `users.forget_after`.
+    """
+
+    def limits(self) -> Limits:
+        """Return what of it concerns the engine."""
+        return Limits(**self.model_dump())
+
+
 class ConstraintSection(_Section):
     """`[constraints.FRAMEWORK]`: where the tasks of the framework of that name may run."""
 
@@ -182,16 +226,51 @@ class TlsSection(_Section):
     """PEM file: only whoever shows a certificate of this authority may connect."""
 
 
+class RightsSection(_Section):
+    """`[listen.rights]`: who may do what, by the names in a certificate; globs, as `"master-*"`.
+
+    Whoever is not named may do nothing. Absent the section, whoever can connect may do everything.
+    """
+
+    masters: tuple[str, ...] = ()
+    """Who may be a master: its stream is obeyed."""
+    operators: tuple[str, ...] = ()
+    """Who may give orders, and read."""
+    readers: tuple[str, ...] = ()
+    """Who may read only: `longshare shares`, `explain` and `top`."""
+
+
 class ListenSection(_Section):
     """`[listen]`: where masters and operators connect."""
 
     address: Annotated[str, AfterValidator(_target)] = "127.0.0.1:5060"
     """Where masters and operators connect: `"unix:///PATH"` or `"HOST:PORT"`."""
+    operators: Annotated[str, AfterValidator(_target)] | None = None
+    """Where operators connect, so that `address` is for masters alone, and who can reach the one
+    cannot do what the other may.
+    """
     tls: TlsSection | None = None
+    rights: RightsSection | None = None
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
     """Bytes of a message; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of the default."""
+    most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**22
+    """Parts of a message, at all depths together: agents, resources, names. Each takes some hundred
+    bytes of memory, however short it is; a snapshot of 10⁴ agents and 10³ frameworks has some 10⁶.
+    """
     sessions: Annotated[int, Field(ge=1, le=1000)] = 16
-    """Masters at once, most of them on standby."""
+    """Masters on standby at once; the one that leads always has room."""
+    virtual_clocks: bool = False
+    """Whether a master may say that its clock is virtual, as in tests and accelerated experiments:
+    debts then fade as that clock says, not as time passes.
+    """
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.rights is not None and (self.tls is None or self.tls.client_ca is None):
+            raise ValueError("rights go by certificates: give [listen.tls] with a client_ca")
+        if self.operators == self.address:
+            raise ValueError("operators is the same as address; leave it out")
+        return self
 
     def require_protection(self) -> None:
         """Refuse to be reached by strangers.
@@ -199,12 +278,16 @@ class ListenSection(_Section):
         Raises:
             ConfigError: other machines can connect, and need not show a certificate.
         """
-        if not _is_local(self.address) and (self.tls is None or self.tls.client_ca is None):
-            raise ConfigError(
-                f"listen.address: {self.address!r} can be reached from other machines, and whoever "
-                "does decides about the cluster; give [listen.tls] with a client_ca, listen on "
-                "127.0.0.1, [::1] or a Unix socket, or say --insecure if something else protects it"
-            )
+        if self.tls is not None and self.tls.client_ca is not None:
+            return
+        for name, address in (("address", self.address), ("operators", self.operators)):
+            if address is not None and not _is_local(address):
+                raise ConfigError(
+                    f"listen.{name}: {address!r} can be reached from other machines, and whoever "
+                    "does decides about the cluster; give [listen.tls] with a client_ca, listen on "
+                    "127.0.0.1, [::1] or a Unix socket, or say --insecure if something else "
+                    "protects it"
+                )
 
 
 class MetricsSection(_Section):
@@ -216,6 +299,10 @@ class MetricsSection(_Section):
     """
     public: bool = False
     """Whether to listen beyond this machine: everybody there may read, without a password."""
+    hosts: tuple[str, ...] = ()
+    """Names by which browsers and Prometheus ask for this port, beside `localhost`, this machine's
+    host name and addresses; others are refused (421).
+    """
 
     @model_validator(mode="after")
     def _meant(self) -> Self:
@@ -246,6 +333,10 @@ class StoreSection(_Section):
     `$STATE_DIRECTORY` (systemd), else in `$XDG_STATE_HOME/longshare`, else in
     `~/.local/state/longshare`.
     """
+    on_damage: Literal["stop", "set aside"] = "stop"
+    """What to do at the start with a store that is ours and damaged: end, so that somebody restores
+    it; or keep it under another name, and begin as if nobody owed anything.
+    """
     every: Annotated[float, Field(ge=0.05, le=60)] = 1.0
     """Seconds of the wall's clock between saves: a crash costs what changed within."""
     hosts: Annotated[str, Field(min_length=1)] | None = None
@@ -262,7 +353,7 @@ class StoreSection(_Section):
         of_others = {
             "sqlite": {"hosts", "znode", "credentials"},
             "zookeeper": {"path"},
-            "none": {"path", "every", "hosts", "znode", "credentials"},
+            "none": {"path", "on_damage", "every", "hosts", "znode", "credentials"},
         }[self.kind]
         useless = sorted(of_others & self.model_fields_set)
         if useless:
@@ -296,6 +387,7 @@ class Config(_Section):
     policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
     users: UsersSection = UsersSection()
     offers: OffersSection = OffersSection()
+    limits: LimitsSection = LimitsSection()
     constraints: dict[str, ConstraintSection] = {}
     listen: ListenSection = ListenSection()
     metrics: MetricsSection = MetricsSection()
@@ -313,6 +405,7 @@ class Config(_Section):
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},
             constraints={name: each.constraint() for name, each in self.constraints.items()},
             learn_demands=self.offers.learn_demands,
+            limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)
                 for user in self.users.declared
@@ -334,8 +427,5 @@ def load(path: Path) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     except ValidationError as error:
-        problems = [
-            f"\n  {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-            for problem in error.errors()
-        ]
-        raise ConfigError(f"{path}:{''.join(problems)}") from error
+        found = "".join(f"\n  {complaint}" for complaint in complaints(error, Config))
+        raise ConfigError(f"{path}:{found}") from error

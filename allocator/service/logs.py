@@ -1,11 +1,26 @@
-"""Structured logs on standard error: for people, or one JSON object a line."""
+"""Structured logs on standard error: for people, or one JSON object a line.
+
+A line that repeats is thinned, so that whoever causes it fills neither disk nor time.
+"""
 
 import logging
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
+from structlog.typing import EventDict, WrappedLogger
+from typing_extensions import override
 
 from allocator.service.config import LogSection
+
+BURST = 20
+"""Lines about the same kind of event …"""
+WINDOW = 60.0
+"""… in so many seconds; further ones are counted."""
+KEPT = frozenset({"order carried out"})
+"""Events of which each line counts: somebody will want to know who did what."""
 
 
 def configure(section: LogSection) -> None:
@@ -17,6 +32,7 @@ def configure(section: LogSection) -> None:
     )
     structlog.configure(
         processors=[
+            Thinned(),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -27,3 +43,53 @@ def configure(section: LogSection) -> None:
         ),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    logging.basicConfig(handlers=[_Libraries()], level=logging.WARNING, force=True)
+
+
+@dataclass(slots=True)
+class _Window:
+    began: float
+    lines: int = 0
+
+
+class Thinned:
+    """Drops lines about an event of which there have been many lately, and says how many.
+
+    Args:
+        clock: Seconds; never goes back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._windows: dict[str, _Window] = {}
+
+    def __call__(self, _: WrappedLogger, __: str, event: EventDict) -> EventDict:
+        """Let a line pass.
+
+        Raises:
+            structlog.DropEvent: there have been too many.
+        """
+        name, now = str(event["event"]), self._clock()
+        if name in KEPT:
+            return event
+        window = self._windows.setdefault(name, _Window(now))
+        if now - window.began >= WINDOW:
+            if window.lines > BURST:
+                event["left_out"] = window.lines - BURST
+            window.began, window.lines = now, 0
+        window.lines += 1
+        if window.lines > BURST:
+            raise structlog.DropEvent
+        if window.lines == BURST:
+            event["more"] = f"further such lines are left out for {WINDOW:g} s"
+        return event
+
+
+class _Libraries(logging.Handler):
+    """Puts what libraries log into the same form."""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(
+            record.levelno, record.name, message=record.getMessage(), exc_info=record.exc_info
+        )

@@ -1,6 +1,7 @@
 """Runs the service: gRPC for masters and operators, HTTP for Prometheus, until told to stop."""
 
 import asyncio
+import resource
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,10 +14,14 @@ from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
+from allocator.service.loop.pauses import Pauses
+from allocator.service.loop.slices import Backlog, spread
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.masters.sessions import Sessions
+from allocator.service.masters.stamps import Timeline
 from allocator.service.operators.admin import Admin
 from allocator.service.record.event_log import EventLog, LoggedEngine
+from allocator.service.rights import Rights
 from allocator.service.show import metrics
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.sightings import OfferTrail, Past
@@ -29,21 +34,24 @@ from allocator.service.store.zookeeper import ZookeeperStore
 from allocator.service.supervision import supervised
 
 _FLUSH_EVERY = 1.0
+_LOOK_EVERY = 0.05
 
 _log = structlog.get_logger(__name__)
 
 
-async def serve(config: Config, record: Path | None = None) -> None:
+async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP says that the recorder's file has been rotated.
 
     Args:
         config: What to do.
+        pauses: Of the event loop that this runs in.
         record: Where to log everything that is done to the engine; None: nowhere.
 
     Raises:
         ConfigError: an address, the recorder's file or the store cannot be used.
         StoreUnavailable: the store does not answer.
     """
+    _take_all_descriptors()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -53,14 +61,24 @@ async def serve(config: Config, record: Path | None = None) -> None:
         recorder = await stack.enter_async_context(_recorder(config.recorder))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
         past, trail = Past(), OfferTrail()
+        await stack.enter_async_context(_worked_off(past.backlog))
         engine = _engine(config.engine_settings(), memory, recorder, event_log, past)
         engine.watch(trail)
         keeper: Keeper | None = None
         if store is not None:
             keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
-        statistics = SessionStatistics()
+        statistics, rights = SessionStatistics(), Rights(config.listen.rights)
         recall = keeper.recall if keeper is not None else _nothing
-        sessions = Sessions(engine, statistics, config.listen.sessions, recall)
+        sessions = Sessions(
+            engine,
+            statistics,
+            most=config.listen.sessions,
+            most_parts=config.listen.most_parts,
+            recall=recall,
+            timeline=Timeline.from_now(memory.time if memory is not None else 0.0),
+            virtual_clocks=config.listen.virtual_clocks,
+            rights=rights,
+        )
         stored = keeper.statistics if keeper is not None else None
         registry = metrics.registry(
             engine,
@@ -69,15 +87,22 @@ async def serve(config: Config, record: Path | None = None) -> None:
             event_log=event_log,
             stored=stored,
         )
+        registry.register(metrics.LoopCollector(pauses))
         status = Status(engine, statistics, past, trail, stored)
-        await stack.enter_async_context(serving(config.metrics, registry, status))
-        admin = Admin(engine, statistics, keeper)
+        await stack.enter_async_context(serving(config.metrics, engine, registry, status))
+        admin = Admin(engine, statistics, keeper, rights)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())
         await stop.wait()
         _log.info("stopping")
         sessions.end("the allocator is stopping")
+
+
+def _take_all_descriptors() -> None:
+    """Have room for peers who only connect, as far as the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _nothing() -> Memory | None:
@@ -112,8 +137,9 @@ async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Mem
 
 
 def _open_store(section: StoreSection) -> Store:
+    set_aside = section.on_damage == "set aside"
     if section.kind == "sqlite":
-        return SqliteStore(section.path)
+        return SqliteStore(section.path, set_aside=set_aside)
     assert section.hosts is not None
     credentials = None
     if section.credentials is not None:
@@ -125,7 +151,7 @@ def _open_store(section: StoreSection) -> Store:
             raise ConfigError(
                 f"store.credentials: {section.credentials} does not contain USER:PASSWORD"
             )
-    return ZookeeperStore(section.hosts, section.znode, credentials)
+    return ZookeeperStore(section.hosts, section.znode, credentials, set_aside=set_aside)
 
 
 @asynccontextmanager
@@ -158,7 +184,8 @@ async def _recorder(section: RecorderSection | None) -> AsyncIterator[Recorder |
         raise ConfigError(f"recorder.file: {section.file}: {error.strerror}") from error
     flushing = asyncio.create_task(_flush(recorder))
     try:
-        yield recorder
+        async with _worked_off(recorder.backlog):
+            yield recorder
     finally:
         flushing.cancel()
         recorder.close()
@@ -188,6 +215,22 @@ def _engine(
     else:
         engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample)
     return engine
+
+
+@asynccontextmanager
+async def _worked_off(backlog: Backlog) -> AsyncIterator[None]:
+    """Do work in slices soon after it has come."""
+
+    async def work() -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            await spread(backlog.steps())
+
+    working = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        working.cancel()
 
 
 async def _flush(file: Recorder | EventLog) -> None:

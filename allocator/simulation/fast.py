@@ -140,6 +140,7 @@ def _rule(
         skip=setting.blocking == "skip",
         constrained=setting.capacity is None,
         counts_events=events and policy.tau is not None,
+        by_live_tree=events and policy.tau is not None and setting.blocking != "skip",
     )
 
 

@@ -155,7 +155,7 @@ class Simulation:
             task = self.waiting[user].popleft()
             demand = self._room.demand(task)
             self._room.take(task, machine)
-            self.pool.allocate(user, demand, counted=False)  # of equals, by number
+            self.pool.allocate(user, demand, times=0)  # of equals, by number
             if self._per_machine:
                 held = self._held[machine]
                 held[user] = held.get(user, Quantities()) + demand

@@ -1,4 +1,8 @@
-"""Traces on disk: one Parquet file each, tasks in columns, everything else in its metadata."""
+"""Traces on disk: one Parquet file each, tasks in columns, everything else in its metadata.
+
+There may be a copy to share as well: plain columns, which all processes on a machine that read
+them have in memory once.
+"""
 
 import json
 from collections.abc import Iterator
@@ -20,6 +24,8 @@ FORMAT: Final = 1
 ROW_GROUP = 1 << 20
 """Tasks that are encoded at a time: what a file costs in memory beyond the trace itself."""
 
+_COLUMNS = ("submitted", "runtime", "user", "job", "demand", "constraint")
+"""Of a copy to share, each in a file of NumPy's."""
 _KEY = b"longshare"
 _DEMAND = "demand_"
 
@@ -73,6 +79,45 @@ def read(path: Path, count: int | None = None) -> Trace:
             return _filled(file, _about(file.schema_arrow), count)
     except (pa.ArrowInvalid, TraceError) as error:
         raise TraceError(f"{path} is no trace: {error}") from error
+
+
+def share(path: Path, folder: Path) -> None:
+    """Lay a trace out in a folder, at 32 bytes a task and 8 for each resource.
+
+    Args:
+        path: The trace.
+        folder: Is made.
+
+    Raises:
+        OSError: a file cannot be read or written.
+        TraceError: It is no trace.
+    """
+    trace = read(path)
+    folder.mkdir(parents=True)
+    for name in _COLUMNS:
+        np.save(folder / f"{name}.npy", getattr(trace, name))
+
+
+def shared(path: Path, folder: Path) -> Trace:
+    """Return a trace whose columns are those that `share` has laid out, mapped into memory.
+
+    Raises:
+        OSError: a file cannot be read.
+        TraceError: It is no trace.
+    """
+    with pq.ParquetFile(path) as file:
+        about = _about(file.schema_arrow)
+        mode: Literal["r"] | None = "r" if file.metadata.num_rows else None  # nothing is no map
+    columns = {
+        name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode=mode)) for name in _COLUMNS
+    }
+    return Trace(
+        resources=about.resources,
+        users=about.users,
+        machines=about.machines,
+        constraints=about.constraints,
+        **columns,
+    )
 
 
 def _schema(resources: tuple[str, ...]) -> Any:  # noqa: ANN401 - pyarrow has no types

@@ -12,6 +12,9 @@ MICROSECONDS = 1_000_000
 UNCONSTRAINED = -1
 """The constraint of a task that may run on every machine."""
 
+_CHECKED = 1 << 20
+"""Tasks that are looked at together."""
+
 
 class TraceError(ValueError):
     """A trace contradicts itself; the message says where."""
@@ -76,26 +79,33 @@ class Trace:
             )
         if any(len(machine.capacity) != len(self.resources) for machine in self.machines):
             raise TraceError(f"a machine's capacity is not of the resources {self.resources}")
-        self._check(np.diff(self.submitted, prepend=np.int64(0)) < 0, "submitted before the last")
-        self._check(self.runtime < 0, "a negative run time")
-        self._check((self.user < 0) | (self.user >= len(self.users)), "an unknown user")
-        numbers = np.isfinite(self.demand)
-        self._check(~np.all(numbers, axis=1), "a demand that is no number")
-        self._check(np.any(self.demand < 0, axis=1), "a negative demand")
-        self._check(~np.any(self.demand > 0, axis=1), "a demand of nothing")
-        self._check(
-            (self.constraint < UNCONSTRAINED) | (self.constraint >= len(self.constraints)),
-            "an unknown constraint",
-        )
+        for first in range(0, tasks, _CHECKED):
+            self._check(first, slice(first, first + _CHECKED))
         for number, allowed in enumerate(self.constraints):
             if not all(0 <= place < len(self.machines) for place in allowed):
                 raise TraceError(
                     f"constraint {number} allows {allowed} of {len(self.machines)} classes"
                 )
 
-    def _check(self, wrong: NDArray[np.bool_], what: str) -> None:
-        if wrong.any():
-            raise TraceError(f"task {int(wrong.argmax())}: {what}")
+    def _check(self, first: int, rows: slice) -> None:
+        """Look at some tasks; a trace may be nearly as big as the memory."""
+        submitted, demand, user = self.submitted[rows], self.demand[rows], self.user[rows]
+        before = self.submitted[first - 1] if first else np.int64(0)
+        for wrong, what in (
+            (np.diff(submitted, prepend=before) < 0, "submitted before the last"),
+            (self.runtime[rows] < 0, "a negative run time"),
+            ((user < 0) | (user >= len(self.users)), "an unknown user"),
+            (~np.all(np.isfinite(demand), axis=1), "a demand that is no number"),
+            (np.any(demand < 0, axis=1), "a negative demand"),
+            (~np.any(demand > 0, axis=1), "a demand of nothing"),
+            (
+                (self.constraint[rows] < UNCONSTRAINED)
+                | (self.constraint[rows] >= len(self.constraints)),
+                "an unknown constraint",
+            ),
+        ):
+            if wrong.any():
+                raise TraceError(f"task {first + int(wrong.argmax())}: {what}")
 
     def __len__(self) -> int:
         return len(self.submitted)

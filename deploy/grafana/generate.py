@@ -215,6 +215,12 @@ HEALTH = (
                 "s",
             ),
             Panel(
+                "Longest pause",
+                "For how long the service's event loop has worked at a stretch; a snapshot may.",
+                ((f"longshare_loop_longest_pause_seconds{{{HERE}}}", "{{instance}}"),),
+                "s",
+            ),
+            Panel(
                 "Events and runs",
                 "What the master says, and how often that leads to an allocation.",
                 tuple(

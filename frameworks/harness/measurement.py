@@ -48,15 +48,14 @@ def read_recorder(path: Path, start: float, end: float) -> Measurement:
 
 
 def write_table(path: Path, series: Mapping[str, Series]) -> None:
-    """Write series side by side: a column of times, then one for each user."""
+    """Write series side by side: a column of times, then one for each user, by name."""
+    users = sorted(series)
     times = sorted({when for values in series.values() for when in values})
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
-        rows.writerow(["time", *series])
+        rows.writerow(["time", *users])
         for when in times:
-            rows.writerow(
-                [f"{when:.3f}", *(f"{values.get(when, 0.0):g}" for values in series.values())]
-            )
+            rows.writerow([f"{when:.3f}", *(f"{series[user].get(when, 0.0):g}" for user in users)])
 
 
 def mean(series: Series, start: float, end: float) -> float:

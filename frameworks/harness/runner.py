@@ -36,6 +36,18 @@ class Progress:
     phase: Phase
     cpus: dict[str, float]
     """Cores that running tasks hold, by user."""
+    allocator: "Whereabouts | None"
+    """None: the allocator is not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where an allocator that has been started for an experiment can be asked meanwhile."""
+
+    page: str
+    """URL of its status page."""
+    address: str
+    """For `longshare shares` and its like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +79,18 @@ def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], 
     recording = settings.out / "recorder.csv"
     with (
         Children(logs) as children,
-        _master(experiment, settings, children, recording) as address,
+        _master(experiment, settings, children, recording) as (address, allocator),
     ):
         observer = Observer(address)
         observer.wait_for(PATIENCE)
         frameworks = _prepare(experiment, settings, children, address)
-        start, measured = _conduct(experiment, observer, frameworks, children, watch)
+        start, measured = _conduct(
+            experiment,
+            observer,
+            frameworks,
+            children,
+            lambda elapsed, phase, held: watch(Progress(elapsed, phase, held, allocator)),
+        )
         began = observer.started() + start
         if experiment.finite:
             measured.completions = _completions(experiment, observer, began)
@@ -100,10 +118,10 @@ def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], 
 @contextmanager
 def _master(
     experiment: Experiment, settings: Settings, children: Children, recording: Path
-) -> Iterator[str]:
+) -> Iterator[tuple[str, Whereabouts | None]]:
     """Provide a master: the one that is there, or an embedded one with its allocator."""
     if settings.master is not None:
-        yield settings.master
+        yield settings.master, None
         return
     with tempfile.TemporaryDirectory(prefix="longshare-") as folder:
         allocator = f"unix://{folder}/allocator.sock"
@@ -112,11 +130,14 @@ def _master(
         store.unlink(missing_ok=True)  # users start with what the experiment says they owe
         config.write_text(_configuration(experiment, allocator, recording, store), encoding="utf-8")
         record = () if settings.record is None else (f"--record={settings.record}",)
-        children.start("allocator", "serve", "--config", str(config), *record)
+        service = children.start("allocator", "serve", "--config", str(config), *record)
+        logs = settings.out / "logs"
+        page = _await_line(service, logs / "allocator.log", r"(http://\S+/)metrics")
+        whereabouts = Whereabouts(page, allocator)
         if settings.mesos_home is not None:
             home = MesosHome(settings.mesos_home)
             with real_mesos.cluster(home, children, experiment.cluster, allocator) as address:
-                yield address
+                yield address, whereabouts
             return
         master = children.start(
             "mesos",
@@ -128,8 +149,8 @@ def _master(
             f"--allocator={allocator}",
             "--port=0",
         )
-        said = _await_line(master, settings.out / "logs" / "mesos.log", r"Mesos master on (\S+)")
-        yield said
+        said = _await_line(master, logs / "mesos.log", r"Mesos master on (\S+)")
+        yield said, whereabouts
 
 
 def allocation_settings(experiment: Experiment) -> dict[str, Any]:
@@ -151,7 +172,7 @@ def _configuration(experiment: Experiment, address: str, recording: Path, store:
     return tomli_w.dumps(
         {
             **allocation_settings(experiment),
-            "listen": {"address": address},
+            "listen": {"address": address, "virtual_clocks": True},
             "metrics": {"address": "127.0.0.1:0"},
             "recorder": {"file": str(recording.resolve()), "every": 1.0},
             "store": {"path": str(store.resolve())},
@@ -194,7 +215,7 @@ def _conduct(
     observer: Observer,
     frameworks: list[tuple[float, Child]],
     children: Children,
-    watch: Callable[[Progress], None],
+    watch: Callable[[float, Phase, dict[str, float]], None],
 ) -> tuple[float, Measurement]:
     """Release each framework at its time, and look on until the end.
 
@@ -222,7 +243,7 @@ def _conduct(
                 raise TimeoutError(f"not finished after {elapsed:.0f} s: {', '.join(late)}")
             return start, measured
         phase = next(p for p in reversed(experiment.phases) if p.start <= max(elapsed, 0.0))
-        watch(Progress(elapsed, phase, held))
+        watch(elapsed, phase, held)
         upcoming = waiting[0][0] if waiting else experiment.duration
         time.sleep(min(max(observer.until(start + upcoming), 0.0), GLANCES))
 

@@ -161,6 +161,7 @@ def _hello(settings: Settings) -> contract.Hello:
     return contract.Hello(
         mesos_version=MESOS_VERSION,
         master=f"{settings.host}:{settings.port}",
+        virtual_clock=settings.speed != 1.0,
         options=contract.Options(
             allocation_interval_ns=round(settings.interval * SECOND),
             filter_gpu_resources=True,

@@ -139,6 +139,16 @@ def test_names_do_not_steer_the_terminal(prompt: Prompt) -> None:
         assert "\x1b" not in shown
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_a_narrow_terminal_does_without_columns_and_not_without_names(
+    prompt: Prompt, columns: int
+) -> None:
+    shown = prompt.run("shares", COLUMNS=str(columns)).stdout
+    assert max(map(len, shown.splitlines())) <= columns
+    for seen in ("batch", "prio-", "100.0%"):
+        assert seen in shown
+
+
 def test_an_explanation_is_sentences_and_numbers(prompt: Prompt) -> None:
     shown = prompt.run("explain", "batch", COLUMNS="80").stdout
     assert "owes 31.6% of cpus" in " ".join(shown.split())

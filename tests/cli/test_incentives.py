@@ -35,7 +35,7 @@ def test_it_tells_who_gains_how_much_and_by_which_lie(tmp_path: Path) -> None:
         "best": 1.25,
         "ratio": 10 / 9,
         "bound": 1.5,
-        "reports": [0.0, 1.0, 1.0],
+        "reports": {"alice": [0.0, 1.0, 1.0]},
     }
     table = longshare("incentives", str(tmp_path / "p.toml"), "--user", "alice").stdout
     assert "1.1111" in table

@@ -1,12 +1,14 @@
 """How constraints are written, and which agents meet them."""
 
 import ipaddress
+from fnmatch import fnmatchcase
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.constraints import Constraint, Host, Hosts, parse_attributes, parse_labels
+from allocator.cluster.limits import Limits
 from allocator.contract import mesos_pb2 as mesos
 
 
@@ -121,9 +123,8 @@ def labels(**texts: str) -> mesos.Labels:
 
 
 def test_labels_state_whitelist_blacklist_and_attributes_and_all_must_be_met() -> None:
-    constraint = parse_labels(
-        labels(whitelist="node-*", blacklist="node-3 node-4", attributes=" rack:1; zone:west ;")
-    )
+    said = labels(whitelist="node-*", blacklist="node-3 node-4", attributes=" rack:1; zone:west ;")
+    constraint = parse_labels(said, Limits())
     assert constraint.admits(host("node-1", rack="1", zone="west"))
     assert not constraint.admits(host("node-3", rack="1", zone="west"))
     assert not constraint.admits(host("mode-1", rack="1", zone="west"))
@@ -139,7 +140,7 @@ def test_labels_that_say_nothing_admit_every_agent() -> None:
         labels(whitelist="", blacklist=" , ", attributes=";"),
         labels(other="x"),
     ):
-        constraint = parse_labels(said)
+        constraint = parse_labels(said, Limits())
         assert not constraint
         assert constraint.admits(host("anywhere"))
 
@@ -148,8 +149,38 @@ def test_labels_that_say_nothing_admit_every_agent() -> None:
     ("label", "text"), [("whitelist", "a/b"), ("blacklist", "10.0.0.1-9"), ("attributes", "rack")]
 )
 def test_a_label_that_cannot_be_read_admits_no_agent_and_says_why(label: str, text: str) -> None:
-    constraint = parse_labels(labels(**{label: text}))
+    constraint = parse_labels(labels(**{label: text}), Limits())
     assert constraint
     assert not constraint.admits(host("a"))
     assert str(constraint).startswith(f"label longshare.{label}: ")
     assert text in str(constraint)
+
+
+@pytest.mark.parametrize("brackets", ["[" * 255, "[!]" * 80 + "[" * 10, "a[1-3]" + "[" * 100])
+def test_a_glob_with_brackets_that_nothing_closes_means_the_brackets(brackets: str) -> None:
+    [ours] = Hosts((brackets,))._globs
+    for name in (brackets, brackets[:-1], "a1" + "[" * 100, "a[1-3]" + "[" * 100):
+        assert bool(ours.match(name)) == fnmatchcase(name, brackets)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 10_000, "longer than the name of any host"),
+        (" ".join(f"node-{number}*" for number in range(33)), "more than 32 globs"),
+        (" ".join(f"10.0.{number}.0/24" for number in range(33)), "more than 32 globs"),
+        ("x" * 70_000, "more than 65536 characters"),
+    ],
+)
+def test_a_list_of_hosts_beyond_a_limit_admits_no_agent_and_says_which(
+    text: str, said: str
+) -> None:
+    constraint = parse_labels(labels(whitelist=text), Limits())
+    assert said in str(constraint)
+    assert len(str(constraint)) < 400
+    assert not constraint.admits(host("node-1"))
+
+
+def test_a_long_list_of_plain_names_is_within_the_limits() -> None:
+    names = " ".join(f"node-{number}" for number in range(6000))
+    assert parse_labels(labels(whitelist=names), Limits()).admits(host("node-5999"))

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from allocator.cluster.constraints import Constraint, Host, Hosts
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks import Framework
+from allocator.cluster.limits import Limits
 from allocator.cluster.placements import Placements
+from allocator.cluster.subscriptions import read_subscription
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info, resource
@@ -157,7 +159,7 @@ def test_matching_step_by_step_is_matching_everything_anew(
         name = f"{kind[0]}{number}"
         if kind == "framework":
             if isinstance(what, dict):
-                described = mesos.FrameworkInfo.FromString(info(name, "r", what))
+                described = read_subscription(name, info(name, "r", what), Limits())
                 frameworks[name] = Framework(name, described, active=True, suppressed=set())
                 placements.put_framework(frameworks[name])
             else:
@@ -198,9 +200,8 @@ def test_a_framework_with_a_known_constraint_and_a_known_agent_match_nothing_ane
     for number in range(10):
         placements.put_agent(f"a{number}", Counted(f"h{number}", (), ()))
     for number in range(20):
-        described = mesos.FrameworkInfo.FromString(
-            info(f"f{number}", "r", {"whitelist": "h1 h2" if number % 2 else "h3"})
-        )
+        told = info(f"f{number}", "r", {"whitelist": "h1 h2" if number % 2 else "h3"})
+        described = read_subscription(f"f{number}", told, Limits())
         placements.put_framework(Framework(f"f{number}", described, active=True, suppressed=set()))
         if number == 1:
             looks = len(looked_at)

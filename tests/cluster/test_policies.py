@@ -12,6 +12,7 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import MasterSide, Offered, resources
+from tests.cluster.one_by_one import order
 from tests.cluster.test_task_offers import add
 
 PARAMETERS: dict[str, dict[str, object]] = {
@@ -142,6 +143,6 @@ def test_on_an_agent_per_machine_drf_puts_those_first_who_hold_nothing_there() -
     clients = {role: join(users, role, Task()) for role in ("a/b", "a/c", "d")}
     users.allocate(users.get("d"), clients["d"], Quantities.parse("cpus:4"))
     agent = Quantities.parse("cpus:4")
-    assert [client.role for client in users.order(agent, {})] == ["a/b", "a/c", "d"]
+    assert [client.role for client in order(users, agent, {})] == ["a/b", "a/c", "d"]
     held = {clients["d"]: Quantities.parse("cpus:1"), clients["a/b"]: Quantities.parse("cpus:2")}
-    assert [client.role for client in users.order(agent, held)] == ["d", "a/c", "a/b"]
+    assert [client.role for client in order(users, agent, held)] == ["d", "a/c", "a/b"]

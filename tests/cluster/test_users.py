@@ -13,6 +13,7 @@ from allocator.cluster.users import Users
 from allocator.fairness import policies
 from allocator.fairness.commitment import decayed
 from allocator.fairness.quantities import Quantities
+from tests.cluster.one_by_one import order
 
 ROLES = ["a", "a/b", "a/b/c", "a/d", "e", "f/g", "f/h"]
 CAPACITY = Quantities.parse("cpus:100;mem:1000")
@@ -96,7 +97,7 @@ def test_each_level_is_ranked_by_what_subtrees_hold(
     for role, cpus in steps:
         users.allocate(users.get(role), clients[role], Quantities({"cpus": 1000 * cpus}))
         plain.allocate(role, cpus)
-        assert [client.role for client in users.order()] == plain.order()
+        assert [client.role for client in order(users)] == plain.order()
 
 
 def test_a_subtree_is_entitled_to_what_its_top_is() -> None:
@@ -119,7 +120,7 @@ def test_a_role_that_gets_sub_roles_keeps_what_it_holds_and_owes() -> None:
     assert standings["a"].commitments["cpus"] == pytest.approx(0.15)
     assert standings["a/."].commitments["cpus"] == pytest.approx(0.15)
     assert standings["a/."].allocation == standings["a"].allocation == Quantities.parse("cpus:80")
-    assert [c.role for c in users.order()] == ["z", "a/b", "a"]
+    assert [c.role for c in order(users)] == ["z", "a/b", "a"]
 
 
 def test_a_subtree_that_is_gone_is_forgotten_from_its_leaves_up() -> None:

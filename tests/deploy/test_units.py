@@ -83,3 +83,13 @@ def test_the_unit_lets_nothing_but_its_own_folders_be_written() -> None:
     assert service["NoNewPrivileges"] == "yes"
     assert "ReadWritePaths" not in service
     assert service["User"] != "root"
+
+
+def test_the_unit_bounds_what_the_service_may_take() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(UNIT)
+    service = unit["Service"]
+    assert int(service["LimitNOFILE"]) >= 65536
+    assert service["MemoryMax"] != "infinity"
+    assert int(service["TasksMax"]) < 1000

@@ -24,7 +24,7 @@ def test_delta_and_half_life_are_two_ways_to_say_one_thing() -> None:
     ("name", "parameters", "complaint"),
     [
         ("lottery", {}, "policy 'lottery' is unknown; there are: cdrf, cmmf, drf"),
-        ("drf", {"delta": 0.9}, "policy 'drf': delta: Extra inputs"),
+        ("drf", {"delta": 0.9}, "policy 'drf': delta: there is no such setting"),
         ("sdrf", {}, "give either 'delta' \\(per second\\) or 'half_life'"),
         ("sdrf", {"delta": 0.9, "half_life": 5}, "give either"),
         ("sdrf", {"delta": 1.0}, "switch long-term fairness off"),

@@ -51,7 +51,7 @@ def test_of_equals_the_one_that_got_something_less_often_is_next() -> None:
     hold(made, "A", 1)
     made.release("A", TASK)
     assert list(made) == ["B", "A"]
-    made.allocate("B", Quantities(), counted=False)
+    made.allocate("B", Quantities(), times=0)
     assert list(made) == ["B", "A"]
 
 
@@ -416,8 +416,7 @@ def test_a_hundred_thousand_operations_of_hundreds_of_users_agree_with_a_scan(
         if grow:
             held[user].append(amount)
         first = live.minimum()
-        scan._refresh()
-        scan._ranking.advance(scan._phase(now))
+        scan._catch_up()
         assert isinstance(scan._ranking, ScanRanking)
         envelopes, s = scan._ranking._attributes, -scan._ranking._now
         least = min(envelope.at(s) for envelope in envelopes.values())

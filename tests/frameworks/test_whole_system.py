@@ -85,7 +85,8 @@ def mesos(folder: Path, *, speed: float) -> Iterator[str]:
     """A service and an embedded Mesos; its address."""
     config = folder / "longshare.toml"
     config.write_text(
-        f'[listen]\naddress = "unix://{folder}/s"\n[metrics]\naddress = "127.0.0.1:0"\n'
+        f'[listen]\naddress = "unix://{folder}/s"\nvirtual_clocks = true\n'
+        '[metrics]\naddress = "127.0.0.1:0"\n'
         f'[store]\npath = "{folder}/commitments.sqlite"\n'
     )
     log = folder / "mesos.log"

@@ -41,7 +41,9 @@ def calls() -> list[contract.Event]:
         contract.Event(revive_offers=contract.ReviveOffers(framework_id="f1", roles=["a"])),
         contract.Event(suppress_offers=contract.SuppressOffers(framework_id="f1", roles=["a"])),
         contract.Event(
-            recover_resources=contract.RecoverResources(**known, resources=held, filters=refusal)
+            recover_resources=contract.RecoverResources(
+                framework_id="f1", agent_id="s1", resources=held, filters=refusal
+            )
         ),
         contract.Event(reject_offer=contract.RejectOffer(**known, resources=held)),
         contract.Event(
@@ -57,6 +59,16 @@ def calls() -> list[contract.Event]:
             )
         ),
         contract.Event(set_quota=contract.SetQuota(role="a", info=quota.SerializeToString())),
+        contract.Event(
+            update_quota=contract.UpdateQuota(
+                role="a", limits=contract.Quantities(amounts={"cpus": 2.0})
+            )
+        ),
+        contract.Event(
+            transition_offered_to_allocated=contract.TransitionOfferedToAllocated(
+                **known, resources=held
+            )
+        ),
         contract.Event(
             update_weights=contract.UpdateWeights(weights=[contract.Weight(role="a", weight=2.0)])
         ),
@@ -193,7 +205,9 @@ class Attacker:
         After it, and unless the stream was closed, an ordinary snapshot must be taken.
         """
         self._elected += 1
-        hello = contract.Hello(contract_version=VERSION, session_id="attacker", master="m:1")
+        hello = contract.Hello(
+            contract_version=VERSION, session_id="attacker", master="m:1", virtual_clock=True
+        )
         messages = [contract.FromMaster(hello=hello), contract.FromMaster(snapshot=self.snapshot())]
         sent = [message.SerializeToString() for message in messages]
         try:

@@ -45,6 +45,8 @@ class Service:
         listen: str | None = None,
         arguments: Sequence[str] = (),
         metrics: str = "127.0.0.1:0",
+        *,
+        virtual_clocks: bool = True,
     ) -> None:
         self.address = listen or f"unix://{folder}/allocator.sock"
         self.recording = folder / "recorder.csv"
@@ -55,11 +57,15 @@ class Service:
             settings += f'\n[store]\npath = "{self.store}"\n'
         if "[listen]" not in settings:
             settings += "\n[listen]\n"
-        settings = settings.replace("[listen]", f'[listen]\naddress = "{self.address}"')
+        listening = f'[listen]\naddress = "{self.address}"\n'
+        if virtual_clocks:
+            listening += "virtual_clocks = true\n"
+        settings = settings.replace("[listen]", listening)
+        if "[metrics]" not in settings:
+            settings += "\n[metrics]\n"
+        settings = settings.replace("[metrics]", f'[metrics]\naddress = "{metrics}"')
         config.write_text(
-            f"{settings}\n"
-            f'[metrics]\naddress = "{metrics}"\n'
-            f'[recorder]\nfile = "{self.recording}"\n[log]\nformat = "json"\n'
+            f'{settings}\n[recorder]\nfile = "{self.recording}"\n[log]\nformat = "json"\n'
         )
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -98,8 +104,10 @@ def service(
     listen: str | None = None,
     arguments: Sequence[str] = (),
     metrics: str = "127.0.0.1:0",
+    *,
+    virtual_clocks: bool = True,
 ) -> Iterator[Service]:
-    started = Service(folder, settings, listen, arguments, metrics)
+    started = Service(folder, settings, listen, arguments, metrics, virtual_clocks=virtual_clocks)
     try:
         started.wait_until_ready()
         yield started
@@ -178,6 +186,7 @@ def hello(version: int = VERSION, session_id: str = "test") -> contract.FromMast
             session_id=session_id,
             mesos_version="1.8.0",
             master="127.0.0.1:5050",
+            virtual_clock=True,
             options=contract.Options(
                 allocation_interval_ns=SECOND,
                 min_allocatable=[contract.Quantities(amounts={"cpus": 0.01})],

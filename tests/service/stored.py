@@ -2,18 +2,20 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import strategies as st
 
-from allocator.cluster.memory import Memory, Remembered
-from allocator.service.store import codec
+from allocator.cluster.memory import Changes, Course, Memory, Remembered
+from allocator.service.store import sqlite
 
 AMOUNTS = st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)
 BY_RESOURCE = st.dictionaries(st.sampled_from(["cpus", "mem", "gpus", "a.b\n"]), AMOUNTS)
 MEMORIES = st.builds(
     Memory,
     time=AMOUNTS,
+    tau=st.none() | st.floats(min_value=0.0, exclude_min=True, allow_infinity=False),
     users=st.dictionaries(
         st.text(),
         st.builds(
@@ -25,7 +27,7 @@ MEMORIES = st.builds(
             | st.floats(min_value=0.0, exclude_min=True, allow_infinity=False, allow_nan=False),
         ),
     ),
-)
+).map(lambda kept: kept if kept.users else replace(kept, tau=None))
 
 
 def memory(time: float = 1_600_000_000.1, users: int = 1) -> Memory:
@@ -36,11 +38,17 @@ def memory(time: float = 1_600_000_000.1, users: int = 1) -> Memory:
             f"u{i}": Remembered({"cpus": 1 / (3 + i)}, {"cpus": 0.1}, 1 / 7, 3.3)
             for i in range(users)
         },
+        tau=100.0,
     )
+
+
+def whole(kept: Memory) -> Changes:
+    """Everything that a memory says, as what has changed."""
+    courses = {user: Course(kept.time, kept.tau, then) for user, then in kept.users.items()}
+    return Changes(kept.time, courses, complete=True)
 
 
 def stored(file: Path) -> Memory | None:
     """Read a store's file from outside."""
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
-        row = connection.execute("SELECT data FROM memory").fetchone()
-    return codec.decode(row[0]) if row is not None else None
+        return sqlite.read(connection)

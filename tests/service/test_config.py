@@ -68,14 +68,17 @@ def test_the_store_is_where_state_belongs(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[polcy]\nname = 'drf'", "polcy: Extra inputs"),
+        ("[polcy]\nname = 'drf'", "polcy: there is no such setting; did you mean policy"),
         ("[policy]\nname = 'lottery'", "policy: .*there are: cdrf, cmmf"),
         ("[policy]\nname = 'sdrf'\ndelta = 1", "policy: .*switch long-term fairness off"),
-        ("[policy]\nname = 'drf'\ndelta = 0.5", "policy: .*delta: Extra inputs"),
+        ("[policy]\nname = 'drf'\ndelta = 0.5", "policy: .*delta: there is no such setting"),
         ("[users]\nkey = 'team'", "users.key: .*'role', 'framework'"),
         ("[users]\ndeclared = [{name='A'}, {name='A'}]", "users.declared: .*declared twice: A"),
-        ("[users]\ndeclared = [{name='A', weight=0}]", "users.declared.0.weight: .*greater than 0"),
-        ("[users]\ndeclared = [{name='A', commitment=2}]", "users.declared.0.commitment"),
+        (
+            "[users]\ndeclared = [{name='A', weight=0}]",
+            "users.declared\\[0\\].weight: .*greater than or equal to 0.000001",
+        ),
+        ("[users]\ndeclared = [{name='A', commitment=2}]", "users.declared\\[0\\].commitment"),
         ("[listen]\naddress = 'unix:run.sock'", "listen.address: .*absolute path"),
         ("[listen]\naddress = '127.0.0.1'", "listen.address: .*not HOST:PORT"),
         ("[metrics]\naddress = 'example.org:80'", "metrics: .*other machines"),

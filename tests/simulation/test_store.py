@@ -1,6 +1,7 @@
 """Traces on disk."""
 
 from pathlib import Path
+from tempfile import mkdtemp
 
 import numpy as np
 import pyarrow as pa
@@ -153,3 +154,20 @@ def test_what_is_there_is_replaced_only_by_a_whole_file(tmp_path: Path) -> None:
             store.write(three_tasks(), path)
     assert same(store.read(path), three_tasks())
     assert [entry.name for entry in tmp_path.iterdir()] == ["t.parquet"]
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(trace=traces())
+def test_a_copy_to_share_is_the_trace_to_the_last_bit_and_mapped(
+    trace: Trace, tmp_path: Path
+) -> None:
+    path, copy = tmp_path / "trace.parquet", Path(mkdtemp(dir=tmp_path), "copy")
+    store.write(trace, path)
+    store.share(path, copy)
+    found = store.shared(path, copy)
+    assert same(found, trace)
+    for column in (found.submitted, found.demand, found.user):
+        assert isinstance(column.base, np.memmap) or not len(trace), "nobody has a copy"
+        assert not column.flags.writeable or not len(trace)

@@ -19,7 +19,7 @@ from allocator.simulation.studies.report import PAGE, write_report
 from allocator.simulation.studies.results import ResultsError, read_results, write_index
 from allocator.simulation.studies.sources import resolve
 from allocator.simulation.studies.sweep import Engine, cells_of, run
-from allocator.simulation.trace import MachineClass
+from allocator.simulation.trace import MachineClass, Trace
 from tests.simulation.crowded import trace_of
 from tests.simulation.test_advice import bursts_beside_a_hog
 
@@ -107,6 +107,25 @@ def test_processes_side_by_side_find_the_same(tmp_path: Path) -> None:
             result.pop("seconds")
             result["operations"].pop("seconds")
         assert one == other
+
+
+def test_cells_of_one_trace_share_it_and_nothing_of_that_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[Path] = []
+    shared = store.shared
+
+    def noted(path: Path, copy: Path) -> Trace:
+        used.append(copy)
+        return shared(path, copy)
+
+    monkeypatch.setattr(store, "shared", noted)
+    run(prepared(tmp_path), tmp_path / "cells", HERE)
+    assert len(used) == 1, "a process maps it once"
+    assert {file.suffix for file in (tmp_path / "cells").iterdir()} == {".json"}
+    used.clear()
+    run([replace(prepared(tmp_path)[0], load=0.7)], tmp_path / "cells", HERE)
+    assert not used, "for one cell it is not laid out"
 
 
 def test_a_backend_that_is_not_there_is_named(tmp_path: Path) -> None:

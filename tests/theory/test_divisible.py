@@ -10,7 +10,7 @@ from allocator.fairness import policies
 from allocator.fairness.commitment import time_constant
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from allocator.theory.divisible import FluidUser, drf, fluid, mmf, sdrf, smmf
+from allocator.theory.divisible import FluidUser, drf, equation_10, fluid, mmf, sdrf, smmf
 
 entries = st.floats(0.01, 1.0)
 
@@ -48,6 +48,25 @@ def test_the_optimum_is_feasible_and_solves_equation_10(
             tilde = d / max(demand)
             level = max(0.0, min(d, (optimum.level - max(owes)) * tilde))
             assert o == pytest.approx(level, abs=1e-9)
+
+
+def test_who_needs_nothing_of_what_is_used_up_goes_on() -> None:
+    demands = [[1.0, 0.0], *[[0.0, 1.0]] * 3]
+    owed = [[0.2, 0.0], *[[0.0, 0.0]] * 3]
+    literal = equation_10(demands, owed)
+    assert literal.level == pytest.approx(1 / 3)
+    assert literal.allocations[0] == pytest.approx([1 / 3 - 0.2, 0.0])
+    optimum = sdrf(demands, owed)
+    assert optimum.allocations[0] == [1.0, 0.0]
+    assert optimum.allocations[1:] == literal.allocations[1:]
+    assert optimum.levels == pytest.approx([1.2, *[1 / 3] * 3])
+
+
+@given(games())
+def test_where_all_need_something_of_everything_the_optimum_is_equation_10_to_the_letter(
+    game: tuple[list[list[float]], list[list[float]]],
+) -> None:
+    assert sdrf(*game) == equation_10(*game)
 
 
 @given(games())

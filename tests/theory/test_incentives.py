@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.theory.incentives.envy import Envy, envy
 from allocator.theory.incentives.mechanism import play
 from allocator.theory.incentives.misreport import best_lie, bound
 from allocator.theory.incentives.profile import Profile, read_profile
@@ -41,7 +42,7 @@ def three_users_three_epochs() -> Profile:
 def test_three_users_and_three_epochs_are_enough_to_gain_a_ninth() -> None:
     profile = three_users_three_epochs()
     assert play(profile, {})["1"] == [Fraction(1, 2), Fraction(1, 4), Fraction(3, 8)]
-    lie = best_lie(profile, profile.users[0])
+    lie = best_lie(profile, profile.users[:1])
     assert lie.truthful == Fraction(9, 8)
     assert lie.gained == Fraction(5, 4)
     assert lie.ratio == Fraction(10, 9)
@@ -91,7 +92,7 @@ def test_under_reporting_gains_up_to_the_root_of_2_with_one_resource() -> None:
 
 def test_the_search_finds_the_lie_of_the_construction() -> None:
     profile, silent = under_reporting(3, 6)
-    lie = best_lie(profile, profile.users[0])
+    lie = best_lie(profile, profile.users[:1])
     assert lie.gained >= total(profile, "alice", *silent)
     assert lie.bound == Fraction(3, 2)
 
@@ -138,7 +139,7 @@ def test_under_reporting_gains_up_to_1_plus_rho_with_two_resources(rho: int, wei
     ratios = []
     for epsilon in (Fraction(1, 10), Fraction(1, 1000), Fraction(1, 100_000)):
         profile = two_resources(rho, epsilon, weight)
-        assert bound(profile, profile.users[0]) == 1 + rho
+        assert bound(profile, profile.users[:1]) == 1 + rho
         ratios.append(float(total(profile, "1", 0) / total(profile, "1")))
     assert ratios == sorted(ratios)
     assert 1 + rho - 0.001 < ratios[-1] < 1 + rho
@@ -180,9 +181,156 @@ def profiles(draw: st.DrawFn, *, resources: str) -> Profile:
 @given(st.data())
 def test_no_lie_gains_more_than_the_upper_bounds(data: st.DataObject) -> None:
     profile = data.draw(profiles(resources=data.draw(st.sampled_from(["a", "ab"]))))
-    lie = best_lie(profile, profile.users[0])
+    lie = best_lie(profile, profile.users[:1])
     assert lie.bound is not None
     assert 1 <= lie.ratio <= lie.bound
+
+
+def test_weights_of_10_to_1_leave_a_liar_less_than_twice_as_much() -> None:
+    """Theorem 5.3; 1 + ρ, which holds with several resources, would be 11."""
+    profile = read_profile(
+        {
+            "users": [{"name": "1", "weight": 10}, *users("2", "3")],
+            "epochs": [epoch(1, **{"1": 1, other: 1}) for other in ("2", "3", "2")],
+        }
+    )
+    assert bound(profile, profile.users[:1]) == 1 + Fraction(10, 11)
+    assert bound(profile, profile.users[1:2]) == 1 + Fraction(1, 2)
+    assert bound(profile, profile.users[:2]) == 2
+
+
+@st.composite
+def weighted(draw: st.DrawFn) -> Profile:
+    """One resource and two to four users with weights of their own."""
+    names = [str(i) for i in range(draw(st.integers(2, 4)))]
+    return read_profile(
+        {
+            "alpha": draw(st.sampled_from([0, 0, Fraction(1, 2), 1])),
+            "users": [
+                {"name": name, "weight": draw(st.sampled_from([1, 1, 2, 10]))} for name in names
+            ],
+            "epochs": [
+                epoch(draw(st.integers(1, 6)), **{name: draw(AMOUNT) for name in names})
+                for _ in range(draw(st.integers(2, 5)))
+            ],
+        }
+    )
+
+
+@settings(deadline=None, max_examples=50)
+@given(weighted(), st.integers(1, 2))
+def test_with_weights_and_in_coalitions_no_lie_gains_more_than_theorem_5_3(
+    profile: Profile, liars: int
+) -> None:
+    lie = best_lie(profile, profile.users[:liars])
+    assert lie.bound is not None
+    assert lie.bound <= 2
+    assert 1 <= lie.ratio <= lie.bound
+
+
+def useful(profile: Profile, names: list[str], claims: dict[str, list[Fraction]]) -> Fraction:
+    lying = play(profile, claims)
+    truth = {user.name: profile.demands(user) for user in profile.users}
+    return sum(
+        (
+            min(got, wanted)
+            for name in names
+            for got, wanted in zip(lying[name], truth[name], strict=True)
+        ),
+        Fraction(0),
+    )
+
+
+@settings(deadline=None, max_examples=100)
+@given(weighted(), st.data())
+def test_a_coalition_gains_nothing_by_claims_of_more_theorem_5_2(
+    profile: Profile, data: st.DataObject
+) -> None:
+    """Whatever it claims: with what is too much cut off, it has no less."""
+    pair = profile.users[:2]
+    claims = {user.name: [data.draw(AMOUNT) for _ in profile.epochs] for user in pair}
+    cut = {
+        user.name: [
+            min(claim, truth)
+            for claim, truth in zip(claims[user.name], profile.demands(user), strict=True)
+        ]
+        for user in pair
+    }
+    names = [user.name for user in pair]
+    assert useful(profile, names, claims) <= useful(profile, names, cut)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_what_a_lie_about_ratios_gains_can_be_had_by_claiming_less_theorem_4_4(
+    data: st.DataObject,
+) -> None:
+    """The proof's own construction: from the last epoch to the first, claim what was of use."""
+    names = ["0", "1", "2"]
+    whole = st.integers(1, 4).map(lambda k: Fraction(k, 4))
+
+    def shape() -> dict[str, Fraction]:
+        """Draw proportions of which the largest is 1."""
+        other = data.draw(whole)
+        one = Fraction(1)
+        return data.draw(st.sampled_from([{"a": one, "b": other}, {"a": other, "b": one}]))
+
+    profile = read_profile(
+        {
+            "users": [{"name": name, "ratios": shape()} for name in names],
+            "epochs": [
+                epoch(data.draw(st.integers(1, 4)), **{name: data.draw(AMOUNT) for name in names})
+                for _ in range(3)
+            ],
+        }
+    )
+    liar = profile.users[0]
+    true = [profile.ratios(liar, each) for each in profile.epochs]
+    shapes, claims = [shape() for _ in true], [data.draw(AMOUNT) for _ in true]
+
+    def worth(shapes: list[dict[str, Fraction]], claims: list[Fraction]) -> list[Fraction]:
+        got = play(profile, {"0": claims}, {"0": shapes})["0"]
+        return [
+            min(amount * min(told[q] / real[q] for q in real), demand)
+            for amount, told, real, demand in zip(
+                got, shapes, true, profile.demands(liar), strict=True
+            )
+        ]
+
+    lied = sum(worth(shapes, claims))
+    for last in reversed(range(len(true))):
+        of_use = worth(shapes, claims)[last]
+        shapes, claims = [*shapes], [*claims]
+        shapes[last], claims[last] = true[last], of_use
+    assert shapes == true
+    assert all(a <= b for a, b in zip(claims, profile.demands(liar), strict=True))
+    assert sum(worth(shapes, claims)) >= lied
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_nobody_envies_what_others_were_allocated_so_far_theorem_4_8(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["a", "ab", "zeros"]))
+    profile = data.draw(weighted() if kind == "a" else profiles(resources="ab"))
+    shapes = [  # the largest is 1, as in the paper: else units of allocation differ
+        {q: ratio / max(user.ratios.values()) for q, ratio in user.ratios.items()}
+        for user in profile.users
+    ]
+    if kind == "zeros":  # the theorem needs no positive ratios
+        shapes[0] = {"a": Fraction(1), "b": Fraction(0)}
+    scaled = [
+        user.model_copy(update={"ratios": shape})
+        for user, shape in zip(profile.users, shapes, strict=True)
+    ]
+    assert envy(profile.model_copy(update={"users": tuple(scaled)})) is None
+
+
+def test_envy_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mechanism that gives the second user three quarters makes the first envious."""
+    profile = read_profile({"users": users("1", "2"), "epochs": [epoch(1, **{"1": 1, "2": 1})]})
+    unfair = {"1": [Fraction(1, 4)], "2": [Fraction(3, 4)]}
+    monkeypatch.setattr("allocator.theory.incentives.envy.play", lambda *_: unfair)
+    assert envy(profile) == Envy("1", "2", 1, Fraction(1, 4), Fraction(3, 4))
 
 
 @settings(deadline=None, max_examples=100)

@@ -280,7 +280,12 @@ def test_a_tie_that_is_none_by_a_billionth_freezes_nobody_too_early() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(
-    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 3)), min_size=1),
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 3)).filter(
+            lambda user: any(user[:2])
+        ),
+        min_size=1,
+    ),
     st.integers(5, 50),
     st.integers(5, 50),
 )
@@ -297,8 +302,38 @@ def test_on_one_machine_every_drf_is_what_water_filling_finds(
             machines(all=cpu(cpus, gb)),
             *(user(str(i), cpu(c, g), weight=w) for i, (c, g, w) in enumerate(users)),
         )
-        held = [float(n) * c / cpus for n, (c, _, _) in zip(tasks(found), users, strict=True)]
-        assert held == pytest.approx([row[0] for row in expected.allocations], abs=1e-7)
+        held = [
+            [float(n) * c / cpus, float(n) * g / gb]
+            for n, (c, g, _) in zip(tasks(found), users, strict=True)
+        ]
+        for has, row in zip(held, expected.allocations, strict=True):
+            assert has == pytest.approx(row, abs=1e-7)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 4)).filter(
+            lambda user: any(user[:2])
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_with_debts_the_optimum_is_what_water_filling_finds(
+    users: list[tuple[int, int, int]],
+) -> None:
+    expected = water_filling.sdrf(
+        [[c / max(c, g), g / max(c, g)] for c, g, _ in users],
+        [[owes / 5] * 2 for _, _, owes in users],
+    )
+    found = shared(
+        "sdrf",
+        machines(all=cpu(3, 3)),
+        *(user(str(i), cpu(c, g), commitment=owes / 5) for i, (c, g, owes) in enumerate(users)),
+    )
+    held = [float(share) for share in shares(found)]
+    assert held == pytest.approx([max(row) for row in expected.allocations], abs=1e-7)
 
 
 @settings(deadline=None, max_examples=30)

@@ -20,6 +20,7 @@ PREPARE: dict[str, Prepare] = {
     "recover": operators.recover,
     "set_quota": operators.set_quota,
     "remove_quota": operators.remove_quota,
+    "update_quota": operators.update_quota,
     "update_weights": operators.update_weights,
     "update_whitelist": operators.update_whitelist,
     "add_agent": agents.add,
@@ -43,5 +44,6 @@ PREPARE: dict[str, Prepare] = {
     "reject_offer": resources.reject,
     "update_allocation": resources.update_allocation,
     "update_available": resources.update_available,
+    "transition_offered_to_allocated": resources.transition_offered_to_allocated,
 }
 """By name of the call in the contract's `Event`."""

@@ -1,26 +1,26 @@
 """Calls about frameworks."""
 
-from collections.abc import Callable
-
-from google.protobuf.message import DecodeError
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.frameworks import Client, Framework, parse_framework_info
-from allocator.cluster.resources import parse_total
+from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.state import Cluster
+from allocator.cluster.subscriptions import read_request, read_subscription
 from allocator.contract import allocator_pb2 as contract
-from allocator.contract import mesos_pb2 as mesos
 
 
 def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
     """Take in a framework that subscribed, or whose tasks an agent reported."""
     if call.framework_id in cluster.ledger.frameworks:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
-    info = parse_framework_info(call.framework_id, call.info)
-    framework = Framework(call.framework_id, info, call.active, set(call.suppressed_roles))
+    said = read_subscription(call.framework_id, call.info, cluster.limits)
+    framework = Framework(call.framework_id, said, call.active, set(call.suppressed_roles))
+    excluded = _excluded(call.excluded)
 
     def change() -> None:
-        cluster.ledger.add_framework(framework)
+        cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
+        cluster.ledger.add_framework(framework, excluded)
         cluster.anybody()
         if framework.active:
             cluster.marks.call_all()
@@ -29,14 +29,23 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
 
 
 def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], None]:
-    """Take over what a framework says of itself now; offers follow at the next tick."""
+    """Take over what a framework says of itself now; offers follow at the next tick.
+
+    One that is set aside for it keeps its former roles, and with them its debts.
+    """
     framework = cluster.framework(call.framework_id)
-    info = parse_framework_info(call.framework_id, call.info)
-    updated = Framework(call.framework_id, info, framework.active, set(call.suppressed_roles))
+    said = read_subscription(call.framework_id, call.info, cluster.limits)
+    if said.flaw is not None:
+        said = replace(framework.said, flaw=said.flaw)
+    suppressed = set(call.suppressed_roles)
+    excluded = _excluded(call.excluded)
 
     def change() -> None:
-        left = framework.roles - updated.roles
-        framework.update(info, updated.suppressed)
+        cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
+        cluster.quarantine.put("framework", framework.id, "request", None)
+        left = framework.roles - said.roles
+        framework.update(said, suppressed)
+        cluster.ledger.exclusions.put_framework(framework.id, excluded)
         for role in left:
             cluster.filters.drop(Client(role, framework.id))
         cluster.ledger.refresh(framework)
@@ -56,6 +65,7 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
         for client in clients:
             cluster.filters.forget(client)
             cluster.demands.forget(client)
+        cluster.quarantine.forget("framework", framework.id)
         cluster.maintenance.forget(framework.id)
 
     return change
@@ -124,19 +134,22 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
     Stock Mesos ignores this call; frameworks that make it have nothing to lose.
     """
     framework = cluster.framework(call.framework_id)
-    demand = framework.demand
-    for data in call.requests:
-        try:
-            wanted = mesos.Request.FromString(data)
-        except DecodeError as error:
-            raise InvalidEvent(f"not a serialised mesos.Request: {error}") from error
-        demand = (
-            parse_total(r.SerializePartialToString() for r in wanted.resources).quantities or None
-        )
+    demand, flaw = framework.demand, None
+    if call.requests:
+        demand, flaw = read_request(call.requests[-1], cluster.limits, otherwise=demand)
 
     def change() -> None:
+        cluster.quarantine.put("framework", framework.id, "request", flaw)
         framework.demand = demand
         cluster.ledger.refresh(framework)
         cluster.anybody()
 
     return change
+
+
+def _excluded(told: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:
+    """Return of which agents a framework wants no offers, by role."""
+    agents: dict[str, list[str]] = {}
+    for each in told:
+        agents.setdefault(each.role, []).extend(each.agent_ids)
+    return agents

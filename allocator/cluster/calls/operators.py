@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable
 
 from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.quota import parse_quota
-from allocator.cluster.state import Cluster, HoldOff
+from allocator.cluster.failover import Failover
+from allocator.cluster.quarantine import Flaw
+from allocator.cluster.quota import parse_limited_quota, parse_quota
+from allocator.cluster.state import Cluster
+from allocator.cluster.users import in_range
 from allocator.contract import allocator_pb2 as contract
-
-RECOVERY_FACTOR = 0.8
-"""Fraction of the expected agents at which allocation begins after a failover."""
-RECOVERY_TIMEOUT_NS = 600 * 1_000_000_000
+from allocator.fairness.pool import LARGEST_WEIGHT, LEAST_WEIGHT
 
 
 def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
@@ -53,28 +53,41 @@ def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
         raise InvalidEvent(f"{call.expected_agents} agents cannot be expected")
     if cluster.ledger.agents:
         raise InvalidEvent("agents are known already; a recovery comes first")
-    guarantees = {quota.role: parse_quota(quota) for quota in call.quotas}
-    if len(guarantees) < len(call.quotas):
+    quotas = {quota.role: parse_quota(quota) for quota in call.quotas}
+    quotas |= {quota.role: parse_limited_quota(quota) for quota in call.limited_quotas}
+    if len(quotas) < len(call.quotas) + len(call.limited_quotas):
         raise InvalidEvent("a role has two quotas")
-    needed = int(RECOVERY_FACTOR * call.expected_agents)
+    needed = int(cluster.recovery.factor * call.expected_agents)
 
     def change() -> None:
-        for role, guarantee in guarantees.items():
-            cluster.ledger.quotas.set(role, guarantee, cluster.ledger.agents)
-        if needed:
-            cluster.hold_off = HoldOff(needed, cluster.now_ns + RECOVERY_TIMEOUT_NS)
+        for role, quota in quotas.items():
+            cluster.ledger.quotas.set(role, quota, cluster.ledger.agents)
+        if call.expected_agents:
+            until_ns = cluster.now_ns + cluster.recovery.timeout_ns
+            cluster.begin_failover(Failover(needed, call.expected_agents, until_ns))
 
     return change
 
 
 def set_quota(cluster: Cluster, call: contract.SetQuota) -> Callable[[], None]:
     """Guarantee a role something from the next tick on."""
-    guarantee = parse_quota(call)
+    quota = parse_quota(call)
     if call.role in cluster.ledger.quotas:
         raise InvalidEvent(f"role {call.role!r} has a quota already; remove it first")
 
     def change() -> None:
-        cluster.ledger.quotas.set(call.role, guarantee, cluster.ledger.agents)
+        cluster.ledger.quotas.set(call.role, quota, cluster.ledger.agents)
+        cluster.anybody()
+
+    return change
+
+
+def update_quota(cluster: Cluster, call: contract.UpdateQuota) -> Callable[[], None]:
+    """Guarantee a role something, limit it, or neither, from the next tick on."""
+    quota = parse_limited_quota(call)
+
+    def change() -> None:
+        cluster.ledger.quotas.set(call.role, quota, cluster.ledger.agents)
         cluster.anybody()
 
     return change
@@ -99,9 +112,20 @@ def update_weights(cluster: Cluster, call: contract.UpdateWeights) -> Callable[[
             )
         if not entry.role:
             raise InvalidEvent("a weight for a role without a name")
-    weights = {entry.role: entry.weight for entry in call.weights}
+    weights = {entry.role: in_range(entry.weight) for entry in call.weights}
+    flaws = {
+        entry.role: Flaw(
+            "limit",
+            f"weight {entry.weight:g} is counted as {weights[entry.role]:g}: weights are from "
+            f"{LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}",
+        )
+        for entry in call.weights
+        if entry.weight != weights[entry.role]
+    }
 
     def change() -> None:
+        for role in weights:
+            cluster.quarantine.put("role", role, "weight", flaws.get(role))
         cluster.ledger.clients.users.set_weights(weights)
 
     return change

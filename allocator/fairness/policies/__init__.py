@@ -6,6 +6,7 @@ from importlib import import_module
 
 from pydantic import ValidationError
 
+from allocator.complaints import complaints
 from allocator.fairness.policies.policy import Policy
 
 __all__ = ["Policy", "create", "find", "names"]
@@ -50,9 +51,6 @@ def create(name: str, parameters: Mapping[str, object]) -> Policy:
     try:
         return policy.model_validate(dict(parameters))
     except ValidationError as error:
-        complaints = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'parameters'}: {problem['msg']}"
-            for problem in error.errors()
-        )
+        found = "; ".join(complaints(error, policy))
         known = ", ".join(policy.model_fields) or "none"
-        raise ValueError(f"policy {name!r}: {complaints} (parameters: {known})") from None
+        raise ValueError(f"policy {name!r}: {found} (parameters: {known})") from None

@@ -25,4 +25,4 @@ class Cdrf(KeyPolicy):
 
     @override
     def key(self, account: Account) -> float:
-        return max(self.measure(account).values(), default=0.0) / account.weight
+        return max(account.measured.values(), default=0.0) / account.weight

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from allocator.fairness.account import Account
 from allocator.fairness.policies.policy import Policy
-from allocator.fairness.priorities import Drift, Drifts
+from allocator.fairness.priorities import Drift, Drifts, Rank
 from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
 
 _REBASE = 86400.0
@@ -46,6 +46,10 @@ class DynamicPolicy(Policy):
             slope=slope / account.weight,
             count=account.count,
         )
+
+    @override
+    def rank(self, attribute: Drift, phase: float) -> tuple[Rank, float]:
+        return Drifts().rank(attribute, phase)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

@@ -17,6 +17,7 @@ class Fifo(KeyPolicy):
 
     name: ClassVar[str] = "fifo"
     goes_by_shares: ClassVar[bool] = False
+    queues: ClassVar[bool] = True
 
     @override
     def key(self, account: Account) -> float:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import override
 
 from allocator.fairness.account import Account
+from allocator.fairness.priorities import Rank
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import KeyRanking, Ranking
 
@@ -26,6 +27,8 @@ class Policy(BaseModel, ABC):
     """Whether it asks for tasks and monopolies: `demand`, `monopoly`, `constrained_monopoly`."""
     goes_by_shares: ClassVar[bool] = True
     """Whether a priority is what is measured and what is owed, over the weight."""
+    queues: ClassVar[bool] = False
+    """Whether it asks for the place in the queue: `turn`."""
     per_machine: ClassVar[bool] = False
     """Whether the order on a machine is of what users hold there."""
 
@@ -70,6 +73,14 @@ class Policy(BaseModel, ABC):
         """
 
     @abstractmethod
+    def rank(self, attribute: Any, phase: float) -> tuple[Rank, float]:  # noqa: ANN401 - its own
+        """Return what sorts attributes at a phase as the ranking does, and how blurred it is.
+
+        Counts are left out: of equal ranks the lower count comes first. What a user holds more
+        never ranks it lower, but for rounding; the blur is far beyond that. 0: there is none.
+        """
+
+    @abstractmethod
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
         """Return the priority value at an instant; the lowest is served first.
 
@@ -97,6 +108,10 @@ class KeyPolicy(Policy):
     @override
     def attribute(self, account: Account, base: float, phase: float) -> tuple[float, int]:
         return self.key(account), account.count
+
+    @override
+    def rank(self, attribute: tuple[float, int], phase: float) -> tuple[Rank, float]:
+        return (0, attribute[0], 0.0, 0.0), 0.0
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

@@ -11,7 +11,7 @@ from typing_extensions import override
 from allocator.fairness.account import Account
 from allocator.fairness.commitment import time_constant, time_constant_of_half_life
 from allocator.fairness.policies.policy import Policy
-from allocator.fairness.priorities import Envelope, Envelopes, envelope
+from allocator.fairness.priorities import Envelope, Envelopes, Rank, envelope
 from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
 
 _REBASE = 300.0
@@ -88,15 +88,21 @@ class Sdrf(Policy):
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Envelope:
         """Return the priority as lines in s = e^(−(t − base)/τ) (Eq. 13)."""
-        stretch = math.exp((account.settled_at - base) / self.tau) / account.weight
-        most = max(account.measured.values(), default=0.0)
+        weight, measured = account.weight, account.measured
+        overuse, owed = account.overuse, account.commitments
+        stretch = math.exp((account.settled_at - base) / self.tau) / weight
+        journal = self.form == "journal"
+        most = max(measured.values(), default=0.0)
         lines = []
-        for name, share in account.measured.items():
-            rate = account.overuse[name]
-            held = most if self.form == "journal" else share
-            owed = account.commitments[name]
-            lines.append(((held + rate) / account.weight, (owed - rate) * stretch))
+        for name, share in measured.items():
+            rate = overuse[name]
+            held = most if journal else share
+            lines.append(((held + rate) / weight, (owed[name] - rate) * stretch))
         return envelope(lines or [(0.0, 0.0)], -phase, account.count)
+
+    @override
+    def rank(self, attribute: Envelope, phase: float) -> tuple[Rank, float]:
+        return Envelopes().rank(attribute, phase)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

@@ -25,7 +25,7 @@ class Tsf(KeyPolicy):
 
     @override
     def key(self, account: Account) -> float:
-        return max(task_share(account).values(), default=0.0) / account.weight
+        return max(account.measured.values(), default=0.0) / account.weight
 
 
 def task_share(account: Account) -> dict[str, float]:

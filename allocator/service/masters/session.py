@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import grpc
 import structlog
@@ -12,11 +13,17 @@ from allocator import __version__
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.memory import Memory
-from allocator.contract import VERSION
+from allocator.contract import SPOKEN
 from allocator.contract import allocator_pb2 as contract
+from allocator.service.loop import garbage
+from allocator.service.masters.stamps import Stamps
 
 GREETING_TIME = 10.0
 """Seconds within which a master must say Hello."""
+_LAST_WORD = 5.0
+"""Seconds for a stream that is ended to hear why."""
+LONGEST_NAME = 1000
+"""Characters of what a master calls itself."""
 
 _log = structlog.get_logger(__name__)
 
@@ -33,6 +40,8 @@ class SessionStatistics:
     """Sessions opened."""
     resyncs: int = 0
     """Snapshots that had to be asked for."""
+    bounded_stamps: int = 0
+    """Stamps that were not believed as they came."""
     lag: float = 0.0
     """Seconds from reading the latest message to having written its decisions."""
     observe: Callable[[str, float], None] = field(default=lambda _phase, _seconds: None)
@@ -61,6 +70,39 @@ class Ended(Exception):  # noqa: N818 - nothing is wrong
 Requests = AsyncIterator[contract.FromMaster | Unreadable]
 
 
+class Masters(Protocol):
+    """All sessions, as far as one of them has to do with the others."""
+
+    def stamps(self, session: "Session") -> Stamps | None:
+        """Return who bounds the stamps of a session that has greeted; None: it need not be.
+
+        Raises:
+            ProtocolError: its clock is virtual, and that is not allowed.
+        """
+
+    def settle(self, session: "Session") -> None:
+        """Find room for a session whose first snapshot has come.
+
+        Raises:
+            ProtocolError: there is none.
+        """
+
+    def obstacle(self, session: "Session") -> str | None:
+        """Return why a master that says it leads is not served; None: it may be."""
+
+    async def recall(self) -> Memory | None:
+        """Return what another service, beside another master, has left in the store meanwhile."""
+
+    def lead(self, session: "Session") -> None:
+        """Make a master the leader whose snapshot has proved to be usable."""
+
+    def resign(self, session: "Session") -> None:
+        """Follow that a master says that it does not lead."""
+
+    def heard(self, session: "Session") -> None:
+        """Note that a session has said something."""
+
+
 class Session:
     """The protocol of one stream.
 
@@ -70,29 +112,32 @@ class Session:
     Args:
         engine: Decides.
         statistics: Kept up to date.
-        recall: Returns what another service, beside another master, may have left in the store.
-        claim: Called with the instant of a master's election before it is served; raises
-            ProtocolError if another one was elected later.
-        resign: Called when a master says that it does not lead.
+        masters: All sessions.
+        certificate: The name in the certificate that the peer has shown; None: none was asked for.
     """
 
     def __init__(
         self,
         engine: Engine,
         statistics: SessionStatistics,
-        recall: Callable[[], Awaitable[Memory | None]],
-        claim: Callable[["Session", int], None],
-        resign: Callable[["Session"], None],
+        masters: Masters,
+        certificate: str | None = None,
     ) -> None:
         self.hello = contract.Hello()
         """How the master has introduced itself."""
+        self.certificate = certificate
+        self.heard = 0.0
+        """When its latest message came, by the clock of those who compare."""
+        self.elected_ns = 0
+        """When it says that it was elected, by its own clock; 0: it does not say that it leads."""
+        self.settled = False
+        """Whether a first snapshot has come."""
         self._engine = engine
         self._misfits: dict[str, str] = {}
         """Frameworks that have been reported as kept from offers, and how."""
         self._statistics = statistics
-        self._recall = recall
-        self._claim = claim
-        self._resign = resign
+        self._masters = masters
+        self._stamps: Stamps | None = None
         self._leads = False
         self._served = False
         """Whether a snapshot has been restored."""
@@ -104,12 +149,15 @@ class Session:
         """Whether a snapshot has been asked for and not come yet."""
         self._reading: asyncio.Future[contract.FromMaster | Unreadable | None] | None = None
         self._ended: str | None = None
+        self._task = asyncio.current_task()
 
     def end(self, reason: str) -> None:
         """Make `serve` raise Ended; no message that has been read reaches the engine any more."""
         self._ended = reason
         if self._reading is not None:
             self._reading.cancel()
+        if self._task is not None:  # one that waits for a peer who does not listen is not reading
+            asyncio.get_running_loop().call_later(_LAST_WORD, self._task.cancel)
 
     async def greet(self, requests: Requests) -> None:
         """Read the first message.
@@ -128,13 +176,21 @@ class Session:
             raise ProtocolError(
                 grpc.StatusCode.FAILED_PRECONDITION, "the first message must be Hello"
             )
-        if first.hello.contract_version != VERSION:
+        if first.hello.contract_version not in SPOKEN:
             raise ProtocolError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"the master's side speaks version {first.hello.contract_version} of the "
-                f"contract, this allocator version {VERSION}; install matching versions",
+                f"contract, this allocator versions {SPOKEN[0]} to {SPOKEN[-1]}; upgrade the "
+                "allocator first, then the master's side",
+            )
+        names = (first.hello.session_id, first.hello.master, first.hello.mesos_version)
+        if any(len(name) > LONGEST_NAME for name in names):
+            raise ProtocolError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"a name in Hello is longer than {LONGEST_NAME} characters",
             )
         self.hello = first.hello
+        self._stamps = self._masters.stamps(self)
 
     async def serve(self, requests: Requests) -> AsyncIterator[contract.ToMaster]:
         """Answer each message after the first.
@@ -145,16 +201,23 @@ class Session:
         """
         yield contract.ToMaster(
             welcome=contract.Welcome(
-                contract_version=VERSION,
+                contract_version=self.hello.contract_version,
                 longshare_version=__version__,
                 policy=self._engine.pool.policy.name,
             )
         )
         while (message := await self._next(requests)) is not None:
             begun = time.perf_counter()
+            if self._stamps is not None:
+                before = self._stamps.bounded
+                self._stamps.bound(message)
+                self._statistics.bounded_stamps += self._stamps.bounded - before
+            if message.HasField("snapshot"):
+                self.elected_ns = max(message.snapshot.leading_since_ns, 0)
+                self._masters.settle(self)
             memory: Memory | None = None
-            if message.snapshot.leading_since_ns > 0 and not self._leads:
-                memory = await self._recall()
+            if message.HasField("snapshot") and self._may_take_over():
+                memory = await self._masters.recall()
             answer = self._answer(message, memory)
             decided = time.perf_counter()
             self._statistics.observe("decide", decided - begun)
@@ -164,6 +227,8 @@ class Session:
                     self._report_misfits()
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
+                if message.HasField("snapshot") and self._leads:
+                    garbage.settle()
             self._statistics.lag = time.perf_counter() - begun
 
     def _answer(
@@ -183,11 +248,12 @@ class Session:
 
     def _restore(self, snapshot: contract.Snapshot, memory: Memory | None) -> contract.ToMaster:
         self._synchronised, self._asked = True, False
-        self._leads = snapshot.leading_since_ns > 0
-        if not self._leads:
-            self._resign(self)
+        if not self.elected_ns:
+            self._leads = False
+            self._masters.resign(self)
             return _nothing(snapshot.sequence)
-        self._claim(self, snapshot.leading_since_ns)
+        if not self._leads and not self._may_take_over():
+            return _nothing(snapshot.sequence)
         try:
             decisions = self._engine.restore(self.hello.options, snapshot, memory)
         except InvalidEvent as error:
@@ -195,6 +261,8 @@ class Session:
             raise ProtocolError(
                 grpc.StatusCode.INVALID_ARGUMENT, f"the snapshot cannot be used: {error}"
             ) from error
+        self._leads = True
+        self._masters.lead(self)
         if not self._served:
             self._served, self._runs_before = True, self._engine.statistics.runs
         _log.info(
@@ -208,13 +276,16 @@ class Session:
 
     def _apply(self, events: contract.Events) -> contract.ToMaster | None:
         if self._asked:
+            if self._leads:
+                self._engine.unheard(events.events)
             return None  # sent before the request arrived; the snapshot will contain it
         if not self._synchronised:
             raise ProtocolError(
                 grpc.StatusCode.FAILED_PRECONDITION, "events came before a snapshot"
             )
         if not self._leads:
-            if any(event.HasField("recover") for event in events.events):
+            elected = any(event.HasField("recover") for event in events.events)
+            if elected or self._may_take_over():
                 return self._ask("you lead now")
             return _nothing(max((event.sequence for event in events.events), default=0))
         try:
@@ -225,6 +296,11 @@ class Session:
         if divergence is not None:
             return self._ask(divergence)
         return contract.ToMaster(decisions=decisions)
+
+    def _may_take_over(self) -> bool:
+        """Whether a master that is not served says that it leads, and nobody keeps it out."""
+        claims = self.elected_ns > 0 and not self._leads
+        return claims and self._masters.obstacle(self) is None
 
     def _measures(self, message: contract.FromMaster) -> bool:
         ticks = any(event.HasField("tick") for event in message.events.events)
@@ -267,6 +343,7 @@ class Session:
                     raise
         if self._ended is not None:
             raise Ended(self._ended)
+        self._masters.heard(self)
         if isinstance(message, Unreadable):
             raise ProtocolError(
                 grpc.StatusCode.INVALID_ARGUMENT,

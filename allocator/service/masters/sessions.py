@@ -1,14 +1,15 @@
-"""All masters that are connected, of whom the one elected last is served (fencing)."""
+"""All masters that are connected, of whom the one that leads is served."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
+from allocator.service.masters import wire
+from allocator.service.masters.leadership import Leadership, same_master
 from allocator.service.masters.session import (
     Ended,
     ProtocolError,
@@ -17,6 +18,11 @@ from allocator.service.masters.session import (
     SessionStatistics,
     Unreadable,
 )
+from allocator.service.masters.stamps import Stamps, Timeline
+from allocator.service.rights import Rights, certificate
+
+STRANGERS = 64
+"""Streams at once on which no snapshot has come yet; a newcomer ends the oldest of them."""
 
 Context = grpc.aio.ServicerContext[contract.FromMaster, contract.ToMaster]
 _SERVICE = contract.DESCRIPTOR.services_by_name["Allocator"]
@@ -33,27 +39,37 @@ class Sessions:
     Args:
         engine: Decides.
         statistics: Kept up to date.
-        most: Streams at once.
-        recall: Returns what is in the store now; None: nothing, or it cannot be read.
+        most: Masters on standby at once, and likewise such as wait for a leader to go.
+        recall: Returns what another service has stored meanwhile; None: nothing, or it cannot be
+            read.
+        timeline: By which stamps are judged.
+        most_parts: Of a message.
+        virtual_clocks: Whether a master may say that its clock is virtual; its stamps are believed.
+        rights: Who may be a master.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a session needs of the service, by name
         self,
         engine: Engine,
         statistics: SessionStatistics,
+        *,
         most: int,
         recall: Callable[[], Awaitable[Memory | None]],
+        timeline: Timeline,
+        most_parts: int = 2**22,
+        virtual_clocks: bool = False,
+        rights: Rights,
     ) -> None:
+        self._most_parts = most_parts
         self._engine = engine
         self._recall = recall
         self._statistics = statistics
         self._most = most
+        self._timeline = timeline
+        self._virtual_clocks = virtual_clocks
+        self._rights = rights
         self._open: dict[Session, None] = {}
-        self._leader: Session | None = None
-        self._elected_ns = 0
-        """When the present leader was, or the last one that was connected."""
-        self._elected = ""
-        """Its HOST:PORT."""
+        self._leadership = Leadership()
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return what a gRPC server has to know.
@@ -61,7 +77,9 @@ class Sessions:
         Not the generated servicer: there, what is not a message ends a stream without a word.
         """
         session = grpc.stream_stream_rpc_method_handler(
-            self._session, request_deserializer=_parse, response_serializer=_serialise
+            self._session,
+            request_deserializer=_parser(self._most_parts),
+            response_serializer=_serialise,
         )
         return grpc.method_handlers_generic_handler(_SERVICE.full_name, {"Session": session})
 
@@ -74,7 +92,8 @@ class Sessions:
         self, requests: Requests, context: Context
     ) -> AsyncIterator[contract.ToMaster]:
         """Serve a stream to its end."""
-        session = Session(self._engine, self._statistics, self._recall, self._claim, self._resign)
+        await self._rights.require(context, "masters")
+        session = Session(self._engine, self._statistics, self, certificate(context))
         # Cancelled in a read or abandoned in a write: a lost peer shows in more ways than one.
         closed = "the master's side is gone"
         try:
@@ -86,7 +105,12 @@ class Sessions:
             closed = "the master's side is done"
         except ProtocolError as error:
             closed = ""
-            _log.warning("stream refused", peer=context.peer(), reason=str(error))
+            _log.warning(
+                "stream refused",
+                peer=context.peer(),
+                certificate=session.certificate,
+                reason=str(error),
+            )
             self._leave(session)
             await context.abort(error.code, str(error))
         except Ended as error:
@@ -102,70 +126,121 @@ class Sessions:
             if closed:
                 _log.info("session closed", master=session.hello.master, reason=closed)
 
-    def _admit(self, session: Session) -> None:
-        if len(self._open) >= self._most:
+    def stamps(self, session: Session) -> Stamps | None:
+        """Return who bounds the stamps of a session; None: nobody.
+
+        Raises:
+            ProtocolError: its clock is virtual, and that is not allowed.
+        """
+        if not session.hello.virtual_clock:
+            return Stamps(self._timeline, session.hello.master)
+        if not self._virtual_clocks:
             raise ProtocolError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{self._most} masters are connected already (listen.sessions)",
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "the master says that its clock is virtual; for an experiment set "
+                "listen.virtual_clocks = true",
+            )
+        return None
+
+    def settle(self, session: Session) -> None:
+        """Count a session among those on standby, or those that say they lead.
+
+        Whoever may lead at once needs no room, so nobody can take it.
+
+        Raises:
+            ProtocolError: there are too many already.
+        """
+        if not session.settled:
+            claims = session.elected_ns > 0
+            alike = sum(
+                other.settled and (other.elected_ns > 0) == claims
+                for other in self._open
+                if other is not self._leadership.leader and not same_master(other, session)
+            )
+            if alike >= self._most and not (claims and self.obstacle(session) is None):
+                raise ProtocolError(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"{self._most} masters wait already (listen.sessions)",
+                )
+            session.settled = True
+            self._supersede(session)
+        self._count()
+
+    def obstacle(self, session: Session) -> str | None:
+        """Return why a master that says it leads is not served; None: it may be."""
+        return self._leadership.obstacle(session)
+
+    async def recall(self) -> Memory | None:
+        """Return what another service has stored meanwhile."""
+        return await self._recall()
+
+    def lead(self, session: Session) -> None:
+        """Make a master the leader; the stream of the one before is closed with the reason."""
+        former = self._leadership.take(session)
+        if isinstance(former, Session):
+            again = same_master(session, former)
+            what = "a new stream of the same master" if again else "master"
+            self._end(former, f"superseded by {what} {session.hello.master}")
+        self._count()
+
+    def resign(self, session: Session) -> None:
+        """Follow that a master says that it does not lead."""
+        self._leadership.leave(session)
+        self._count()
+
+    def heard(self, session: Session) -> None:
+        """Note that a session has said something."""
+        session.heard = self._leadership.clock()
+
+    def _admit(self, session: Session) -> None:
+        """Let a newcomer in; of those that have not said who they are, the oldest has to go."""
+        strangers = [other for other in self._open if not other.settled]
+        if len(strangers) >= STRANGERS:
+            self._end(
+                strangers[0], "others wait, and no snapshot has come on this stream; connect again"
             )
         self._open[session] = None
 
     def _welcome(self, session: Session) -> None:
-        """A master that connects again has lost its former stream, though nobody said so."""
         hello = session.hello
         self._statistics.sessions += 1
-        _log.info("session opened", master=hello.master, mesos=hello.mesos_version)
+        _log.info(
+            "session opened",
+            master=hello.master,
+            mesos=hello.mesos_version,
+            certificate=session.certificate,
+        )
+        self._count()
+
+    def _supersede(self, session: Session) -> None:
+        """A master on standby that connects again has lost its former stream, unnoticed."""
         for other in list(self._open):
-            if other is not session and other.hello.session_id == hello.session_id:
-                other.end(f"superseded by a new stream of the same master, {hello.master}")
-                self._leave(other)
-        self._count()
+            leads = other is self._leadership.leader
+            if other is not session and not leads and same_master(other, session):
+                self._end(other, f"superseded by a new stream of master {session.hello.master}")
 
-    def _claim(self, session: Session, elected_ns: int) -> None:
-        """Make a master the leader.
-
-        Raises:
-            ProtocolError: another one was elected later.
-        """
-        if elected_ns < self._elected_ns:
-            raise ProtocolError(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"superseded: master {self._elected} was elected later, at "
-                f"{self._elected_ns / 1e9:.3f} s since the epoch",
-            )
-        master = session.hello.master
-        former, self._leader = self._leader, session
-        if former is not session:
-            _log.info("master leads", master=master, elected=elected_ns / 1e9)
-            if former is not None:
-                former.end(
-                    f"superseded by master {master}, elected at {elected_ns / 1e9:.3f} s since "
-                    "the epoch"
-                )
-                self._leave(former)
-        self._elected_ns, self._elected = elected_ns, master
-        self._count()
-
-    def _resign(self, session: Session) -> None:
-        if self._leader is session:
-            self._leader = None
-        self._count()
+    def _end(self, session: Session, reason: str) -> None:
+        session.end(reason)
+        self._leave(session)
 
     def _leave(self, session: Session) -> None:
         self._open.pop(session, None)
-        self._resign(session)
+        self.resign(session)
 
     def _count(self) -> None:
-        self._statistics.connected = self._leader is not None
+        self._statistics.connected = self._leadership.leader is not None
         greeted = sum(bool(session.hello.contract_version) for session in self._open)
         self._statistics.standby = greeted - self._statistics.connected
 
 
-def _parse(data: bytes) -> contract.FromMaster | Unreadable:
-    try:
-        return contract.FromMaster.FromString(data)
-    except DecodeError as error:
-        return Unreadable(str(error))
+def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | Unreadable]:
+    def parse(data: bytes) -> contract.FromMaster | Unreadable:
+        try:
+            return wire.parse(data, most_parts)
+        except wire.WireError as error:
+            return Unreadable(str(error))
+
+    return parse
 
 
 def _serialise(message: contract.ToMaster) -> bytes:

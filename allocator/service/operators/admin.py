@@ -1,6 +1,7 @@
 """Answers operators: how users stand, why, and what their orders have changed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NoReturn
 
 import grpc
@@ -11,39 +12,49 @@ from allocator.cluster.errors import InvalidOrder
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminServicer
+from allocator.fairness.pool import Standing
+from allocator.service.loop.slices import Once, Work, spread
 from allocator.service.masters.session import SessionStatistics
+from allocator.service.rights import Rights, certificate
 from allocator.service.show.explain import explain, upcoming
-from allocator.service.show.shares import UserShare, user_shares
+from allocator.service.show.shares import UserShare, reading
 from allocator.service.store.keeper import Keeper
 
 _log = structlog.get_logger(__name__)
 
 
 class Admin(AdminServicer):
-    """Looks at the engine between two messages of the master: both run in one event loop.
+    """Looks at the engine between two messages of the master: all run in one event loop.
+
+    Users are looked at in slices, once for all who ask meanwhile. An order is carried out at a
+    stretch, and what it has changed is told as it was directly before and after.
 
     Args:
         engine: Whom the orders are for.
         statistics: Of the session.
         keeper: Stores what is ordered at once; None: it is kept in memory alone.
+        rights: Who may ask, and who may order.
     """
 
     def __init__(
-        self, engine: Engine, statistics: SessionStatistics, keeper: Keeper | None
+        self, engine: Engine, statistics: SessionStatistics, keeper: Keeper | None, rights: Rights
     ) -> None:
+        self._rights = rights
         self._engine = engine
         self._statistics = statistics
         self._keeper = keeper
+        self._rows = Once(lambda: spread(reading(engine, engine.users())))
 
     async def Shares(  # noqa: N802 - the name is the contract's
         self,
         request: admin.SharesRequest,  # noqa: ARG002 - asks for nothing in particular
-        context: grpc.aio.ServicerContext[admin.SharesRequest, admin.SharesReply],  # noqa: ARG002
+        context: grpc.aio.ServicerContext[admin.SharesRequest, admin.SharesReply],
     ) -> admin.SharesReply:
         """Say how all users stand."""
-        return admin.SharesReply(
-            cluster=self._cluster(), users=map(_message, user_shares(self._engine))
-        )
+        await self._rights.require(context, "readers")
+        reply = admin.SharesReply(cluster=self._cluster())
+        await spread(_add_messages(reply, await self._rows.get()))
+        return reply
 
     async def Explain(  # noqa: N802
         self,
@@ -51,7 +62,8 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation],
     ) -> admin.Explanation:
         """Say why a user is where it is."""
-        rows = user_shares(self._engine)
+        await self._rights.require(context, "readers")
+        rows = await self._rows.get()
         row = next((row for row in rows if row.user == request.user), None)
         if row is None:
             await _abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}")
@@ -66,19 +78,30 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[operator.Order, admin.OrderReply],
     ) -> admin.OrderReply:
         """Carry out an order."""
-        before = {row.user: row for row in user_shares(self._engine)}
+        await self._rights.require(context, "operators")
+        engine = self._engine
+        before = {row.user: row for row in await self._rows.get()}
+        concerned = _concerned(request, before.values())
+        stood = {user: engine.standing(user) for user in concerned}
         try:
-            self._engine.order(request)
+            engine.order(request)
         except InvalidOrder as error:
             known = {user for user, row in before.items() if row.can_be_ordered}
             unknown = _named(request) - known
             code = grpc.StatusCode.NOT_FOUND if unknown else grpc.StatusCode.INVALID_ARGUMENT
             await _abort(context, code, str(error))
-        after = {row.user: row for row in user_shares(self._engine)}
+        stands = {user: engine.standing(user) for user in concerned}
+        after = {row.user: row for row in await self._rows.get()}
         changes = [
-            admin.Change(before=_message(before[user]), after=_message(row))
-            for user, row in after.items()
-            if _subject_to_orders(before[user]) != _subject_to_orders(row)
+            admin.Change(
+                before=_message(replace(before[user], standing=was)),
+                after=_message(replace(after[user], standing=now)),
+            )
+            for user, was in stood.items()
+            if was is not None
+            and (now := stands[user]) is not None
+            and user in after
+            and _subject_to_orders(was) != _subject_to_orders(now)
         ]
         _log.info(
             "order carried out",
@@ -86,10 +109,10 @@ class Admin(AdminServicer):
             users=sorted(_named(request)) or "all",
             changed=len(changes),
             peer=context.peer(),
+            certificate=certificate(context),
         )
-        if self._keeper is not None:
-            await self._keeper.remember_now()
-        return admin.OrderReply(changes=changes)
+        stored = None if self._keeper is None else await self._keeper.remember_soon()
+        return admin.OrderReply(changes=changes, stored=stored)
 
     def _cluster(self) -> admin.Cluster:
         engine = self._engine
@@ -120,11 +143,17 @@ def _message(row: UserShare) -> admin.UserShare:
         dominant_resource=row.dominant_resource,
         dominant_share=own.share,
         commitments=own.commitments,
-        dominant_commitment=own.commitment,
+        dominant_commitment=row.owed,
         priority=own.priority,
         active=own.active,
         shortfall=row.shortfall,
         task_share=own.task_share,
+        offered={
+            name: holding.offered
+            for name, holding in row.holdings.items()
+            if holding.offered is not None
+        },
+        offered_share=row.offered_share,
         demands=[admin.Demand(amounts=demand.to_doubles()) for demand in row.demands],
     )
 
@@ -139,8 +168,23 @@ def _named(order: operator.Order) -> set[str]:
             return set()
 
 
-def _subject_to_orders(row: UserShare) -> tuple[float, Mapping[str, float], float]:
-    own = row.standing
+def _concerned(order: operator.Order, rows: Iterable[UserShare]) -> list[str]:
+    """Return whom an order may change: those that it names, all that are below, or all."""
+    named = _named(order)
+    return [
+        row.user
+        for row in rows
+        if not named or row.user in named or any(row.user.startswith(f"{name}/") for name in named)
+    ]
+
+
+def _add_messages(reply: admin.SharesReply, rows: list[UserShare]) -> Work[None]:
+    for row in rows:
+        reply.users.append(_message(row))
+        yield
+
+
+def _subject_to_orders(own: Standing[str]) -> tuple[float, Mapping[str, float], float]:
     owed = {name: commitment for name, commitment in own.commitments.items() if commitment}
     return own.weight, owed, own.inherited
 

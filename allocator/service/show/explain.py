@@ -26,7 +26,7 @@ def explain(engine: Engine, row: UserShare, rows: list[UserShare]) -> admin.Expl
         if other is not row
     )
     if own.active:
-        place = wanting.index(row)
+        place = next(place for place, other in enumerate(wanting) if other is row)
         explanation.turn = place + 1
         if place > 0:
             explanation.ahead.CopyFrom(_neighbour(row, wanting[place - 1]))
@@ -209,6 +209,11 @@ def _words_of_fits(engine: Engine, user: str) -> list[str]:
         elif fit.constraint:
             words.append(
                 f"{name} may run on {fit.agents} of {engine.agents} agents: {fit.constraint}."
+            )
+        if fit.at_a_time > 1:
+            words.append(
+                f"{name} has tasks below the least that counts (limits.smallest_demand): it is "
+                f"offered {fit.at_a_time} tasks' worth at a time."
             )
     return words
 

@@ -1,6 +1,6 @@
 """What Prometheus sees: read from the engine at each scrape, so it cannot drift from it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client.metrics_core import (
@@ -13,10 +13,10 @@ from prometheus_client.registry import Collector
 
 from allocator import __version__
 from allocator.cluster.engine import Engine
+from allocator.service.loop.pauses import BUDGET, Pauses
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.record.event_log import EventLog
 from allocator.service.show.recorder import Recorder
-from allocator.service.show.shares import UserShare, top_shares
 from allocator.service.store.keeper import StoreStatistics
 
 _BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -30,7 +30,7 @@ def registry(
     event_log: EventLog | None = None,
     stored: StoreStatistics | None = None,
 ) -> CollectorRegistry:
-    """Return a registry of everything the service shows; of what it does not have, nothing."""
+    """Return a registry of what is one number each; of what the service does not have, nothing."""
     made = CollectorRegistry()
     runs = Histogram(
         "longshare_message_duration_seconds",
@@ -64,7 +64,6 @@ class _EngineCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         build = {"version": __version__, "policy": self._engine.pool.policy.name}
         yield InfoMetricFamily("longshare_build", "What is running.", value=build)
-        yield from self._users()
         yield from self._cluster()
         yield from self._session()
         if self._recorder is not None:
@@ -73,66 +72,6 @@ class _EngineCollector(Collector):
                 "Whether the recorder has given up, because its file could not be written.",
                 value=self._recorder.failed,
             )
-
-    def _users(self) -> Iterator[Metric]:
-        rows = top_shares(self._engine)
-        by_user: dict[str, tuple[str, Callable[[UserShare], float]]] = {
-            "weight": ("Weight of a user.", lambda row: row.standing.weight),
-            "entitlement_ratio": (
-                "What a user is entitled to by its weight, as a fraction of the cluster.",
-                lambda row: row.standing.entitlement,
-            ),
-            "priority": (
-                "Priority value of a user; the lowest is next.",
-                lambda row: row.standing.priority,
-            ),
-            "rank": ("Place of a user in the order of priority, from 1.", lambda row: row.rank),
-            "dominant_share_ratio": ("Largest share of a user.", lambda row: row.standing.share),
-            "dominant_commitment_ratio": (
-                "Largest commitment of a user.",
-                lambda row: row.standing.commitment,
-            ),
-            "shortfall_ratio": (
-                "What a user that wants offers lacks to its entitlement.",
-                lambda row: row.shortfall,
-            ),
-        }
-        for name, (text, value) in by_user.items():
-            family = GaugeMetricFamily(f"longshare_user_{name}", text, labels=["user"])
-            for row in rows:
-                family.add_metric([row.user], value(row))
-            yield family
-        task_share = GaugeMetricFamily(
-            "longshare_user_task_share_ratio",
-            "Tasks a user holds as a fraction of those it could run alone, without constraints.",
-            labels=["user"],
-        )
-        for row in rows:
-            if row.standing.task_share is not None:
-                task_share.add_metric([row.user], row.standing.task_share)
-        yield task_share
-        allocation = GaugeMetricFamily(
-            "longshare_user_allocation",
-            "Offered to or used by a user, in the units Mesos counts the resource in.",
-            labels=["user", "resource"],
-        )
-        share = GaugeMetricFamily(
-            "longshare_user_share_ratio",
-            "What a user holds as a fraction of the cluster.",
-            labels=["user", "resource"],
-        )
-        commitment = GaugeMetricFamily(
-            "longshare_user_commitment_ratio",
-            "What a user owes for past over-use, as a fraction of the cluster.",
-            labels=["user", "resource"],
-        )
-        for row in rows:
-            for name, holding in row.holdings.items():
-                allocation.add_metric([row.user, name], holding.allocation)
-                share.add_metric([row.user, name], holding.share)
-            for name, ratio in row.standing.commitments.items():
-                commitment.add_metric([row.user, name], ratio)
-        yield from (allocation, share, commitment)
 
     def _cluster(self) -> Iterator[Metric]:
         engine = self._engine
@@ -182,13 +121,6 @@ class _EngineCollector(Collector):
             yield CounterMetricFamily(f"longshare_{name}", text, value=value)
 
     def _roles(self) -> Iterator[Metric]:
-        filters = GaugeMetricFamily(
-            "longshare_role_offer_filters",
-            "Offer filters in force, by the role that refused.",
-            labels=["role"],
-        )
-        for role, count in self._engine.filters_by_role().items():
-            filters.add_metric([role], count)
         guarantee = GaugeMetricFamily(
             "longshare_quota_guarantee",
             "What a role is guaranteed, in the units Mesos counts the resource in.",
@@ -199,11 +131,19 @@ class _EngineCollector(Collector):
             "What counts against a role's quota: its reservations, and what else it holds.",
             labels=["role", "resource"],
         )
-        for role, (guaranteed, counted) in self._engine.quotas().items():
-            for name, amount in guaranteed.to_doubles().items():
+        limit = GaugeMetricFamily(
+            "longshare_quota_limit",
+            "What a role is limited to, in the units Mesos counts the resource in.",
+            labels=["role", "resource"],
+        )
+        for role, (quota, counted) in self._engine.quotas().items():
+            for name, amount in quota.guarantees.to_doubles().items():
                 guarantee.add_metric([role, name], amount)
+            for name, milli in quota.shown_limits.items():
+                limit.add_metric([role, name], milli / 1000)
+            for name in dict.fromkeys((*quota.guarantees, *quota.shown_limits)):
                 consumed.add_metric([role, name], counted[name] / 1000)
-        yield from (filters, guarantee, consumed)
+        yield from (guarantee, limit, consumed)
 
     def _session(self) -> Iterator[Metric]:
         told = self._statistics
@@ -225,6 +165,31 @@ class _EngineCollector(Collector):
         yield CounterMetricFamily("longshare_sessions", "Sessions opened.", value=told.sessions)
         yield CounterMetricFamily(
             "longshare_resyncs", "Snapshots that had to be asked for.", value=told.resyncs
+        )
+        yield CounterMetricFamily(
+            "longshare_bounded_stamps",
+            "Stamps of a master's clock that were not believed as they came.",
+            value=told.bounded_stamps,
+        )
+
+
+class LoopCollector(Collector):
+    """How the event loop fares."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the figures of the moment."""
+        yield GaugeMetricFamily(
+            "longshare_loop_longest_pause_seconds",
+            "Longest time that the event loop has worked at a stretch, in the last minute or two.",
+            value=self._pauses.longest,
+        )
+        yield CounterMetricFamily(
+            "longshare_loop_long_pauses",
+            f"Times that the event loop has worked over {1000 * BUDGET:.0f} ms at a stretch.",
+            value=self._pauses.long,
         )
 
 

@@ -14,6 +14,9 @@ from typing import IO, Literal
 import structlog
 
 from allocator.cluster.engine import Engine
+from allocator.fairness.pool import Standing, Still
+from allocator.fairness.quantities import Quantities
+from allocator.service.loop.slices import Backlog, Work
 from allocator.service.show.shares import holdings
 
 COLUMNS = ("time", "user", "resource", "allocation", "share", "commitment", "priority")
@@ -43,6 +46,8 @@ class Recorder:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()
         self._file: IO[str] | None = None
+        self.backlog = Backlog()
+        """Rows that have not been written yet."""
 
     @property
     def failed(self) -> bool:
@@ -50,7 +55,10 @@ class Recorder:
         return self._failed
 
     def sample_until(self, engine: Engine, instant: float) -> None:
-        """Write all samples due up to an instant at which something is about to change.
+        """Take all samples due up to an instant at which something is about to change.
+
+        How users stand is noted at once; the rows are written when the backlog's turn comes, at the
+        latest before the next sample.
 
         A disk that is full ends the recording, not the allocation.
         """
@@ -60,12 +68,13 @@ class Recorder:
         if self._next is None or due < self._next - 1:
             self._next = due + 1  # the first event, or another master's clock
         first = max(self._next, due + 1 - _affordable(engine))
-        with self._giving_up():
-            if self._file is None:
-                self._file = self._open("w")
-            for index in range(first, due + 1):
-                self._write(self._file, engine, index * self._every)
         self._next = due + 1
+        if self._file is None:
+            with self._giving_up():
+                self._file = self._open("w")
+        if first <= due:
+            instants = [index * self._every for index in range(first, due + 1)]
+            self.backlog.put(self._write(engine.pool.still(), instants))
 
     def flush(self) -> None:
         """Hand what has been written to the operating system."""
@@ -75,13 +84,15 @@ class Recorder:
 
     def reopen(self) -> None:
         """Go on in the file that has the path now, after it has been rotated."""
+        self.backlog.finish()
         with self._giving_up():
             if self._file is not None:
                 self._file.close()
                 self._file = self._open("a")
 
     def close(self) -> None:
-        """Close the file."""
+        """Write what is left, and close the file."""
+        self.backlog.finish()
         with self._giving_up():
             if self._file is not None:
                 self._file.close()
@@ -101,21 +112,34 @@ class Recorder:
                 _log.error("recording ends", file=str(self._path), reason=error.strerror)
             self._failed = True
 
-    def _write(self, file: IO[str], engine: Engine, instant: float) -> None:
-        rows = csv.writer(file)
-        for standing in engine.pool.standings_at(instant):
-            rows.writerows(
-                (
-                    f"{instant:.3f}",
-                    standing.user,
-                    name,
-                    f"{holding.allocation:.15g}",
-                    f"{holding.share:.6g}",
-                    f"{holding.commitment:.6g}",
-                    f"{standing.priority:.6g}",
-                )
-                for name, holding in holdings(standing, engine.pool.capacity).items()
+    def _write(self, still: Still[str], instants: list[float]) -> Work[None]:
+        for instant in instants:
+            standings = []
+            for standing in still.standings_at(instant):
+                standings.append(standing)
+                yield
+            standings.sort(key=lambda standing: (standing.priority, standing.user))
+            for standing in standings:
+                with self._giving_up():
+                    self._rows(standing, still.capacity, instant)
+                if self._failed:
+                    return
+                yield
+
+    def _rows(self, standing: Standing[str], capacity: Quantities, instant: float) -> None:
+        assert self._file is not None
+        csv.writer(self._file).writerows(
+            (
+                f"{instant:.3f}",
+                standing.user,
+                name,
+                f"{holding.allocation:.15g}",
+                f"{holding.share:.6g}",
+                f"{holding.commitment:.6g}",
+                f"{standing.priority:.6g}",
             )
+            for name, holding in holdings(standing, capacity).items()
+        )
 
 
 def _affordable(engine: Engine) -> int:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from allocator.cluster.engine import Engine
 from allocator.fairness.pool import Standing
 from allocator.fairness.quantities import Quantities
+from allocator.service.loop.slices import Work, finish
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class UserShare:
     """One user at the time of the last event. Ratios are fractions of the cluster."""
 
@@ -22,10 +23,23 @@ class UserShare:
     """By resource."""
     dominant_resource: str
     """Empty: nothing that counts is held."""
+    offered_share: float | None
+    """The part of the dominant share that is offered and not running; None: no master tells."""
     shortfall: float
     """What a user that wants offers lacks to its entitlement."""
     demands: tuple[Quantities, ...]
     """Of one task of each of its frameworks, as far as they are known."""
+
+    @property
+    def owed(self) -> float:
+        """Its dominant commitment; while no agent is known, of all that it owes.
+
+        Which resources count is known with the agents that have them: after an election, none.
+        """
+        own = self.standing
+        if own.shares:
+            return own.commitment
+        return max(own.commitments.values(), default=own.inherited)
 
     @property
     def user(self) -> str:
@@ -46,25 +60,52 @@ class Holding:
     """In units: cores, megabytes."""
     share: float
     commitment: float
+    offered: float | None
+    """The part of the allocation that is offered and not running; None: no master tells."""
 
 
 def user_shares(engine: Engine) -> list[UserShare]:
     """Return how all users stand: those at the top by rank, then each level below."""
-    return _described(engine, engine.standings())
+    return finish(reading(engine, engine.users()))
 
 
-def top_shares(engine: Engine) -> list[UserShare]:
-    """Return how the users at the top stand, by rank; together they hold all that is held."""
-    return _described(engine, engine.pool.standings())
+def reading(engine: Engine, users: list[str]) -> Work[list[UserShare]]:
+    """Look at users one by one, and return how they stand: those at the top by rank, then others.
+
+    Each stands as it did when it was looked at; who is gone by then is left out.
+
+    Args:
+        engine: May go on wherever this yields.
+        users: All, or all at the top, who together hold all that is held.
+    """
+    standings = []
+    for user in users:
+        standing = engine.standing(user)
+        if standing is not None:
+            standings.append(standing)
+        yield
+    return (yield from _described(engine, standings))
 
 
-def holdings(standing: Standing[str], capacity: Quantities) -> dict[str, Holding]:
-    """Return what a user has, by resource: of all the cluster has, and of what it has lost."""
+def holdings(
+    standing: Standing[str], capacity: Quantities, offered: Quantities | None = None
+) -> dict[str, Holding]:
+    """Return what a user has, by resource: of all the cluster has, and of what it has lost.
+
+    Args:
+        standing: The user's.
+        capacity: Of the cluster.
+        offered: The part that is not running; None: no master tells.
+    """
     held = standing.allocation.to_doubles()
+    idle = None if offered is None else offered.to_doubles()
     shares = standing.allocation.shares(capacity)
     return {
         name: Holding(
-            held.get(name, 0.0), shares.get(name, 0.0), standing.commitments.get(name, 0.0)
+            held.get(name, 0.0),
+            shares.get(name, 0.0),
+            standing.commitments.get(name, 0.0),
+            None if idle is None else idle.get(name, 0.0),
         )
         for name in {**shares, **held}
     }
@@ -76,28 +117,36 @@ def dominant(ratios: Mapping[str, float]) -> str:
     return name if name and ratios[name] > 0.0 else ""
 
 
-def _described(engine: Engine, standings: list[Standing[str]]) -> list[UserShare]:
+def _described(engine: Engine, standings: list[Standing[str]]) -> Work[list[UserShare]]:
     places = {user: place for place, user in enumerate(engine.pool)}
     levels: dict[str, list[Standing[str]]] = {}
     for standing in standings:
         parent = "" if standing.user in engine.pool else standing.user.rpartition("/")[0]
         levels.setdefault(parent, []).append(standing)
+    yield
     demands = engine.demands()
+    yield
+    told = engine.offered()
     described = []
     for parent, siblings in levels.items():
         # Priorities are rounded, and equals are common: who is served first decides these.
         siblings.sort(key=lambda s: (s.priority, places.get(s.user, math.inf)))
         for rank, standing in enumerate(siblings, start=1):
             lacking = standing.entitlement - standing.share if standing.active else 0.0
+            offered = None if told is None else told.get(standing.user, Quantities())
+            largest = dominant(standing.shares)
+            idle = None if offered is None else offered.shares(engine.pool.capacity)
             described.append(
                 UserShare(
                     standing=standing,
                     parent=parent,
                     rank=rank,
-                    holdings=holdings(standing, engine.pool.capacity),
-                    dominant_resource=dominant(standing.shares),
+                    holdings=holdings(standing, engine.pool.capacity, offered),
+                    dominant_resource=largest,
+                    offered_share=None if idle is None else idle.get(largest, 0.0),
                     shortfall=max(lacking, 0.0),
                     demands=tuple(demands.get(standing.user, ())),
                 )
             )
+            yield
     return described

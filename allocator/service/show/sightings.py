@@ -7,6 +7,8 @@ from itertools import islice
 from allocator.cluster.engine import Engine
 from allocator.cluster.resources import parse_allocated
 from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.pool import Still
+from allocator.service.loop.slices import Backlog, Work
 
 MOST_SAMPLES = 360
 """Of the past; when there are more, every other one is dropped."""
@@ -33,26 +35,40 @@ class Past:
     def __init__(self) -> None:
         self._every = 5.0
         self._next = 0.0
-        self.samples: list[tuple[float, dict[str, tuple[float, float]]]] = []
+        self._samples: list[tuple[float, dict[str, tuple[float, float]]]] = []
+        self.backlog = Backlog()
+        """A sample that has been taken and not been worked out yet."""
+
+    @property
+    def samples(self) -> list[tuple[float, dict[str, tuple[float, float]]]]:
         """Instant (seconds since the epoch), and dominant share and commitment by user."""
+        self.backlog.finish()
+        return self._samples
 
     def sample_until(self, engine: Engine, instant: float) -> None:
         """Look, if it is time, just before something changes; not before there is a cluster."""
         if not engine.pool.capacity:
             return
         if instant < self._next - 2 * self._every:
-            self.samples.clear()  # another master, whose clock is behind
+            self.backlog.finish()
+            self._samples.clear()  # another master, whose clock is behind
         elif instant < self._next:
             return
-        standings = sorted(
-            engine.pool.standings_at(instant), key=lambda s: -max(s.share, s.commitment)
-        )
-        kept = {s.user: (s.share, s.commitment) for s in standings[:MOST_USERS]}
-        self.samples.append((instant, kept))
-        if len(self.samples) > MOST_SAMPLES:
-            del self.samples[1::2]
+        if len(self._samples) + 1 > MOST_SAMPLES:
+            self.backlog.finish()
+            del self._samples[1::2]
             self._every *= 2
         self._next = instant + self._every
+        self.backlog.put(self._sample(engine.pool.still(), instant))
+
+    def _sample(self, still: Still[str], instant: float) -> Work[None]:
+        standings = []
+        for standing in still.standings_at(instant):
+            standings.append(standing)
+            yield
+        standings.sort(key=lambda s: -max(s.share, s.commitment))
+        kept = {s.user: (s.share, s.commitment) for s in standings[:MOST_USERS]}
+        self._samples.append((instant, kept))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from typing import Any
 
 from allocator import __version__
 from allocator.cluster.engine import Engine, Place
+from allocator.service.loop.slices import Work
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.explain import explain
-from allocator.service.show.shares import UserShare, user_shares
+from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.sightings import OfferTrail, Past, Sighting
 from allocator.service.store.keeper import StoreStatistics
 
@@ -44,10 +45,14 @@ class Status:
         """Whether a leading master is connected."""
         return self._statistics.connected
 
-    def now(self) -> dict[str, Any]:
+    def now(self) -> Work[dict[str, Any]]:
         """Return everything that the page shows at first sight."""
         engine = self._engine
-        rows = user_shares(engine)
+        rows = yield from reading(engine, engine.users())
+        agents = []
+        for place in islice(engine.places(), MOST_AGENTS):
+            agents.append(_agent(place))
+            yield
         return {
             "version": __version__,
             "policy": engine.pool.policy.name,
@@ -64,12 +69,15 @@ class Status:
             "overtakings": list(islice(self._overtakings(), MOST_OVERTAKINGS)),
             "past": self._drawn(rows),
             "offers": [_offer(sighting) for sighting in reversed(self._trail.offers)],
-            "agents": [_agent(place) for place in islice(engine.places(), MOST_AGENTS)],
+            "agents": agents,
         }
 
-    def words(self, user: str) -> list[str] | None:
-        """Return why a user has its rank; None: it is not known."""
-        rows = user_shares(self._engine)
+    def rows(self) -> Work[list[UserShare]]:
+        """Return how all users stand."""
+        return reading(self._engine, self._engine.users())
+
+    def words(self, user: str, rows: list[UserShare]) -> list[str] | None:
+        """Return why a user has its rank among all; None: it is not known."""
         row = next((row for row in rows if row.user == user), None)
         if row is None:
             return None
@@ -104,7 +112,7 @@ def _user(row: UserShare) -> dict[str, Any]:
         "weight": own.weight,
         "entitlement": own.entitlement,
         "share": own.share,
-        "commitment": own.commitment,
+        "commitment": row.owed,
         "priority": own.priority,
         "shortfall": row.shortfall,
         "allocation": {name: holding.allocation for name, holding in row.holdings.items()},

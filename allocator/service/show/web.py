@@ -1,18 +1,25 @@
 """The service's HTTP face: metrics for Prometheus, health for supervisors, a page for people."""
 
 import asyncio
+import ipaddress
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from aiohttp.typedefs import Handler, Middleware
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from allocator.cluster.engine import Engine
 from allocator.service.config import ConfigError, MetricsSection
+from allocator.service.loop.slices import Once, spread
+from allocator.service.show.guard import Guard
 from allocator.service.show.status import Status
+from allocator.service.show.user_metrics import exposition
 
 _PAGE = {
     "/": ("index.html", "text/html"),
@@ -29,25 +36,23 @@ _PROTECTION = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_FRESH = 1.0
-"""Seconds for which all viewers get the same look at the engine."""
 
 _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
 async def serving(
-    section: MetricsSection, registry: CollectorRegistry, status: Status
+    section: MetricsSection, engine: Engine, registry: CollectorRegistry, status: Status
 ) -> AsyncIterator[None]:
     """Answer HTTP requests while the block runs.
 
     Raises:
         ConfigError: the address cannot be used.
     """
-    app = web.Application()
+    app = web.Application(middlewares=[_known_by(section)])
     app.add_routes(
         [
-            web.get("/metrics", _scrape(registry)),
+            web.get("/metrics", _scrape(engine, registry)),
             web.get("/healthz", _health(status)),
             web.get("/api/status", _status(status)),
             web.get("/api/explain", _explain(status)),
@@ -55,38 +60,76 @@ async def serving(
         ]
     )
     app.on_response_prepare.append(_protect)
+    guard = Guard(lambda: runner.server)
+    app.on_response_prepare.append(guard.answered)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     host, _, port = section.address.rpartition(":")
-    # A restarted service must get its port back though browsers still hold old connections.
-    site = web.TCPSite(runner, host.strip("[]"), int(port), reuse_address=True)
     try:
-        await site.start()
+        # A restarted service must get its port back though browsers still hold old connections.
+        listening = await asyncio.get_running_loop().create_server(
+            guard, host.strip("[]"), int(port), reuse_address=True
+        )
     except OSError as error:
         await runner.cleanup()
         raise ConfigError(
             f"metrics.address: cannot listen on {section.address}: {error.strerror}"
         ) from error
-    bound = runner.addresses[0][1]
+    bound = listening.sockets[0].getsockname()[1]
     _log.info("serving metrics", url=f"http://{host}:{bound}/metrics")
     try:
         yield
     finally:
+        listening.close()
         await runner.cleanup()
 
 
 _Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
+def _known_by(section: MetricsSection) -> Middleware:
+    """Answer only who asks for this service by a name of its own.
+
+    Otherwise a page from elsewhere could read ours, by having its own name resolve to this machine.
+    An address in place of a name cannot be made to mean another machine.
+    """
+    own = section.address.rpartition(":")[0].strip("[]")
+    names = {name.lower() for name in ("localhost", own, socket.gethostname(), *section.hosts)}
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        name = _hostname(request.headers.get("Host", ""))
+        if name and name not in names and not _is_address(name):
+            raise web.HTTPMisdirectedRequest(
+                text="this service does not know that name as its own; see metrics.hosts\n"
+            )
+        return await handler(request)
+
+    return check
+
+
+def _hostname(header: str) -> str:
+    name, _, port = header.lower().rpartition(":")
+    return (name if name and port.isdigit() else header.lower()).strip("[]").rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 async def _protect(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_PROTECTION)
 
 
-def _scrape(registry: CollectorRegistry) -> _Handler:
+def _scrape(engine: Engine, registry: CollectorRegistry) -> _Handler:
+    written = Once(lambda: spread(exposition(engine, registry)))
+
     async def scrape(_: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        return web.Response(body=await written.get(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return scrape
 
@@ -99,23 +142,23 @@ def _health(status: Status) -> _Handler:
 
 
 def _status(status: Status) -> _Handler:
-    looked_at = -_FRESH
-    seen = ""
+    async def make() -> str:
+        return json.dumps(await spread(status.now()), allow_nan=False)
+
+    seen = Once(make)
 
     async def look(_: web.Request) -> web.Response:
-        nonlocal looked_at, seen
-        now = asyncio.get_running_loop().time()
-        if now - looked_at >= _FRESH:
-            looked_at, seen = now, json.dumps(status.now(), allow_nan=False)
-        return web.Response(text=seen, content_type="application/json")
+        return web.Response(text=await seen.get(), content_type="application/json")
 
     return look
 
 
 def _explain(status: Status) -> _Handler:
+    rows = Once(lambda: spread(status.rows()))
+
     async def explain(request: web.Request) -> web.Response:
         user = request.query.get("user", "")
-        words = status.words(user)
+        words = status.words(user, await rows.get())
         if words is None:
             return web.json_response({"error": f"no such user: {user}"}, status=404)
         return web.json_response({"user": user, "words": words})

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from allocator.cluster.memory import Memory
+from allocator.cluster.memory import Changes, Memory
 
 
 class StoreError(Exception):
@@ -13,19 +13,40 @@ class StoreUnavailable(StoreError):  # noqa: N818 - it says what is the case, an
     """A store does not answer now, and may later."""
 
 
+class StoreDamaged(StoreError):  # noqa: N818 - likewise
+    """What is in a store is ours, and damaged."""
+
+
 class Store(Protocol):
     """Holds one memory. Its methods block, and are called one at a time, from any thread."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether another service may save into it while this one has it open."""
+
     def load(self) -> Memory | None:
-        """Return what was saved last, whoever did; None: nothing ever was.
+        """Return what was there when it was opened, whoever saved it; None: nothing ever was.
 
         Raises:
             StoreUnavailable: it does not answer.
             StoreError: what is there is damaged, or not ours; it has not been touched.
         """
 
-    def save(self, memory: Memory) -> None:
-        """Replace what is held; from then on it survives a crash. An error leaves the former.
+    def recall(self) -> Memory | None:
+        """Return what another service has saved since this one last loaded, recalled or saved.
+
+        None: nobody has. What is returned is ours to replace from then on.
+
+        Raises:
+            StoreUnavailable: it does not answer.
+            StoreError: what is there is damaged, or not ours; it has not been touched.
+        """
+
+    def save(self, changes: Changes) -> None:
+        """Follow changes; from then on they survive a crash, all together.
+
+        An error leaves what was there before; the next save that succeeds makes up for it. The
+        first changes must be complete.
 
         Raises:
             StoreUnavailable: it does not answer, or has no room.

@@ -11,10 +11,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from allocator.cluster.memory import Memory, Remembered
-from allocator.service.store import StoreError
+from allocator.complaints import complaints
+from allocator.service.store import StoreDamaged, StoreError
 
 FORMAT = "longshare-memory"
-VERSION = 1
+VERSION = 2
+_KNOWN = (1, VERSION)
+"""Version 1 does not say how commitments fade."""
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -32,6 +35,7 @@ class _Memory(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     time: _Amount
+    tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     users: dict[str, _User]
 
 
@@ -46,7 +50,7 @@ def encode(memory: Memory) -> bytes:
         }
         for name, user in memory.users.items()
     }
-    body = _canonical({"time": memory.time, "users": users})
+    body = _canonical({"time": memory.time, "tau": memory.tau, "users": users})
     head = {"format": FORMAT, "version": VERSION, "sha256": hashlib.sha256(body).hexdigest()}
     return _canonical(head) + b"\n" + body
 
@@ -63,22 +67,21 @@ def decode(data: bytes) -> Memory:
     except ValueError:
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise StoreError("this is not a memory of Longshare's")
-    if head.get("version") != VERSION:
+        raise StoreDamaged("this is not a memory of Longshare's")
+    if head.get("version") not in _KNOWN:
         raise StoreError(
             f"written in version {head.get('version')} of the format, this Longshare knows "
-            f"version {VERSION}; use the release that wrote it, or a newer one"
+            f"versions up to {VERSION}; use the release that wrote it, or a newer one"
         )
     if head.get("sha256") != hashlib.sha256(body).hexdigest():
-        raise StoreError("damaged: the checksum does not fit what is there")
+        raise StoreDamaged("damaged: the checksum does not fit what is there")
     try:
         read = _Memory.model_validate_json(body)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise StoreError(f"damaged: {where}: {problem['msg']}") from error
+        raise StoreDamaged(f"damaged: {complaints(error, _Memory)[0]}") from error
     return Memory(
         time=read.time,
+        tau=read.tau,
         users={
             name: Remembered(
                 commitments=user.commitments,

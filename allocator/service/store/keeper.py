@@ -14,6 +14,10 @@ from allocator.service.store import Store, StoreError
 
 LONGEST_PAUSE = 30.0
 """Seconds between attempts while a store fails."""
+ORDER_PATIENCE = 2.0
+"""Seconds that an operator waits to hear that an order has been stored."""
+RECALL_PATIENCE = 10.0
+"""Seconds that a new leader waits for what another service may have stored."""
 
 _log = structlog.get_logger(__name__)
 
@@ -45,6 +49,9 @@ class Keeper:
         self._store = store
         self._every = every
         self._saving = asyncio.Lock()
+        self._reading: asyncio.Task[Memory | None] | None = None
+        self._ordered: set[asyncio.Task[bool]] = set()
+        """Saves that somebody has asked for."""
         self._stopping = asyncio.Event()
         self._saved: tuple[int, int] | None = self._state()
 
@@ -53,7 +60,7 @@ class Keeper:
         async with self._saving:
             state = self._state()
             try:
-                await asyncio.to_thread(self._store.save, self._engine.memory())
+                await asyncio.to_thread(self._store.save, self._engine.changes())
             except Exception as error:  # noqa: BLE001 - whatever it is, offers go on
                 self._saved = None
                 self._failed(error)
@@ -62,14 +69,34 @@ class Keeper:
             self._succeeded()
             return True
 
-    async def recall(self) -> Memory | None:
-        """Return what is in the store now, which another service may have saved.
+    async def remember_soon(self) -> bool:
+        """Save at once, and wait for it not too long; return whether it is done by then."""
+        saving = asyncio.create_task(self.remember_now())
+        self._ordered.add(saving)
+        saving.add_done_callback(self._ordered.discard)
+        done, _ = await asyncio.wait([saving], timeout=ORDER_PATIENCE)
+        return bool(done) and saving.result()
 
-        None: nothing is, or it cannot be read; then what the engine knows is all there is.
+    async def recall(self) -> Memory | None:
+        """Return what another service has saved meanwhile.
+
+        None: nobody has, or it cannot be read in time; then what the engine knows is all there is.
         """
+        if not self._store.shared:
+            return None  # and do not wait for a save that is under way
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read_news())
+        done, _ = await asyncio.wait([self._reading], timeout=RECALL_PATIENCE)
+        if not done:  # the next one who asks gets it
+            _log.warning("the store is slow; a master is served without what others have stored")
+            return None
+        reading, self._reading = self._reading, None
+        return reading.result()
+
+    async def _read_news(self) -> Memory | None:
         async with self._saving:
             try:
-                return await asyncio.to_thread(self._store.load)
+                return await asyncio.to_thread(self._store.recall)
             except Exception as error:  # noqa: BLE001 - whatever it is, a master is to be served
                 self._failed(error)
                 return None
@@ -83,6 +110,7 @@ class Keeper:
                 kept = await self.remember_now()
                 pause = self._every if kept else min(2 * pause, LONGEST_PAUSE)
             await self._sleep(pause - (time.monotonic() - begun))
+        await asyncio.gather(*self._ordered)
         if self._state() != self._saved:
             await self.remember_now()
 

@@ -1,25 +1,39 @@
-"""The store of one machine: a SQLite file with one row."""
+"""The store of one machine: a SQLite file with a row for each user."""
 
 import fcntl
 import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from allocator.cluster.memory import Memory
-from allocator.service.store import StoreError, StoreUnavailable, codec
+import structlog
+
+from allocator.cluster.memory import Changes, Memory
+from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, rows
 
 APPLICATION_ID = 0x4C534852
 """In the file's header, by which `file` and we know it: LSHR."""
-LAYOUT = 1
+LAYOUT = 2
 """Version of the tables, SQLite's `user_version`."""
+FORMER = 1
+"""A layout that is read, too, and becomes ours with the first save."""
 BUSY = 1.0
 """Seconds to wait for somebody who reads the file."""
+_log = structlog.get_logger(__name__)
 _MAGIC = b"SQLite format 3\0"
+_COMPANIONS = ("-journal", "-wal")
+"""What a crash may leave beside a file."""
+_TABLES = (
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {LAYOUT}",
+    "CREATE TABLE IF NOT EXISTS memory (id INTEGER PRIMARY KEY CHECK (id = 1), data BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS users (name BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID",
+)
 
 
 class SqliteStore:
@@ -28,41 +42,78 @@ class SqliteStore:
     Before a file that exists is opened, a copy of it is looked at, so that one which is damaged or
     belongs to something else is not even written to by SQLite's own recovery.
 
+    Args:
+        path: The file.
+        set_aside: Whether a file that is ours and damaged is renamed, and a new one begun.
+
     Raises:
-        StoreError: the file is damaged, not ours, or in use by another service.
+        StoreError: the file is damaged, not ours, no plain file that may be written, or in use by
+            another service.
     """
 
-    def __init__(self, path: Path) -> None:
+    shared = False
+
+    def __init__(self, path: Path, *, set_aside: bool = False) -> None:
         self._path = path
+        self._rows = rows.Rows()
+        self._ours = False
+        """Whether what is in the file is what `_rows` says has been written."""
         try:
             with _explained(path), ExitStack() as stack:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._held = self._open()
-                stack.callback(self._held.close)
-                self._loaded = _inspect(path)
+                stack.callback(self._let_go)
+                try:
+                    self._loaded = _inspect(path)
+                except StoreDamaged as error:
+                    if not set_aside:
+                        raise
+                    self._begin_anew(error)
                 self._connection = self._connect()
                 stack.pop_all()
         except StoreUnavailable as error:  # a disk that cannot be used now will not heal itself
             raise StoreError(str(error)) from error
 
     def load(self) -> Memory | None:
-        """Return what was in the file when it was opened; nobody else has written it since."""
+        """Return what was in the file when it was opened."""
         return self._loaded
 
-    def save(self, memory: Memory) -> None:
-        """Write durably: it is on the disk when this returns."""
+    def recall(self) -> Memory | None:
+        """Return None: nobody else writes a file that this service has locked."""
+        return None
+
+    def save(self, changes: Changes) -> None:
+        """Write durably what has changed: it is on the disk when this returns."""
+        self._rows.take(changes)
         with _explained(self._path):
             self._stay()
+            if not self._ours:
+                self._keep_former()
             with self._connection as transaction:
-                transaction.execute(
-                    "INSERT INTO memory (id, data) VALUES (1, ?) "
-                    "ON CONFLICT (id) DO UPDATE SET data = excluded.data",
-                    (codec.encode(memory),),
+                transaction.execute("BEGIN IMMEDIATE")
+                if not self._ours:
+                    for statement in _TABLES:
+                        transaction.execute(statement)
+                    transaction.execute("DELETE FROM users")
+                changed = self._rows.unwritten() if self._ours else self._rows.all()
+                transaction.executemany(
+                    "INSERT OR REPLACE INTO users (name, data) VALUES (?, ?)",
+                    [(user.encode(), row) for user, row in changed if row is not None],
                 )
+                gone = [(user.encode(),) for user, row in self._rows.unwritten() if row is None]
+                transaction.executemany("DELETE FROM users WHERE name = ?", gone)
+                transaction.execute(
+                    "INSERT OR REPLACE INTO memory (id, data) VALUES (1, ?)", (self._rows.head(),)
+                )
+            self._rows.written()
+            self._ours = True
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._held.close()
 
     def _open(self) -> BinaryIO:
@@ -75,16 +126,11 @@ class SqliteStore:
             with tempfile.TemporaryDirectory(dir=self._path.parent, prefix=".new-") as folder:
                 made = Path(folder, "store")
                 with closing(sqlite3.connect(made)) as connection:
-                    connection.executescript(
-                        f"PRAGMA application_id = {APPLICATION_ID};"
-                        f"PRAGMA user_version = {LAYOUT};"
-                        "CREATE TABLE memory (id INTEGER PRIMARY KEY CHECK (id = 1), "
-                        "data BLOB NOT NULL);"
-                    )
+                    connection.executescript(";".join(_TABLES))
                 made.chmod(0o600)
                 with suppress(FileExistsError):  # somebody was quicker; the lock decides
                     os.link(made, self._path)
-        held = self._path.open("rb")
+        held = _for_writing(self._path)
         try:
             # Not SQLite's own locks: these are lost when anything in the process closes the file.
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,11 +139,45 @@ class SqliteStore:
             raise StoreError(f"{self._path}: in use by another service") from None
         return held
 
+    def _begin_anew(self, error: StoreDamaged) -> None:
+        """Rename a file that is damaged, with what SQLite keeps beside it, and make a new one."""
+        number = 1
+        while (aside := Path(f"{self._path}.damaged-{number}")).exists():
+            number += 1
+        self._path.rename(aside)
+        for suffix in _COMPANIONS:
+            with suppress(FileNotFoundError):
+                Path(f"{self._path}{suffix}").rename(f"{aside}{suffix}")
+        _log.error(
+            "what users owe is lost: a damaged store has been set aside",
+            file=str(aside),
+            reason=str(error),
+        )
+        self._held.close()
+        self._held, self._loaded = self._open(), None
+
+    def _keep_former(self) -> None:
+        """Leave a copy of a file in the former layout beside it, for a release that knows no other.
+
+        A copy that is there already is of an earlier attempt, and stays.
+        """
+        [[layout]] = self._connection.execute("PRAGMA user_version").fetchall()
+        kept = Path(f"{self._path}.layout-{FORMER}")
+        if layout != FORMER or kept.exists():
+            return
+        with tempfile.TemporaryDirectory(dir=self._path.parent, prefix=".new-") as folder:
+            made = Path(folder, "store")
+            with closing(sqlite3.connect(made)) as copy:
+                self._connection.backup(copy)
+            made.chmod(0o600)
+            made.rename(kept)
+
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode=rw",
             uri=True,
             timeout=BUSY,
+            isolation_level=None,
             check_same_thread=False,
         )
         connection.execute("PRAGMA synchronous = EXTRA")
@@ -114,13 +194,33 @@ class SqliteStore:
                 connection = self._connect()
                 stack.pop_all()
             self.close()
-            self._held, self._connection = held, connection
+            self._held, self._connection, self._ours = held, connection, False
             return
         opened = os.fstat(self._held.fileno())
         if (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino):
             raise StoreError(
                 f"{self._path}: has been replaced by another file; restart the service to use that"
             )
+
+
+def _for_writing(path: Path) -> BinaryIO:
+    """Open a file that can be written; whatever it is, this does not wait for anybody.
+
+    Raises:
+        StoreError: it is no plain file.
+        OSError: it may not be written, or its folder, in which SQLite keeps its journal.
+    """
+    held = os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(held.fileno()).st_mode):
+        held.close()
+        raise StoreError(f"{path}: not a plain file; choose another path")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError:
+        held.close()
+        raise
+    return held
 
 
 def _inspect(path: Path) -> Memory | None:
@@ -132,7 +232,7 @@ def _inspect(path: Path) -> Memory | None:
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise StoreError("a SQLite file of another program's; choose another path")
     layout = int.from_bytes(header[60:64], "big")
-    if layout != LAYOUT:
+    if layout not in (FORMER, LAYOUT):
         raise StoreError(
             f"written in version {layout} of the layout, this Longshare knows version {LAYOUT}; "
             "use the release that wrote it, or a newer one"
@@ -140,18 +240,46 @@ def _inspect(path: Path) -> Memory | None:
     with tempfile.TemporaryDirectory(prefix="longshare-") as folder:
         copy = Path(folder, "store")
         shutil.copyfile(path, copy)
-        for suffix in ("-journal", "-wal"):
+        for suffix in _COMPANIONS:
             with suppress(FileNotFoundError):  # there is one only after a crash
                 shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
         try:
             with closing(sqlite3.connect(copy)) as connection:
                 [found] = connection.execute("PRAGMA integrity_check(1)").fetchone()
-                rows = connection.execute("SELECT data FROM memory").fetchall()
+                if found == "ok":
+                    return read(connection)
         except sqlite3.Error as error:
             found = str(error)
-    if found != "ok":
-        raise StoreError(f"damaged: {found}; move it away to start without it")
-    return codec.decode(rows[0][0]) if rows else None
+        except UnicodeDecodeError:  # of a table's name, or of what SQLite says about it
+            found = "text in it is not UTF-8"
+    raise StoreDamaged(f"damaged: {found}; move it away to start without it")
+
+
+def read(connection: sqlite3.Connection) -> Memory | None:
+    """Return what is in a file that is open, in this layout or the former; None: nothing yet.
+
+    Raises:
+        StoreError: it is damaged.
+        sqlite3.Error: likewise.
+    """
+    heads = connection.execute("SELECT data FROM memory").fetchall()
+    if not heads:
+        return None
+    [[layout]] = connection.execute("PRAGMA user_version").fetchall()
+    if layout == FORMER:
+        return codec.decode(_blob(heads[0][0]))
+    content = connection.execute("SELECT name, data FROM users").fetchall()
+    try:
+        users = [(_blob(name).decode(), _blob(data)) for name, data in content]
+    except UnicodeDecodeError as error:
+        raise StoreDamaged(f"damaged: a user's name: {error}") from error
+    return rows.assembled(_blob(heads[0][0]), users)
+
+
+def _blob(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise StoreDamaged(f"damaged: {type(value).__name__} where bytes should be")
+    return value
 
 
 @contextmanager

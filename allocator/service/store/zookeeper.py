@@ -1,11 +1,13 @@
 """The store of several machines: one node of the ZooKeeper that a Mesos cluster runs anyway."""
 
+import json
 import logging
 import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import structlog
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
@@ -19,8 +21,8 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import make_digest_acl
 
-from allocator.cluster.memory import Memory
-from allocator.service.store import StoreError, StoreUnavailable, codec
+from allocator.cluster.memory import Changes, Memory
+from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, rows
 
 LARGEST = 1_000_000
 """Bytes in a node; a server that is not told otherwise takes little more."""
@@ -29,8 +31,13 @@ PATIENCE = 20.0
 _TIMEOUT = 5.0
 """Seconds for one request."""
 _SESSION = 10.0
-_MAGIC = b"LSHR1\n"
+_MAGIC = b"LSHR2\n"
+_FORMER = b"LSHR1\n"
+"""What a release began a node with that wrote a memory as a whole; it is read, too."""
+_WRITER = 16
+"""Bytes that say who wrote it."""
 
+_log = structlog.get_logger(__name__)
 _unheard = logging.getLogger(f"{__name__}.client")
 _unheard.disabled = True  # a failing server fails our saves, and that is said once, in our form
 
@@ -46,18 +53,29 @@ class ZookeeperStore:
         znode: Path of the node; it is made, and those above it, at the first save.
         credentials: USER:PASSWORD of digest authentication, with which the node is protected.
         patience: Seconds to find a server.
+        set_aside: Whether what a node holds that is ours and damaged is copied to another node, and
+            begun anew.
 
     Raises:
         StoreUnavailable: no server was found.
         StoreError: the node holds something else, is damaged or may not be read.
     """
 
+    shared = True
+
     def __init__(
-        self, hosts: str, znode: str, credentials: str | None = None, patience: float = PATIENCE
+        self,
+        hosts: str,
+        znode: str,
+        credentials: str | None = None,
+        patience: float = PATIENCE,
+        *,
+        set_aside: bool = False,
     ) -> None:
         self._znode = znode
         self._name = f"znode {znode} at {hosts}"
         self._writer = uuid.uuid4().bytes
+        self._rows = rows.Rows()
         user, _, password = (credentials or "").partition(":")
         self._client = KazooClient(
             hosts=hosts,
@@ -69,20 +87,41 @@ class ZookeeperStore:
         try:
             with self._explained():
                 self._client.start(timeout=patience)
-                self._version, _ = self._read()
+                data, self._version = self._fetch()
+                try:
+                    self._loaded = unpacked(data)
+                except StoreDamaged as error:
+                    if not set_aside:
+                        raise
+                    self._loaded = None
+                    self._keep_aside(data, error)
         except BaseException:
             self.close()
             raise
 
     def load(self) -> Memory | None:
-        """Return what the node holds now, whoever wrote it; from then on it is ours to replace."""
-        with self._explained():
-            self._version, memory = self._read()
-            return memory
+        """Return what the node held when it was opened, whoever wrote it."""
+        return self._loaded
 
-    def save(self, memory: Memory) -> None:
-        """Write to the node; when this returns, a majority of servers has it on disk."""
-        data = _MAGIC + self._writer + zlib.compress(codec.encode(memory))
+    def recall(self) -> Memory | None:
+        """Return what another service has written since; from then on it is ours to replace."""
+        with self._explained():
+            known = self._version
+            data, version = self._fetch()
+            if version == known:
+                return None
+            self._version = version
+            if data.startswith(_MAGIC + self._writer):
+                return None  # ours: the answer to a save was lost on its way
+            return unpacked(data)
+
+    def save(self, changes: Changes) -> None:
+        """Write to the node; when this returns, a majority of servers has it on disk.
+
+        A node is written as a whole, but only what has changed is encoded.
+        """
+        self._rows.take(changes)
+        data = packed(self._rows, self._writer)
         with self._explained():
             if len(data) > LARGEST:
                 raise StoreError(
@@ -97,6 +136,7 @@ class ZookeeperStore:
                 # Perhaps it is what we wrote ourselves when the answer was lost on its way.
                 self._catch_up()
                 self._write(data)
+            self._rows.written()
 
     def close(self) -> None:
         """End the session."""
@@ -113,6 +153,14 @@ class ZookeeperStore:
             changed = self._client.set_async(self._znode, data, self._version)
             self._version = changed.get(timeout=_TIMEOUT).version
 
+    def _keep_aside(self, data: bytes, error: StoreDamaged) -> None:
+        kept = self._client.create_async(f"{self._znode}.damaged-", data, sequence=True)
+        _log.error(
+            "what users owe is lost: what a damaged node held has been set aside",
+            znode=kept.get(timeout=_TIMEOUT),
+            reason=str(error),
+        )
+
     def _catch_up(self) -> None:
         """Learn the node's version if it was we who wrote it.
 
@@ -127,21 +175,13 @@ class ZookeeperStore:
             )
         self._version = stat.version
 
-    def _read(self) -> tuple[int | None, Memory | None]:
-        """Return version and content; None: there is no node, or an empty one."""
+    def _fetch(self) -> tuple[bytes, int | None]:
+        """Return bytes and version; version None: there is no node."""
         try:
             data, stat = self._client.get_async(self._znode).get(timeout=_TIMEOUT)
         except NoNodeError:
-            return None, None
-        if not data:  # made beforehand, as by an operator who gives it an ACL
-            return stat.version, None
-        if not data.startswith(_MAGIC):
-            raise StoreError("holds something of another program's; choose another znode")
-        try:
-            content = zlib.decompress(data[len(_MAGIC) + len(self._writer) :])
-        except zlib.error as error:
-            raise StoreError(f"damaged: {error}; delete it to start without it") from error
-        return stat.version, codec.decode(content)
+            return b"", None
+        return data, stat.version
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -159,3 +199,39 @@ class ZookeeperStore:
             raise StoreUnavailable(f"{self._name}: no answer ({error})") from error
         except KazooException as error:
             raise StoreUnavailable(f"{self._name}: {type(error).__name__} {error}") from error
+
+
+def packed(kept: rows.Rows, writer: bytes) -> bytes:
+    """Return what a node is to hold: who wrote it; the head; for each user a line, name and row."""
+    lines = [kept.head()]
+    lines += [json.dumps(user).encode() + b"\t" + row for user, row in kept.all()]
+    return _MAGIC + writer + zlib.compress(b"\n".join(lines))
+
+
+def unpacked(data: bytes) -> Memory | None:
+    """Return the memory that a node holds, which this release or the former wrote.
+
+    None: it is not there, or was made beforehand, as by an operator who gives it an ACL.
+
+    Raises:
+        StoreError: it holds something else, or is damaged.
+    """
+    if not data:
+        return None
+    if not data.startswith((_MAGIC, _FORMER)):
+        raise StoreError("holds something of another program's; choose another znode")
+    try:
+        content = zlib.decompress(data[len(_MAGIC) + _WRITER :])
+    except zlib.error as error:
+        raise StoreDamaged(f"damaged: {error}; delete it to start without it") from error
+    if data.startswith(_FORMER):
+        return codec.decode(content)
+    head, *lines = content.split(b"\n")
+    try:
+        pairs = [
+            (str(json.loads(name)), row)
+            for name, _, row in (line.partition(b"\t") for line in lines)
+        ]
+    except ValueError as error:
+        raise StoreDamaged(f"damaged: a user's name: {error}") from error
+    return rows.assembled(head, pairs)

@@ -31,6 +31,8 @@ class LiveTree(NamedTuple):
     envelope: NDArray[np.float64]
     """By user, shape (users, lines, 2): value and slope of the lines that can be the maximum when
     it was put in; the rest repeats the first."""
+    straight: NDArray[np.bool_]
+    """By user, whether there is one such line only."""
     heap: NDArray[np.int64]
     """Users with an event, that with the largest s first."""
     place: NDArray[np.int64]
@@ -51,6 +53,7 @@ def new_live_tree(users: int, lines: int) -> LiveTree:
     return LiveTree(
         users=np.empty(users, np.int64),
         envelope=np.empty((users, lines, 2)),
+        straight=np.empty(users, np.bool_),
         heap=np.empty(users, np.int64),
         place=np.full(users, _NONE, np.int64),
         when=np.empty(users),
@@ -76,12 +79,11 @@ def update(tree: LiveTree, s: float) -> None:
         return
     moved = 0
     while tree.numbers[BOOKED] > 0 and tree.when[tree.heap[0]] >= s:
-        left = tree.heap[0]
-        tree.moved[moved] = left
-        tree.moved[moved + 1] = tree.users[_position(tree, left) + 1]
+        position = _position(tree, tree.heap[0])
+        tree.moved[moved] = tree.users[position]
+        tree.moved[moved + 1] = tree.users[position + 1]
         tree.numbers[EVENTS] += 1
-        for i in range(moved, moved + 2):
-            delete(tree, tree.moved[i])
+        _take_out(tree, position, 2)
         moved += 2
     tree.s[0] = s
     for i in range(moved):
@@ -98,22 +100,59 @@ def insert(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
 @kernel
 def delete(tree: LiveTree, u: int) -> None:
     """LiveTree.delete."""
-    users, position = tree.users, _position(tree, u)
-    tree.numbers[SIZE] -= 1
-    for i in range(position, tree.numbers[SIZE]):
-        users[i] = users[i + 1]
-    _cancel(tree, u)
-    _renew(tree, position - 1, position)
+    _take_out(tree, _position(tree, u), 1)
+
+
+@kernel
+def replace(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
+    """LiveTree.replace, of a user by itself with the lines that it has now."""
+    users, size = tree.users, tree.numbers[SIZE]
+    before = _position(tree, u)
+    _prune(tree, lines, u, tree.s[0])
+    if before > 0 and not precedes(tree.envelope, users[before - 1], u, tree.s[0]):
+        after = _place(tree, u, 0, before - 1)
+        _shift_right(users[after : before + 1])
+        users[after] = u
+        _renew(tree, before, before + 1)
+    else:
+        after = _place(tree, u, before + 1, size) - 1
+        _shift_left(users[before : after + 1], 1)
+        users[after] = u
+        if after > before:
+            _renew(tree, before - 1, before)
+    _renew(tree, after - 1, after + 1)
 
 
 @kernel
 def _put(tree: LiveTree, u: int) -> None:
-    users, position = tree.users, _position(tree, u)
-    for i in range(tree.numbers[SIZE], position, -1):
-        users[i] = users[i - 1]
-    users[position] = u
+    users, position = tree.users, _place(tree, u, 0, tree.numbers[SIZE])
     tree.numbers[SIZE] += 1
+    _shift_right(users[position : tree.numbers[SIZE]])
+    users[position] = u
     _renew(tree, position - 1, position + 1)
+
+
+@kernel
+def _take_out(tree: LiveTree, position: int, number: int) -> None:
+    """LiveTree._take_out, of so many successive users."""
+    for i in range(position, position + number):
+        _cancel(tree, tree.users[i])
+    _shift_left(tree.users[position : tree.numbers[SIZE]], number)
+    tree.numbers[SIZE] -= number
+    _renew(tree, position - 1, position)
+
+
+@part
+def _shift_left(window: NDArray[np.int64], number: int) -> None:
+    """Move a window's users to its begin; a window of its own, so that no place is below 0."""
+    for i in range(len(window) - number):
+        window[i] = window[i + number]
+
+
+@part
+def _shift_right(window: NDArray[np.int64]) -> None:
+    for i in range(len(window) - 1, 0, -1):
+        window[i] = window[i - 1]
 
 
 @part
@@ -144,6 +183,7 @@ def _prune(tree: LiveTree, lines: NDArray[np.float64], u: int, s: float) -> None
             count += 1
     for i in range(count, size):
         kept[i, 0], kept[i, 1] = kept[0, 0], kept[0, 1]
+    tree.straight[u] = count == 1
 
 
 @kernel
@@ -156,16 +196,47 @@ def _above(a: float, m: float, b: float, n: float, s: float) -> bool:
 
 @kernel
 def _position(tree: LiveTree, u: int) -> int:
-    """Return how many users precede one. O(log n)."""
-    low, high = 0, tree.numbers[SIZE]
+    """Return where a user of the tree is; mostly it is the first that has changed. O(log n)."""
+    if tree.users[0] == u:
+        return 0
+    return _place(tree, u, 0, tree.numbers[SIZE])
+
+
+@kernel
+def _place(tree: LiveTree, u: int, low: int, high: int) -> int:
+    """Envelopes.position: the first of successive places whose user does not precede one.
+
+    Args:
+        tree: All.
+        u: A user, with the lines that it has now.
+        low: The first place.
+        high: The place after the last.
+    """
+    users, envelope, s = tree.users, tree.envelope, tree.s[0]
+    own, own_size = _value(envelope[u], s)
     while low < high:
         middle = (low + high) // 2
-        v = tree.users[middle]
-        if v != u and precedes(tree.envelope, v, u, tree.s[0]):
+        v = users[middle]
+        other, size = _value(envelope[v], s)
+        doubt = 16 * ULP * (own_size + size)
+        if other - own > doubt:
+            high = middle
+        elif own - other > doubt or (v != u and precedes(envelope, v, u, s)):
             low = middle + 1
         else:
             high = middle
     return low
+
+
+@part
+def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
+    """priorities._value."""
+    value, size = -np.inf, 0.0
+    for r in range(len(envelope)):
+        moved = envelope[r, 1] * s
+        value = max(value, envelope[r, 0] + moved)
+        size = max(size, abs(envelope[r, 0]) + abs(moved))
+    return value, size
 
 
 @kernel
@@ -173,16 +244,24 @@ def _renew(tree: LiveTree, first: int, end: int) -> None:
     """LiveTree._update_event, for all who have a new successor."""
     for i in range(max(first, 0), end):
         left = tree.users[i]
-        _cancel(tree, left)
+        when = _NEVER
         if i + 1 < tree.numbers[SIZE]:
             right = tree.users[i + 1]
-            when = _crossing(tree.envelope[left], tree.envelope[right], tree.s[0])
-            if when != _NEVER:
-                tree.when[left] = when
-                tree.serial[left] = tree.numbers[SERIAL]
-                tree.numbers[SERIAL] += 1
-                tree.numbers[BOOKED] += 1
-                _sift(tree, left, tree.numbers[BOOKED] - 1)
+            a, b = tree.envelope[left], tree.envelope[right]
+            if tree.straight[left] and tree.straight[right]:
+                when = _meeting(a[0, 0], a[0, 1], b[0, 0], b[0, 1], tree.s[0])
+            else:
+                when = _crossing(a, b, tree.s[0])
+        if when == _NEVER:
+            _cancel(tree, left)
+            continue
+        tree.when[left] = when
+        tree.serial[left] = tree.numbers[SERIAL]
+        tree.numbers[SERIAL] += 1
+        if tree.place[left] == _NONE:
+            tree.place[left] = tree.numbers[BOOKED]
+            tree.numbers[BOOKED] += 1
+        _sift(tree, left, tree.place[left])
 
 
 @kernel
@@ -229,28 +308,37 @@ def _sooner(tree: LiveTree, u: int, v: int) -> bool:
 @part
 def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> float:
     """Envelopes.crossing."""
+    first = _NEVER
     same = True
     for i in range(len(a)):
         same &= a[i, 0] == b[i, 0] and a[i, 1] == b[i, 1]
-    first = _NEVER
     if same:
         return first
     for i in range(len(a)):
         for j in range(len(b)):
-            if a[i, 1] == b[j, 1]:
-                continue
-            s = (b[j, 0] - a[i, 0]) / (a[i, 1] - b[j, 1])
-            early = s * _EARLY
-            if s <= 0.0 or early <= first or s * _LATE >= now:
-                continue
-            if early >= now:
-                ahead = order(a[i, 0], a[i, 1], b[j, 0], b[j, 1], now)
-                if (ahead if a[i, 1] < b[j, 1] else -ahead) >= 0:  # they have met already
-                    continue
-                early = now
-            if not (_hidden(a, i, s) or _hidden(b, j, s)):
-                first = early
+            when = _meeting(a[i, 0], a[i, 1], b[j, 0], b[j, 1], now)
+            if when > first:
+                s = (b[j, 0] - a[i, 0]) / (a[i, 1] - b[j, 1])
+                if not (_hidden(a, i, s) or _hidden(b, j, s)):
+                    first = when
     return first
+
+
+@kernel
+def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
+    """Return the s at which a + m·s and b + n·s meet after `now`, rounded towards it; or never."""
+    if m == n:
+        return _NEVER
+    s = (b - a) / (m - n)
+    early = s * _EARLY
+    if s <= 0.0 or s * _LATE >= now:
+        return _NEVER
+    if early >= now:
+        ahead = order(a, m, b, n, now)
+        if (ahead if m < n else -ahead) >= 0:  # they have met already
+            return _NEVER
+        return now
+    return early
 
 
 @kernel

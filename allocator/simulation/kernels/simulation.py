@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from allocator.simulation.kernels.compiled import entry, kernel, part, wide
 from allocator.simulation.kernels.finishes import Finishes, pop, push
-from allocator.simulation.kernels.live_tree import LiveTree, clear, delete, insert, update
+from allocator.simulation.kernels.live_tree import LiveTree, clear, delete, insert, replace, update
 from allocator.simulation.kernels.room import (
     NOWHERE,
     Room,
@@ -71,6 +71,8 @@ class Rule(NamedTuple):
     """Whether constraints count; in one pool there are none."""
     counts_events: bool
     """Whether to count the events of a Live Tree."""
+    by_live_tree: bool
+    """Whether the Live Tree says who is first as well, and there is no tournament."""
 
 
 class Tasks(NamedTuple):
@@ -177,7 +179,7 @@ def _go_through(
         user = NOBODY
         if _asks(state, rule, freed):
             _refresh(state, rule)
-    else:
+    elif not rule.by_live_tree:
         advance(state.tree, users.lines, state.clock[S])
     rate, begun = True, False
     while True:
@@ -190,7 +192,7 @@ def _go_through(
                 leave, enter = _go_on(state, rule, user)
                 rate = enter
                 continue
-            change(state.tree, users.lines, user, users.active[user], state.clock[S])
+            _compete(state, rule, user)
         if not _asks(state, rule, freed):
             break
         user, machine = _choose(state, rule, freed)
@@ -198,6 +200,13 @@ def _go_through(
             break
         _start(state, rule, user, machine, now)
         begun = rate = leave = enter = True
+
+
+@part
+def _compete(state: State, rule: Rule, u: int) -> None:
+    """Play the matches of a user again, if there is a tournament."""
+    if not rule.by_live_tree:
+        change(state.tree, state.users.lines, u, state.users.active[u], state.clock[S])
 
 
 @part
@@ -362,7 +371,7 @@ def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
         update(state.live, s)
     if not rule.skip:
         state.counters[MINIMA] += 1
-        u = tree.winner[1]
+        u = state.live.users[0] if rule.by_live_tree else tree.winner[1]
         machine = first_fit(room, users.need[u], users.constraint[u])
         return (NOBODY, NOWHERE) if machine == NOWHERE else (u, machine)
     state.counters[ORDERS] += 1
@@ -445,7 +454,8 @@ def _refresh(state: State, rule: Rule) -> None:
         if users.known[u]:
             _rate(state, rule, u)
     s = state.clock[S]
-    play_all(state.tree, users.lines, users.active, s)
+    if not rule.by_live_tree:
+        play_all(state.tree, users.lines, users.active, s)
     state.counters[STALE] = 0
     state.counters[INSERTS] += state.counters[ACTIVE]
     if rule.counts_events:
@@ -463,9 +473,11 @@ def _rerank(state: State, rule: Rule, u: int, leave: bool, enter: bool) -> None:
     counters[INSERTS] += enter
     if rule.counts_events and (leave or enter):
         update(state.live, state.clock[S])
-        if leave:
+        if leave and enter:
+            replace(state.live, users.lines, u)
+        elif leave:
             delete(state.live, u)
-        if enter:
+        else:
             insert(state.live, users.lines, u)
 
 

@@ -101,8 +101,13 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def compute(cell: Cell, folder: Path) -> None:
+def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
     """Simulate a cell and write its files; does nothing when they are there.
+
+    Args:
+        cell: What is to be simulated.
+        folder: Where its files go.
+        copy: Where the trace is laid out to be shared, if it is.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -110,7 +115,7 @@ def compute(cell: Cell, folder: Path) -> None:
     """
     if cell.is_finished(folder):
         return
-    trace = _read(cell.source.path, cell.source.digest)
+    trace = _read(cell.source.path, cell.source.digest, copy)
     setting = cell.setting(trace)
     begun = time.perf_counter()
     fast = cell.engine == "fast" and fast_path.supports(setting)
@@ -172,6 +177,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 @lru_cache(maxsize=1)
-def _read(path: Path, _digest: str) -> Trace:
+def _read(path: Path, _digest: str, copy: Path | None) -> Trace:
     """Read a trace once for all cells of it that a worker computes one after the other."""
-    return store.read(path)
+    return store.read(path) if copy is None else store.shared(path, copy)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from allocator.complaints import complaints
 from allocator.fairness import policies
 
 if TYPE_CHECKING:
@@ -139,8 +140,5 @@ def read_sweep(source: str) -> tuple[Sweep, Path]:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SweepError(f"{source}: {error}") from error
     except ValidationError as error:
-        complaints = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
-        )
-        raise SweepError(f"{source}: {complaints}") from error
+        raise SweepError(f"{source}: {'; '.join(complaints(error, Sweep))}") from error
     return sweep, Path(source).parent

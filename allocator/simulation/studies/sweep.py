@@ -1,14 +1,17 @@
 """A sweep's engine: all cells that are not there yet, in parallel, here or on a cluster."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import joblib
 
+from allocator.simulation import store
 from allocator.simulation.studies.cells import Cell, Source, compute
 from allocator.simulation.studies.plan import Sweep
 
@@ -86,7 +89,8 @@ def run(
 ) -> int:
     """Compute the cells that are not finished; return how many were not.
 
-    Each worker writes its own cells' files, so what was finished stays when others fail.
+    Each worker writes its own cells' files, so what was finished stays when others fail. All
+    workers on a machine have one copy of a trace in memory.
 
     Args:
         cells: What is wanted.
@@ -101,9 +105,26 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     missing = [cell for cell in cells if not cell.is_finished(folder)]
     if missing:
-        with engine.started(), _watched(missing, folder, on_progress):
-            joblib.Parallel(batch_size=1)(joblib.delayed(compute)(cell, folder) for cell in missing)
+        with (
+            engine.started(),
+            _shared(missing, folder) as copies,
+            _watched(missing, folder, on_progress),
+        ):
+            joblib.Parallel(batch_size=1)(
+                joblib.delayed(compute)(cell, folder, copies.get(cell.source)) for cell in missing
+            )
     return len(missing)
+
+
+@contextmanager
+def _shared(cells: Sequence[Cell], folder: Path) -> Iterator[dict[Source, Path]]:
+    """Lay out the traces that several cells are of, for as long as it takes; return where."""
+    times = Counter(cell.source for cell in cells)
+    with TemporaryDirectory(prefix="shared-", dir=folder) as room:
+        copies = {source: Path(room, source.digest) for source, cells in times.items() if cells > 1}
+        for source, copy in copies.items():
+            store.share(source.path, copy)
+        yield copies
 
 
 @contextmanager

@@ -1,6 +1,16 @@
 """The exact optimum for tasks that can be divided at will: what fairness aims at."""
 
 from allocator.theory.divisible.fluid import FluidUser, Trajectory, fluid
-from allocator.theory.divisible.water_filling import Optimum, drf, mmf, sdrf, smmf
+from allocator.theory.divisible.water_filling import Optimum, drf, equation_10, mmf, sdrf, smmf
 
-__all__ = ["FluidUser", "Optimum", "Trajectory", "drf", "fluid", "mmf", "sdrf", "smmf"]
+__all__ = [
+    "FluidUser",
+    "Optimum",
+    "Trajectory",
+    "drf",
+    "equation_10",
+    "fluid",
+    "mmf",
+    "sdrf",
+    "smmf",
+]

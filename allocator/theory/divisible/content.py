@@ -15,6 +15,8 @@ from pydantic import (
     ValidationError,
 )
 
+from allocator.complaints import complaints
+
 
 def _exactly(value: object) -> Fraction:
     """Read a number as it was written: 0.1 is one tenth."""
@@ -60,10 +62,4 @@ def validated(model: type[Read], content: Mapping[str, Any]) -> Read:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise ValueError("; ".join(_complaint(problem) for problem in error.errors())) from None
-
-
-def _complaint(problem: Mapping[str, Any]) -> str:
-    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in problem["loc"])
-    reason = problem["msg"].removeprefix("Value error, ")
-    return f"{place.lstrip('.')}: {reason}" if place else reason
+        raise ValueError("; ".join(complaints(error, model))) from None

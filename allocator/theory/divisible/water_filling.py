@@ -3,6 +3,11 @@
 Each user is a tank that stands on its commitment; the water level x rises until a resource is
 used up. How much of a resource all users take together is piecewise linear in x, so the level
 is found exactly, by walking from bend to bend.
+
+The paper has all users need something of every resource; then one that is used up stops everybody.
+Where some need nothing of it, Eq. 10 to the letter stops them too and leaves unused what only they
+could use. Here they go on, as they do in a live cluster and in `optimum`: else the allocation would
+not be Pareto optimal (Proposition 5). `equation_10` keeps to the letter.
 """
 
 import math
@@ -17,7 +22,10 @@ class Optimum:
     """The allocation at the highest feasible water level."""
 
     level: float
-    """x: (oᵢ + cᵢ) / wᵢ in dominant shares of each user that is neither dry nor full."""
+    """x, at which a resource was used up first, or else everybody had what it demands."""
+    levels: list[float]
+    """By user, where the water stopped for it: (oᵢ + cᵢ) / wᵢ in dominant shares, if it is neither
+    dry nor full. All x, but for users that need nothing of what was used up first."""
     allocations: list[list[float]]
     """oᵢᵣ, users × resources, as fractions of capacity."""
     bottlenecks: frozenset[int]
@@ -29,7 +37,7 @@ def sdrf(
     commitments: Sequence[Vector] | None = None,
     weights: Vector | None = None,
 ) -> Optimum:
-    """Solve Eq. 10: the SDRF allocation.
+    """Solve Eq. 10, round after round: the SDRF allocation.
 
     Args:
         demands: θᵢᵣ, users × resources, as fractions of capacity: finite, ≥ 0, one > 0. Who
@@ -38,20 +46,51 @@ def sdrf(
         weights: wᵢ > 0: how wide a tank is; None: 1.
 
     Returns:
-        The optimum. Cost O(n·m + n log n) for n users and m resources.
+        The optimum. Cost O(n·m + n log n) for n users and m resources, as often as another
+        resource stops some of them.
 
     Raises:
         ValueError: shapes differ, or a number is out of range.
     """
-    owed = [0.0] * len(demands) if commitments is None else [max(row) for row in commitments]
-    widths = [1.0] * len(demands) if weights is None else list(weights)
-    _validate(demands, owed, widths)
-    tanks = [
-        _Tank([entry / max(demand) for entry in demand], max(demand), base, width)
-        for demand, base, width in zip(demands, owed, widths, strict=True)
-    ]
-    level, bottlenecks = _highest_level(tanks)
-    return Optimum(level, [tank.filled(level) for tank in tanks], bottlenecks)
+    tanks = _tanks(demands, commitments, weights)
+    first, bottlenecks = _highest_level(tanks, [0.0] * len(tanks[0].direction) if tanks else [])
+    levels = [first] * len(tanks)
+    rising = set(range(len(tanks)))
+    level, stopping = first, bottlenecks
+    while stopping:
+        stopped = {i for i in rising if any(tanks[i].direction[r] > 0.0 for r in stopping)}
+        for i in stopped:
+            levels[i] = level
+        rising -= stopped
+        used = [
+            math.fsum(tanks[i].filled(levels[i])[r] for i in range(len(tanks)) if i not in rising)
+            for r in range(len(tanks[0].direction))
+        ]
+        level, stopping = _highest_level([tanks[i] for i in sorted(rising)], used)
+        bottlenecks |= stopping
+        for i in rising:
+            levels[i] = level
+    return Optimum(
+        first,
+        levels,
+        [tank.filled(level) for tank, level in zip(tanks, levels, strict=True)],
+        bottlenecks,
+    )
+
+
+def equation_10(
+    demands: Sequence[Vector],
+    commitments: Sequence[Vector] | None = None,
+    weights: Vector | None = None,
+) -> Optimum:
+    """Solve Eq. 10 to the letter: the first resource that is used up stops everybody.
+
+    Takes, gives and raises what `sdrf` does, and is the same where all need something of each
+    resource.
+    """
+    tanks = _tanks(demands, commitments, weights)
+    level, bottlenecks = _highest_level(tanks, [0.0] * len(tanks[0].direction) if tanks else [])
+    return Optimum(level, [level] * len(tanks), [tank.filled(level) for tank in tanks], bottlenecks)
 
 
 def drf(demands: Sequence[Vector], weights: Vector | None = None) -> Optimum:
@@ -96,10 +135,27 @@ class _Tank:
         return [dominant * entry for entry in self.direction]
 
 
-def _highest_level(tanks: list[_Tank]) -> tuple[float, frozenset[int]]:
-    """Walk up the bends of the resources' total use; return the level and what stops it."""
-    resources = range(len(tanks[0].direction)) if tanks else range(0)
-    used = [0.0] * len(resources)
+def _tanks(
+    demands: Sequence[Vector], commitments: Sequence[Vector] | None, weights: Vector | None
+) -> list[_Tank]:
+    owed = [0.0] * len(demands) if commitments is None else [max(row) for row in commitments]
+    widths = [1.0] * len(demands) if weights is None else list(weights)
+    _validate(demands, owed, widths)
+    return [
+        _Tank([entry / max(demand) for entry in demand], max(demand), base, width)
+        for demand, base, width in zip(demands, owed, widths, strict=True)
+    ]
+
+
+def _highest_level(tanks: list[_Tank], taken: Sequence[float]) -> tuple[float, frozenset[int]]:
+    """Walk up the bends of the resources' total use; return the level and what stops it.
+
+    Args:
+        tanks: Those that still rise.
+        taken: Of each resource, what others have.
+    """
+    resources = range(len(taken))
+    used = list(taken)
     rate = [0.0] * len(resources)
     bends = sorted(
         [(tank.wet_from, 1.0, tank) for tank in tanks]

@@ -1,6 +1,6 @@
 """Dynamic DRF, epoch by epoch in exact fractions; with one resource it is Dynamic MMF."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,7 +13,7 @@ _ZERO = Fraction(0)
 class Claim:
     """What a user asks for in an epoch, and how it stands."""
 
-    ratios: dict[str, Fraction]
+    ratios: Mapping[str, Fraction]
     """Of each resource for a unit of allocation, more than 0."""
     demand: Fraction
     weight: Fraction
@@ -63,13 +63,19 @@ def share_epoch(claims: Sequence[Claim], capacity: Fraction) -> list[Fraction]:
     return got
 
 
-def play(profile: Profile, reports: dict[str, list[Fraction]]) -> dict[str, list[Fraction]]:
+def play(
+    profile: Profile,
+    reports: Mapping[str, Sequence[Fraction]],
+    shapes: Mapping[str, Sequence[Mapping[str, Fraction]]] | None = None,
+) -> dict[str, list[Fraction]]:
     """Return each user's allocation in each epoch.
 
     Args:
         profile: The users and epochs.
         reports: Demands in each epoch that users claim to have; who is absent tells the truth.
+        shapes: Likewise, in which proportions they claim to need resources, those above 0.
     """
+    shapes = shapes or {}
     total = sum((user.weight for user in profile.users), _ZERO)
     claimed = {user.name: reports.get(user.name) or profile.demands(user) for user in profile.users}
     before = dict.fromkeys(claimed, _ZERO)
@@ -82,7 +88,9 @@ def play(profile: Profile, reports: dict[str, list[Fraction]]) -> dict[str, list
             fair = epoch.capacity * user.weight / total
             claims.append(
                 Claim(
-                    ratios=profile.ratios(user, epoch),
+                    ratios=shapes[user.name][number]
+                    if user.name in shapes
+                    else profile.ratios(user, epoch),
                     demand=demand,
                     weight=user.weight,
                     before=before[user.name],

@@ -155,10 +155,11 @@ class Mirror:
         self.send(contract.Tick())
 
     def recover_leadership(self, expected: int) -> None:
-        needed = expected * 4 // 5
-        if needed:
+        if expected:
             self.hold_off = contract.RecoveryHoldOff(
-                agents_needed=needed, until_ns=self.master.now_ns + HOLD_OFF_NS
+                agents_needed=expected * 4 // 5,
+                agents_expected=expected,
+                until_ns=self.master.now_ns + HOLD_OFF_NS,
             )
         self.send(contract.Recover(expected_agents=expected))
 
@@ -349,7 +350,9 @@ class Mirror:
 
     def _end_hold_off(self) -> None:
         hold_off = self.hold_off
-        if hold_off is not None and (
-            len(self.agents) >= hold_off.agents_needed or self.master.now_ns >= hold_off.until_ns
-        ):
+        if hold_off is None:
+            return
+        if len(self.agents) >= hold_off.agents_needed:
+            hold_off.agents_needed = 0
+        if len(self.agents) >= hold_off.agents_expected or self.master.now_ns >= hold_off.until_ns:
             self.hold_off = None

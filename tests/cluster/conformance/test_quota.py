@@ -58,7 +58,7 @@ def test_a_quota_can_be_removed_twice() -> None:
     master.send(contract.RemoveQuota(role="quota"))
     master.send(contract.RemoveQuota(role="quota"))
     master.send(set_quota("quota", "cpus:2"))
-    assert master.engine.quotas()["quota"][0].to_doubles() == {"cpus": 2.0}
+    assert master.engine.quotas()["quota"][0].guarantees.to_doubles() == {"cpus": 2.0}
 
 
 def test_frameworks_share_the_quota_of_their_role_fairly_and_take_what_the_other_declines() -> None:
@@ -120,7 +120,10 @@ def test_what_a_quota_does_not_name_comes_as_company_and_only_beyond_what_others
 
 def test_a_satisfied_quota_role_gets_no_more_and_the_rest_goes_by_fair_shares() -> None:
     master = guaranteed("cpus:0.25;mem:128")
-    assert master.engine.quotas()["quota"][0].to_doubles() == {"cpus": 0.25, "mem": 128.0}
+    assert master.engine.quotas()["quota"][0].guarantees.to_doubles() == {
+        "cpus": 0.25,
+        "mem": 128.0,
+    }
     used = {"f1": resources("cpus:0.25;mem:128", "quota")}
     assert told(master.add_agent("s1", "cpus:1;mem:512", used)) == {
         ("f2", "s1", "cpus:0.75;mem:384")

@@ -53,6 +53,40 @@ def test_offers_begin_after_ten_minutes_however_few_agents_are_back() -> None:
     assert told(master.tick(0.001)) == {("f1", "s1", "cpus:1;mem:512")}
 
 
+def flagged(**options: float) -> BatchMaster:
+    """Start with a master that expects four agents, with flags that only Mesos 1.11 has."""
+    master = BatchMaster()
+    for name, value in options.items():
+        setattr(master.options, name, value)
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    master.send(contract.Recover(expected_agents=4))
+    master.add_framework("f1", "a")
+    return master
+
+
+def test_the_masters_flag_says_which_part_of_the_agents_is_enough() -> None:
+    master = flagged(recovery_factor=0.5)
+    assert come_back(master, 1) == []
+    assert master.tick() == []
+    come_back(master, 2)
+    assert len(master.engine.holdings()) + len(master.tick()) == 2
+
+
+def test_the_masters_flag_says_how_long_to_wait_for_them() -> None:
+    master = flagged(recovery_timeout_ns=60 * SECOND)
+    assert come_back(master, 1) == []
+    assert master.tick(59.999) == []
+    assert len(master.tick(0.001)) == 1
+
+
+@pytest.mark.parametrize("factor", [-0.1, 1.1, float("nan")])
+def test_a_factor_that_is_no_fraction_is_refused(factor: float) -> None:
+    master = BatchMaster()
+    master.options.recovery_factor = factor
+    with pytest.raises(InvalidEvent, match="recovery_factor"):
+        master.restore(contract.Snapshot(time_ns=START_NS))
+
+
 @pytest.mark.parametrize("expected", [0, 1])
 def test_nothing_is_held_off_where_no_agent_need_be_awaited(expected: int) -> None:
     assert len(come_back(elected(expected), 1)) == 1

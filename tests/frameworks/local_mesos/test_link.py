@@ -10,6 +10,7 @@ import aiohttp
 import grpc
 import pytest
 
+from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 from frameworks.local_mesos import link as link_module
 from frameworks.local_mesos.server import Embedded, serving
@@ -45,7 +46,7 @@ def test_a_session_is_hello_then_a_snapshot_then_events(tmp_path: Path) -> None:
             assert _kinds(allocator)[:2] == ["hello", "snapshot"]
             assert set(_kinds(allocator)[2:]) == {"events"}
             hello = allocator.received[0].hello
-            assert (hello.contract_version, hello.mesos_version) == (1, "1.8.0")
+            assert (hello.contract_version, hello.mesos_version) == (VERSION, "1.8.0")
             assert hello.session_id
             assert hello.options.allocation_interval_ns == 10**9
             assert [dict(q.amounts) for q in hello.options.min_allocatable] == [

@@ -1,8 +1,11 @@
 """Whatever comes over the wire, the service lives, says what was wrong, and keeps its state."""
 
 import os
+import socket
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,10 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.service.masters.sessions import STRANGERS
 from tests.cluster.master_side import START_NS, MasterSide, framework_info, resources
 from tests.service.hostile import METHOD, Attacker, attacks
-from tests.service.served import Stream, hello, service
+from tests.service.served import Stream, free_port, hello, service
 from tests.service.show.test_metrics import scrape
 
 ATTACKS = int(os.environ.get("LONGSHARE_ATTACKS", "600"))
@@ -89,17 +93,62 @@ def test_a_message_that_is_too_large_is_refused_by_name(tmp_path: Path) -> None:
         Stream(running.address).open()
 
 
-def test_who_says_nothing_or_too_many_at_once_do_not_keep_others_out(tmp_path: Path) -> None:
+def test_too_many_on_standby_keep_no_leader_out(tmp_path: Path) -> None:
     with service(tmp_path, "[listen]\nsessions = 2\n") as running:
-        first, second = Stream(running.address, "1"), Stream(running.address, "2")
-        for stream in (first, second):
+        waiting = [Stream(running.address, name) for name in "12"]
+        for stream in waiting:
             stream.leading_since_ns = 0
             stream.open()
         third = Stream(running.address, "3")
+        third.leading_since_ns = 0
         with pytest.raises(grpc.RpcError) as raised:
             third.open()
         assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "listen.sessions" in (raised.value.details() or "")
+        leader = Stream(running.address, "4")
+        leader.open()
+        assert leader.tell(tick=contract.Tick()).HasField("decisions")
+
+
+def test_streams_that_say_nothing_keep_no_master_out(tmp_path: Path) -> None:
+    with service(tmp_path) as running, grpc.insecure_channel(running.address) as channel:
+        session: Any = channel.stream_stream(METHOD)
+        waiting = threading.Event()
+        silent = [session(silence(waiting), timeout=60.0) for _ in range(3 * STRANGERS)]
+        code = silent[0].code()  # once there are others, the oldest has to go
+        assert code == grpc.StatusCode.ABORTED
+        leader = Stream(running.address)
+        leader.open()
+        assert leader.tell(tick=contract.Tick()).HasField("decisions")
+        waiting.set()
+        for call in silent:
+            call.cancel()
+
+
+@pytest.mark.slow
+def test_connections_that_say_nothing_keep_no_master_out(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with service(tmp_path, listen=address) as running, ExitStack() as stack:
+        for _ in range(1100):
+            host, _, port = address.partition(":")
+            stack.enter_context(socket.create_connection((host, int(port))))
+        leader = Stream(running.address)
+        leader.open()
+        assert leader.tell(tick=contract.Tick()).HasField("decisions")
+
+
+def silence(until: threading.Event) -> Iterator[bytes]:
+    """Say nothing until others allow it to end."""
+    until.wait()
+    yield from ()
+
+
+def test_a_hello_that_is_longer_than_a_name_can_be_is_refused(tmp_path: Path) -> None:
+    with service(tmp_path) as running:
+        stream = Stream(running.address, "x" * 1001)
+        with pytest.raises(grpc.RpcError) as raised:
+            stream.open()
+        assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_rubbish_instead_of_a_greeting_is_refused_and_logged(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
@@ -41,7 +42,12 @@ def refusal(stream: Stream) -> tuple[grpc.StatusCode, str]:
 def test_hello_is_answered_with_what_is_running(stream: Stream) -> None:
     stream.say(hello())
     welcome = stream.hear().welcome
-    assert (welcome.contract_version, welcome.policy) == (1, "sdrf")
+    assert (welcome.contract_version, welcome.policy) == (VERSION, "sdrf")
+
+
+def test_an_older_module_is_answered_in_its_own_version(stream: Stream) -> None:
+    stream.say(hello(version=1))
+    assert stream.hear().welcome.contract_version == 1
 
 
 def test_the_answer_to_a_tick_says_what_the_masters_own_metrics_show(stream: Stream) -> None:
@@ -81,7 +87,7 @@ def test_another_version_of_the_contract_is_refused_with_both_versions(stream: S
     code, said = refusal(stream)
     assert code == grpc.StatusCode.FAILED_PRECONDITION
     assert "version 7" in said
-    assert "version 1" in said
+    assert "versions 1 to 2" in said
 
 
 def test_hello_twice_is_refused(stream: Stream) -> None:

@@ -10,8 +10,9 @@ from allocator.cluster.settings import DeclaredUser
 from allocator.fairness import policies
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.service.loop.slices import finish
 from allocator.service.show.explain import explain, halved_after
-from allocator.service.show.shares import UserShare, top_shares, user_shares
+from allocator.service.show.shares import UserShare, reading, user_shares
 from tests.cluster.master_side import MasterSide, resources
 
 ROLES = ("a", "b", "c", "c/d", "c/e", "f")
@@ -76,7 +77,9 @@ def test_ranks_are_a_permutation_in_order_of_priority(side: MasterSide) -> None:
 @given(side=clusters())
 def test_those_at_the_top_stand_alike_in_metrics_and_commands(side: MasterSide) -> None:
     at_the_top = [row for row in user_shares(side.engine) if not row.parent]
-    assert top_shares(side.engine) == at_the_top
+    engine = side.engine
+    of_metrics = finish(reading(engine, list(engine.pool.users())))
+    assert [vars(row) for row in of_metrics] == [vars(row) for row in at_the_top]
     held = sum((row.standing.allocation for row in at_the_top), start=Quantities())
     assert held == side.engine.pool.held()
 
@@ -127,3 +130,16 @@ def test_a_commitment_is_half_when_it_is_said_to_be_and_never_before_where_it_is
     for seconds in (1, 10, 100, 1_000, 10_000):
         pool.advance(seconds)
         assert pool.standing("a").commitment >= now.commitment / 2
+
+
+def test_what_is_owed_is_shown_while_no_agent_has_come_back() -> None:
+    side = MasterSide("sdrf", {"delta": 0.999})
+    side.add_agent("s1", "cpus:4;mem:4096")
+    side.add_framework("f1", "a")
+    side.add_framework("f2", "b")
+    side.tick(100.0)
+    [owed] = [row.owed for row in user_shares(side.engine) if row.user == "a"]
+    side.remove_agent("s1")
+    rows = {row.user: row for row in user_shares(side.engine)}
+    assert rows["a"].owed == owed > 0.0
+    assert rows["b"].owed == 0.0

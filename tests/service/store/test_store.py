@@ -1,6 +1,7 @@
 """What users owe outlives the service, and no file is harmed."""
 
 import asyncio
+import hashlib
 import math
 import os
 import resource
@@ -8,27 +9,31 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory
+from allocator.cluster.memory import Changes, Memory, Remembered
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.fairness import policies
 from allocator.service.store import StoreError, StoreUnavailable, codec
+from allocator.service.store import keeper as keeper_module
 from allocator.service.store.keeper import keeping
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import Service, Stream, service, wait_for
 from tests.service.show.test_metrics import scrape
-from tests.service.stored import MEMORIES, memory, stored
+from tests.service.stored import MEMORIES, memory, stored, whole
 
 DELTA = 0.99
 POLICY = f'[policy]\nname = "sdrf"\ndelta = {DELTA}\n[[users.declared]]\nname = "b"\n'
@@ -55,9 +60,16 @@ def test_no_damage_to_a_memory_goes_unnoticed(kept: Memory, data: st.DataObject)
 
 
 def test_a_memory_of_another_version_is_refused_with_both_versions() -> None:
-    newer = codec.encode(memory()).replace(b'"version":1', b'"version":2')
-    with pytest.raises(StoreError, match="version 2 of the format, this Longshare knows version 1"):
+    newer = codec.encode(memory()).replace(b'"version":2', b'"version":3')
+    with pytest.raises(StoreError, match=r"version 3 of the format, .* knows versions up to 2"):
         codec.decode(newer)
+
+
+def test_a_memory_of_the_version_before_is_read_and_does_not_say_how_debts_fade() -> None:
+    body = b'{"time":5.0,"users":{"a":{"commitments":{},"others":0.5,"overuse":{},"weight":null}}}'
+    digest = hashlib.sha256(body).hexdigest()
+    head = f'{{"format":"longshare-memory","sha256":"{digest}","version":1}}\n'
+    assert codec.decode(head.encode() + body) == Memory(5.0, {"a": Remembered(others=0.5)})
 
 
 @pytest.mark.parametrize("amount", [math.nan, math.inf])
@@ -70,8 +82,8 @@ def test_a_file_holds_what_was_saved_last(tmp_path: Path) -> None:
     file = tmp_path / "deeper" / "commitments.sqlite"
     with closing(SqliteStore(file)) as store:
         assert store.load() is None
-        store.save(memory(1.0))
-        store.save(memory(2.0))
+        store.save(whole(memory(1.0)))
+        store.save(whole(memory(2.0)))
     with closing(SqliteStore(file)) as store:
         assert store.load() == memory(2.0)
     assert file.stat().st_mode & 0o077 == 0, "others cannot read who owes what"
@@ -94,7 +106,7 @@ def a_database_of_others(file: Path) -> None:
 def of_a_newer_release(file: Path) -> None:
     saved(file)
     with closing(sqlite3.connect(file)) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 3")
 
 
 def without_its_table(file: Path) -> None:
@@ -122,7 +134,7 @@ def damaged(file: Path) -> None:
 
 def saved(file: Path) -> None:
     with closing(SqliteStore(file)) as store:
-        store.save(memory(users=200))
+        store.save(whole(memory(users=200)))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +143,7 @@ def saved(file: Path) -> None:
         (garbage, "not a SQLite file"),
         (empty, "not a SQLite file"),
         (a_database_of_others, "of another program's"),
-        (of_a_newer_release, "version 2 of the layout, this Longshare knows version 1"),
+        (of_a_newer_release, "version 3 of the layout, this Longshare knows version 2"),
         (without_its_table, "damaged: no such table"),
         (with_content_of_others, "not a memory of Longshare's"),
         (truncated, "damaged"),
@@ -153,10 +165,10 @@ def test_a_file_that_cannot_be_used_is_refused_and_stays_as_it_is(
 def test_a_file_belongs_to_one_service_at_a_time(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with closing(SqliteStore(file)) as store:
-        store.save(memory(1.0))
+        store.save(whole(memory(1.0)))
         with pytest.raises(StoreError, match="in use by another service"):
             SqliteStore(file)
-        store.save(memory(2.0))
+        store.save(whole(memory(2.0)))
     with closing(SqliteStore(file)) as store:
         assert store.load() == memory(2.0)
 
@@ -186,7 +198,7 @@ def test_a_save_that_was_cut_short_leaves_the_one_before(tmp_path: Path) -> None
     assert file.read_bytes() != sound, "it died half-way"
     with closing(SqliteStore(file)) as store:
         assert store.load() == memory(users=200)
-        store.save(memory(2.0))
+        store.save(whole(memory(2.0)))
     assert stored(file) == memory(2.0)
 
 
@@ -203,11 +215,11 @@ def full_disk() -> Iterator[None]:
 def test_a_disk_without_room_leaves_the_former_memory(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with closing(SqliteStore(file)) as store:
-        store.save(memory(1.0))
+        store.save(whole(memory(1.0)))
         with full_disk(), pytest.raises(StoreUnavailable, match=r"commitments.sqlite: "):
-            store.save(memory(2.0, users=500))
+            store.save(whole(memory(2.0, users=500)))
         assert stored(file) == memory(1.0)
-        store.save(memory(3.0))
+        store.save(whole(memory(3.0)))
     assert stored(file) == memory(3.0)
 
 
@@ -215,7 +227,7 @@ def test_a_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with closing(SqliteStore(file)) as store:
         file.unlink()
-        store.save(memory())
+        store.save(whole(memory()))
         assert stored(file) == memory()
         with pytest.raises(StoreError, match="in use"):
             SqliteStore(file)
@@ -227,9 +239,9 @@ def test_a_folder_that_is_gone_is_waited_for(tmp_path: Path) -> None:
         folder.rename(away)
         for _ in range(2):
             with pytest.raises(StoreUnavailable, match="No such file"):
-                store.save(memory())
+                store.save(whole(memory()))
         away.rename(folder)
-        store.save(memory())
+        store.save(whole(memory()))
     assert stored(folder / "commitments.sqlite") == memory()
 
 
@@ -240,7 +252,7 @@ def test_a_file_that_took_the_place_of_ours_is_left_alone(tmp_path: Path) -> Non
         content = other.read_bytes()
         other.rename(file)
         with pytest.raises(StoreError, match="has been replaced by another file"):
-            store.save(memory())
+            store.save(whole(memory()))
     assert file.read_bytes() == content
 
 
@@ -278,6 +290,61 @@ def test_an_order_that_could_not_be_stored_is_stored_later(tmp_path: Path) -> No
     kept = stored(file)
     assert kept is not None
     assert kept.users["a"].weight == 4.0
+
+
+class SlowDisk(SqliteStore):
+    """A store whose disk takes as long as the test wants."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.done = threading.Event()
+
+    def save(self, changes: Changes) -> None:
+        self.done.wait()
+        super().save(changes)
+
+
+def test_neither_a_new_leader_nor_an_operator_waits_for_a_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "ORDER_PATIENCE", 0.01)
+    file = tmp_path / "commitments.sqlite"
+    policy = policies.create("sdrf", {"delta": DELTA})
+    engine = Engine(EngineSettings(policy=policy, users=(DeclaredUser("a", 1.0, 0.5),)))
+
+    async def order() -> tuple[bool, Memory | None]:
+        with closing(SlowDisk(file)) as store:
+            async with keeping(engine, store, every=60.0) as keeper:
+                engine.order(operator.Order(set_weight=operator.SetWeight(user="a", weight=4.0)))
+                answered = await keeper.remember_soon()
+                recalled = await keeper.recall()
+                store.done.set()
+        return answered, recalled
+
+    assert asyncio.run(order()) == (False, None)
+    kept = stored(file)
+    assert kept is not None
+    assert kept.users["a"].weight == 4.0, "it is stored before the service ends"
+
+
+def test_what_this_service_has_stored_is_never_recalled(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    with closing(SqliteStore(file)) as store:
+        store.save(whole(Memory(3e9, {"a": Remembered({"cpus": 0.5}, weight=1.0)})))
+    with service(tmp_path, settings(file, every=0.05)) as running:
+        stream = Stream(running.address)
+        stream.open(agents=[FREE], frameworks=[FRAMEWORK])
+        with grpc.insecure_channel(running.address) as channel:
+            stub = AdminStub(channel)
+            stub.Order(operator.Order(reset_commitments=operator.ResetCommitments(users=["a"])))
+            weight = operator.SetWeight(user="a", weight=3.0)
+            assert stub.Order(operator.Order(set_weight=weight)).stored
+        stream.close()
+        anew = Stream(running.address)
+        anew.open(agents=[FREE], frameworks=[FRAMEWORK])
+        seen = scrape(running)
+        assert seen["longshare_user_commitment_ratio", "a", "cpus"] == 0.0
+        assert seen["longshare_user_weight", "a"] == 3.0
 
 
 def settings(file: Path, every: float) -> str:

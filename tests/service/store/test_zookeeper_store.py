@@ -36,7 +36,7 @@ from tests.service.store.test_store import (
     commitment_after,
     run_up_a_debt,
 )
-from tests.service.stored import memory
+from tests.service.stored import memory, whole
 
 CLASSPATH = os.environ.get("LONGSHARE_ZOOKEEPER_CLASSPATH", "")
 ZNODE = "/longshare/commitments"
@@ -135,8 +135,8 @@ def test_a_service_that_finds_no_server_ends_and_may_be_started_again(tmp_path: 
 def test_a_node_holds_what_was_saved_last(server: Server) -> None:
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         assert store.load() is None
-        store.save(memory(1.0))
-        store.save(memory(2.0, users=5000))
+        store.save(whole(memory(1.0)))
+        store.save(whole(memory(2.0, users=5000)))
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         assert store.load() == memory(2.0, users=5000)
 
@@ -144,7 +144,7 @@ def test_a_node_holds_what_was_saved_last(server: Server) -> None:
 @pytest.mark.slow
 def test_a_node_that_is_not_ours_is_refused_and_stays_as_it_is(server: Server) -> None:
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
-        store.save(memory())
+        store.save(whole(memory()))
     with server.client() as client:
         ours = client.get(ZNODE)[0]
         for content, complaint in (
@@ -159,7 +159,7 @@ def test_a_node_that_is_not_ours_is_refused_and_stays_as_it_is(server: Server) -
         client.set(ZNODE, b"")
         with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
             assert store.load() is None, "made beforehand by an operator"
-            store.save(memory())
+            store.save(whole(memory()))
 
 
 @pytest.mark.slow
@@ -168,11 +168,11 @@ def test_what_another_service_has_written_is_not_overwritten(server: Server) -> 
         closing(ZookeeperStore(server.hosts, ZNODE)) as late,
         closing(ZookeeperStore(server.hosts, ZNODE)) as store,
     ):
-        store.save(memory(1.0))
+        store.save(whole(memory(1.0)))
         for _ in range(2):
             with pytest.raises(StoreError, match="another service has written it"):
-                late.save(memory(2.0))
-        store.save(memory(3.0))
+                late.save(whole(memory(2.0)))
+        store.save(whole(memory(3.0)))
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         assert store.load() == memory(3.0)
 
@@ -180,11 +180,11 @@ def test_what_another_service_has_written_is_not_overwritten(server: Server) -> 
 @pytest.mark.slow
 def test_a_node_that_was_deleted_is_made_anew(server: Server) -> None:
     with server.client() as client, closing(ZookeeperStore(server.hosts, ZNODE)) as store:
-        store.save(memory(1.0))
+        store.save(whole(memory(1.0)))
         client.delete(ZNODE)
         with pytest.raises(StoreUnavailable, match="is gone"):
-            store.save(memory(2.0))
-        store.save(memory(3.0))
+            store.save(whole(memory(2.0)))
+        store.save(whole(memory(3.0)))
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         assert store.load() == memory(3.0)
 
@@ -196,9 +196,9 @@ def test_a_memory_too_large_for_a_node_is_refused(server: Server) -> None:
         1.0, {f"u{i}": Remembered({"cpus": draw(), "mem": draw()}) for i in range(60000)}
     )
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
-        store.save(memory(1.0))
+        store.save(whole(memory(1.0)))
         with pytest.raises(StoreError, match="more than ZooKeeper takes"):
-            store.save(crowd)
+            store.save(whole(crowd))
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         assert store.load() == memory(1.0)
 
@@ -206,7 +206,7 @@ def test_a_memory_too_large_for_a_node_is_refused(server: Server) -> None:
 @pytest.mark.slow
 def test_with_credentials_nobody_else_reads_or_writes(server: Server) -> None:
     with closing(ZookeeperStore(server.hosts, ZNODE, "longshare:secret")) as store:
-        store.save(memory())
+        store.save(whole(memory()))
     for others in (None, "longshare:guessed"):
         with pytest.raises(StoreError, match=r"access denied; check store.credentials"):
             ZookeeperStore(server.hosts, ZNODE, others)
@@ -217,10 +217,10 @@ def test_with_credentials_nobody_else_reads_or_writes(server: Server) -> None:
 @pytest.mark.slow
 def test_a_save_whose_answer_was_lost_is_recognised_as_our_own(server: Server) -> None:
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
-        store.save(memory(1.0))
+        store.save(whole(memory(1.0)))
         server.hold()
         with pytest.raises(StoreUnavailable):
-            store.save(memory(2.0))
+            store.save(whole(memory(2.0)))
         server.go_on()
         after = memory(3.0)
         wait_for(lambda: saves(store, after))
@@ -230,10 +230,15 @@ def test_a_save_whose_answer_was_lost_is_recognised_as_our_own(server: Server) -
 
 def saves(store: ZookeeperStore, wanted: Memory) -> bool:
     try:
-        store.save(wanted)
+        store.save(whole(wanted))
     except StoreUnavailable:
         return False
     return True
+
+
+def time_stored(server: Server) -> float:
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        return (store.load() or memory(0.0)).time
 
 
 async def until(kept: keeper.Keeper, *, degraded: bool) -> None:
@@ -294,8 +299,7 @@ def test_the_service_beside_a_new_leader_takes_over_what_users_owe_without_a_res
         home.mkdir()
     with service(homes[0], settings) as first, service(homes[1], settings) as second:
         stream = run_up_a_debt(first, 100)
-        with closing(ZookeeperStore(server.hosts, ZNODE)) as looking:
-            wait_for(lambda: (looking.load() or memory(0.0)).time == stream.now_ns / SECOND)
+        wait_for(lambda: time_stored(server) == stream.now_ns / SECOND)
         stream.close()
         later = stream.now_ns + 50 * SECOND
         owed = commitment_after(second, later, agents=[FREE], frameworks=[FRAMEWORK])

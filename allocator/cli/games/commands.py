@@ -1,0 +1,258 @@
+"""`longshare games`: what users can gain and lose in games over time."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from allocator.cli.connection import USAGE, AsJson, fail
+from allocator.cli.games.show import (
+    climbed_as_json,
+    outcome_as_json,
+    played_as_json,
+    show_game,
+    show_outcomes,
+)
+from allocator.cli.optimum import read_toml
+
+if TYPE_CHECKING:
+    from allocator.theory.games.game import Game
+    from allocator.theory.games.policies import GamePolicy
+    from allocator.theory.games.properties import TimeProperty
+    from allocator.theory.games.search import Outcome
+
+games_app = typer.Typer(
+    help="Games over time: do policies keep their promises when demands change? docs/games.md.",
+    no_args_is_help=True,
+)
+_EXIT_CODES = "Exit codes: 0 done, whatever was found; 2 wrong usage, or a file cannot be used."
+_POLICIES = "sdrf, stsf, drf, cmmf, dynamic-drf or dynamic-mmf."
+
+_Policy = Annotated[str, typer.Option(help=_POLICIES)]
+_Seed = Annotated[int, typer.Option(help="Other seeds try other games.")]
+_Resources = Annotated[
+    int | None, typer.Option(min=1, max=3, help="How many.", show_default="1 to 3")
+]
+_Delta = Annotated[
+    float | None, typer.Option(min=0.0, help="δ of a stage, below 1.", show_default="0 to 0.9")
+]
+_Patience = Annotated[float, typer.Option(min=0.0, max=1.0, help="What a stage later is worth.")]
+_Alpha = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="What dynamic-drf and dynamic-mmf guarantee.")
+]
+_Out = Annotated[Path | None, typer.Option(help="Write the game to this file.")]
+
+
+@games_app.command(epilog=_EXIT_CODES)
+def search(
+    *,
+    policy: _Policy,
+    wanted: Annotated[
+        str | None,
+        typer.Option(
+            "--property",
+            help="strategy-proofness, sharing-incentive, envy-freeness or credit-fairness.",
+            show_default="all",
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Random games for each property.")] = 1000,
+    seed: _Seed = 1,
+    resources: _Resources = None,
+    delta: _Delta = None,
+    patience: _Patience = 0.9,
+    alpha: _Alpha = 0.0,
+    as_json: AsJson = False,
+    out: _Out = None,
+) -> None:
+    """Search for games in which a property does not hold, and print the smallest found."""
+    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
+    from rich.progress import Progress  # noqa: PLC0415
+
+    from allocator.theory.games.drawing import Limits  # noqa: PLC0415
+    from allocator.theory.games.search import search as look  # noqa: PLC0415
+
+    chosen, asked = _policy(policy), _properties(wanted)
+    if out is not None and wanted is None:
+        raise typer.BadParameter("needs --property: one file holds one game", param_hint="--out")
+    outcomes: dict[str, Outcome] = {}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        for each in asked:
+            task = progress.add_task(each.name, total=trials)
+            outcomes[each.name] = look(
+                chosen,
+                each,
+                trials=trials,
+                seed=seed,
+                limits=Limits(
+                    resources=1 if each.one_resource else resources,
+                    delta=_below_one(delta),
+                    patience=Fraction(str(patience)),
+                    alpha=Fraction(str(alpha)),
+                ),
+                watch=lambda tried, _of, task=task: progress.update(task, completed=tried),  # type: ignore[misc]
+            )
+    if as_json:
+        found = {name: outcome_as_json(outcome) for name, outcome in outcomes.items()}
+        typer.echo(json.dumps({"policy": policy, "seed": seed, "properties": found}, indent=2))
+    else:
+        show_outcomes(chosen, outcomes)
+    for outcome in outcomes.values():
+        if out is not None and outcome.found is not None:
+            _write(out, outcome.found.game, f"{policy}: {outcome.found.complaint.text}")
+
+
+@games_app.command(epilog=_EXIT_CODES)
+def worst(
+    *,
+    policy: _Policy,
+    steps: Annotated[int, typer.Option(min=1, help="Games tried from each start.")] = 1000,
+    restarts: Annotated[int, typer.Option(min=1, help="Starts.")] = 4,
+    users: Annotated[int, typer.Option(min=2, max=6, help="Who play.")] = 3,
+    members: Annotated[int, typer.Option(min=2, help="n: with those who never want a thing.")] = 9,
+    stages: Annotated[int, typer.Option(min=1, max=8)] = 3,
+    seed: _Seed = 1,
+    resources: _Resources = 2,
+    delta: _Delta = 0.5,
+    patience: _Patience = 0.9,
+    alpha: _Alpha = 0.0,
+    as_json: AsJson = False,
+    out: _Out = None,
+) -> None:
+    """Climb to a game in which a lie pays as much as can be found."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    from allocator.theory.games.drawing import Limits  # noqa: PLC0415
+    from allocator.theory.games.search import Effort, climb  # noqa: PLC0415
+
+    chosen = _policy(policy)
+    if members < users:
+        raise typer.BadParameter(f"is {members}, and {users} play", param_hint="--members")
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Climbing", total=steps * restarts)
+        climbed = climb(
+            chosen,
+            Effort(steps=steps, restarts=restarts, seed=seed),
+            Limits(
+                resources=resources,
+                users=users,
+                stages=stages,
+                idle=members - users,
+                delta=_below_one(delta),
+                patience=Fraction(str(patience)),
+                alpha=Fraction(str(alpha)),
+            ),
+            watch=lambda tried, _of: progress.update(task, completed=tried),
+        )
+    if as_json:
+        typer.echo(json.dumps({"policy": policy, "seed": seed, **climbed_as_json(climbed)}))
+    else:
+        show_game(chosen, climbed.game)
+    if out is not None:
+        _write(
+            out, climbed.game, f"{policy}: lying pays {float(climbed.ratio):.4f} times the truth"
+        )
+
+
+@games_app.command(epilog=_EXIT_CODES)
+def play(
+    file: Annotated[Path, typer.Argument(metavar="GAME.toml", help="The game; docs/games.md.")],
+    *,
+    policy: _Policy,
+    as_json: AsJson = False,
+) -> None:
+    """Play a game with the truth and with what users claim, and say what is wrong with it."""
+    from allocator.theory.games.game import read_game  # noqa: PLC0415
+
+    chosen = _policy(policy)
+    try:
+        game = read_game(read_toml(file))
+        if as_json:
+            typer.echo(json.dumps({"policy": policy, **played_as_json(chosen, game)}, indent=2))
+        else:
+            show_game(chosen, game)
+    except ValueError as error:
+        fail(USAGE, f"{file}: {error}")
+
+
+@games_app.command(epilog=_EXIT_CODES)
+def gains(
+    *,
+    policies: Annotated[list[str] | None, typer.Option("--policy", help=_POLICIES)] = None,
+    resources: Annotated[list[int] | None, typer.Option(min=1, max=3)] = None,
+    members: Annotated[list[int] | None, typer.Option(min=3, help="n; three of them play.")] = None,
+    deltas: Annotated[list[float] | None, typer.Option("--delta", min=0.0)] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Games tried from each start.")] = 300,
+    restarts: Annotated[int, typer.Option(min=1, help="Starts for each cell.")] = 3,
+    seed: _Seed = 1,
+    out: Annotated[Path, typer.Option(help="Folder for gains.csv and gains.png.")] = Path(
+        "runs/games"
+    ),
+) -> None:
+    """Climb to the worst lie for each δ, n and number of resources; a table and a figure."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    from allocator.cli.games.figure import draw_gains, write_gains  # noqa: PLC0415
+    from allocator.theory.games.gains import cells  # noqa: PLC0415
+    from allocator.theory.games.gains import gains as climb_all  # noqa: PLC0415
+    from allocator.theory.games.search import Effort  # noqa: PLC0415
+
+    try:
+        asked = cells(
+            policies or ["sdrf", "stsf"],
+            resources or [1, 2, 3],
+            members or [3, 9],
+            [_below_one(delta) or Fraction(0) for delta in deltas or [0.0, 0.25, 0.5, 0.75, 0.9]],
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Climbing", total=len(asked))
+        effort = Effort(steps=steps, restarts=restarts, seed=seed)
+        rows = list(
+            climb_all(asked, effort, lambda done, _of: progress.update(task, completed=done))
+        )
+    try:
+        typer.echo(write_gains(rows, out))
+        typer.echo(draw_gains(rows, out))
+    except OSError as error:
+        fail(USAGE, f"{out}: {error}")
+
+
+def _policy(name: str) -> "GamePolicy":
+    from allocator.theory.games.policies import policy_of  # noqa: PLC0415
+
+    try:
+        return policy_of(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--policy") from error
+
+
+def _properties(wanted: str | None) -> "list[TimeProperty]":
+    from allocator.theory.games.properties import PROPERTIES  # noqa: PLC0415
+
+    if wanted is not None and wanted not in PROPERTIES:
+        raise typer.BadParameter(
+            f"{wanted!r} is unknown; there are: {', '.join(PROPERTIES)}", param_hint="--property"
+        )
+    return [each for name, each in PROPERTIES.items() if wanted in {None, name}]
+
+
+def _below_one(delta: float | None) -> Fraction | None:
+    if delta is not None and delta >= 1:
+        raise typer.BadParameter(f"{delta} is not below 1", param_hint="--delta")
+    return None if delta is None else Fraction(str(delta))
+
+
+def _write(out: Path, game: "Game", text: str) -> None:
+    import tomli_w  # noqa: PLC0415
+
+    from allocator.theory.games.game import file_of  # noqa: PLC0415
+
+    try:
+        out.write_text(f"# {text}\n" + tomli_w.dumps(file_of(game)), encoding="utf-8")
+    except OSError as error:
+        fail(USAGE, f"{out}: {error}")

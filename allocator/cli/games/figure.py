@@ -1,0 +1,67 @@
+"""What liars gain, as a table and a figure."""
+
+import csv
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from allocator.simulation.studies.drawing import COLOURS, MARKERS, legend, new_figure, save
+from allocator.theory.games.gains import Cell
+from allocator.theory.games.game import file_of
+from allocator.theory.games.search import Climbed
+
+
+def write_gains(rows: Sequence[tuple[Cell, Climbed]], folder: Path) -> Path:
+    """Write a row for each cell, with the game itself; return the file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "gains.csv"
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened)
+        names = ["policy", "resources", "members", "delta", "truthful", "lying", "ratio", "game"]
+        writer.writerow(names)
+        for cell, found in rows:
+            numbers = [cell.delta, found.truthful, found.gained, found.ratio]
+            writer.writerow(
+                [
+                    cell.policy,
+                    cell.resources,
+                    cell.members,
+                    *(f"{float(number):.6g}" for number in numbers),
+                    file_of(found.game),
+                ]
+            )
+    return file
+
+
+def draw_gains(rows: Sequence[tuple[Cell, Climbed]], folder: Path) -> Path:
+    """Draw gains over δ, a panel for each policy; return the file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    policies = list(dict.fromkeys(cell.policy for cell, _found in rows))
+    figure, panels = new_figure("The best lies found", len(policies))
+    for policy, panel in zip(policies, panels, strict=True):
+        lines: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+        for cell, found in rows:
+            if cell.policy == policy:
+                gain = max(float(found.ratio) - 1.0, 0.0)
+                lines[cell.resources, cell.members].append((float(cell.delta), 100.0 * gain))
+        members = list(dict.fromkeys(n for _resources, n in lines))
+        for (resources, n), points in lines.items():
+            panel.plot(
+                *zip(*points, strict=True),
+                color=COLOURS[resources - 1],
+                marker=MARKERS[members.index(n)],
+                linestyle="-" if n == members[0] else "--",
+                label=f"{resources} resource{'s' * (resources > 1)}, n = {n}",
+            )
+        panel.set_title(policy, fontsize=10)
+        panel.set_xlabel("δ, a stage")
+        panel.set_ylabel("gain of the liar, %")
+        legend(panel)
+    return save([("gains", figure)], folder)["gains"]

@@ -1,0 +1,121 @@
+"""`longshare lies`: what a user of a workload gains by not submitting what it has."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from allocator.cli.connection import USAGE, AsJson, fail
+from allocator.cli.parameters import Parameters, parse
+from allocator.cli.simulate import (
+    Blocking,
+    Capacity,
+    IfItDoesNotFit,
+    Load,
+    TraceFile,
+    WhoCounts,
+    capacity_of,
+)
+from allocator.cli.simulate import Known as _Known
+
+if TYPE_CHECKING:
+    from allocator.simulation.studies.online_truth import Gain, Row
+
+
+def lies(
+    trace: TraceFile,
+    *,
+    policy: Annotated[str, typer.Option(help="Who is next; docs/policies.md.")],
+    parameters: Parameters = None,
+    load: Load = None,
+    capacity: Capacity = None,
+    blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
+    users: WhoCounts = _Known.KNOWN,
+    liars: Annotated[int, typer.Option(min=1, help="How many users lie, one at a time.")] = 20,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a row for each liar and lie to this CSV.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have one user after the other come late, split itself up, ask for too much or hold on.
+
+    Exit codes: 0, done; 2, the trace, the policy or the setting cannot be used.
+    """
+    from allocator.cli.progress import bar  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.simulation import store  # noqa: PLC0415
+    from allocator.simulation.setting import Setting  # noqa: PLC0415
+    from allocator.simulation.studies.lies import LIES  # noqa: PLC0415
+    from allocator.simulation.studies.online_truth import gains, rows  # noqa: PLC0415
+
+    try:
+        read = store.read(trace)
+        setting = Setting(
+            policy=policy,
+            parameters=parse(parameters),
+            capacity=capacity_of(read, load, capacity),
+            blocking=blocking.value,
+            users=users.value,
+        )
+        with bar("simulating", liars * len(LIES), "lies") as report:
+            found = list(gains(read, setting, liars, lambda done, _of: report(done)))
+        if out is not None:
+            _write(out, found)
+    except (OSError, ValueError) as error:
+        fail(USAGE, str(error))
+    if as_json:
+        typer.echo(json.dumps({"policy": policy, "lies": [_as_json(r) for r in rows(found)]}))
+    else:
+        _show(policy, rows(found))
+
+
+def _as_json(row: "Row") -> dict[str, Any]:
+    low, middle, high = (_finite(part) for part in row.saved)
+    return {
+        "lie": row.lie,
+        "liars": row.liars,
+        "saved": {"5%": low, "50%": middle, "95%": high},
+        "gaining": row.gaining,
+        "harm": row.harm,
+    }
+
+
+def _finite(part: float) -> float | None:
+    """Return a number for JSON; none where a task never ran."""
+    return part if part > -float("inf") else None
+
+
+def _write(out: Path, found: "list[Gain]") -> None:
+    import csv  # noqa: PLC0415
+    from dataclasses import astuple, fields  # noqa: PLC0415
+
+    from allocator.simulation.studies.online_truth import Gain  # noqa: PLC0415
+
+    with out.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened)
+        writer.writerow([field.name for field in fields(Gain)])
+        writer.writerows(astuple(gain) for gain in found)
+
+
+def _show(policy: str, table_rows: "list[Row]") -> None:
+    from rich.table import Table  # noqa: PLC0415
+
+    from allocator.cli.tables import console  # noqa: PLC0415
+
+    if not table_rows:
+        typer.echo("nobody with ten tasks, all of which run, waits for a second: nothing to gain")
+        return
+    table = Table(title=f"What lies save of the liar's wait under {policy}")
+    table.add_column("lie", no_wrap=True)
+    for heading in ("liars", "median", "5 %", "95 %", "who gain", "others wait"):
+        table.add_column(heading, justify="right")
+    for row in table_rows:
+        low, middle, high = (_percent(part) for part in row.saved)
+        table.add_row(
+            row.lie, str(row.liars), middle, low, high, f"{row.gaining:.0%}", f"{row.harm:+.2%}"
+        )
+    console().print(table)
+
+
+def _percent(part: float) -> str:
+    return "never runs" if part == -float("inf") else f"{part:+.1%}"

@@ -1,0 +1,139 @@
+"""What one run gives: booked on agents at once, counted for users at its end, made into offers."""
+
+from allocator.cluster.agents import Agent
+from allocator.cluster.allocation.filling import Needs
+from allocator.cluster.allocation.order import Order
+from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.quota import Headroom
+from allocator.cluster.resources import NOTHING, Resources
+from allocator.cluster.state import Cluster
+from allocator.cluster.subscriptions import Alternatives
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.quantities import Quantities
+
+
+class Books:
+    """The books of one run."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._ledger = cluster.ledger
+        self.quotas = cluster.ledger.quotas
+        self.order = Order(cluster.ledger.clients)
+        self.headroom = self.quotas.headroom() if self.quotas else Headroom({}, {}, Quantities())
+        self._shared: dict[str, Resources] = {}
+        """Shared volumes offered in this run, by agent."""
+        self._made: dict[str, dict[tuple[str, str], Resources]] = {}
+        """framework → (agent, role) → resources"""
+        self._cuts: dict[tuple[int, int, int], tuple[Resources, Needs, Resources]] = {}
+        self._reached: dict[tuple[int, int], tuple[Resources, Alternatives, bool]] = {}
+        self._rests: dict[tuple[int, int], tuple[Resources, Resources, Resources]] = {}
+
+    def framework(self, client: Client) -> Framework:
+        """Return the framework of a client."""
+        return self._ledger.frameworks[client.framework]
+
+    def usable(self, agent: Agent, client: Client) -> Resources | None:
+        """Return what of an agent a client can take now; None: nothing."""
+        framework = self.framework(client)
+        if not framework.can_use(agent, client.role, self._cluster.rules):
+            return None
+        offered = self._shared.get(agent.id)  # a shared volume goes out once in a run (§3.8)
+        free = agent.available if offered is None else agent.available - offered
+        return framework.share_of(free, client.role) or None
+
+    def wanted(self, agent: Agent, client: Client, give: Resources) -> bool:
+        """Whether this reaches the minimum, and the client has not refused it."""
+        alternatives = self.framework(client).min_allocatable.get(
+            client.role, self._cluster.rules.min_allocatable
+        )
+        return (
+            bool(give)
+            and self._reaches(give, alternatives)
+            and not self._cluster.filters.refuses(client, agent.id, give)
+        )
+
+    def cut(self, agent: Agent, needs: Needs, number: int) -> Resources:
+        """Return what so many tasks take of what an agent has free; there must be enough.
+
+        Agents are alike, and so are tasks: each different cut is worked out once in a run.
+        """
+        free = agent.available
+        key = id(free), id(needs), number
+        found = self._cuts.get(key)
+        if found is None:
+            wanted = Quantities(
+                {n: number * amount for n, amount in needs.items() if isinstance(n, str)}
+            )
+            cut = free.plain.taken(wanted)
+            assert cut is not None
+            found = self._cuts[key] = free, needs, cut  # whose ids stay theirs for the run
+        return found[2]
+
+    def give(self, agent: Agent, client: Client, give: Resources) -> None:
+        """Book resources, count them, and make an offer of them."""
+        self.count(client, self.book(agent, client, give), 1)
+        self.make(agent, client, give)
+
+    def book(self, agent: Agent, client: Client, give: Resources) -> Quantities:
+        """Book resources on an agent; return what the client holds more then."""
+        more = self._ledger.book(agent, client, give, self._rest(agent, give))
+        if give.has_shared:
+            self._shared[agent.id] = self._shared.get(agent.id, NOTHING) + give.where(
+                lambda kind: kind.shared
+            )
+        return more
+
+    def count(self, client: Client, quantities: Quantities, gifts: int) -> None:
+        """Count for its user and all above what a client holds more; nothing is no gift."""
+        self.order.give(client, quantities, gifts if quantities else 0)
+
+    def take_back(self, agent: Agent, client: Client, resources: Resources) -> None:
+        """Undo `book` and `count`."""
+        self.order.take_back(client, self._ledger.unbook(agent, client, resources))
+        if self.quotas:
+            self.headroom.take_back(client.role, resources.plain.scalars)
+
+    def make(self, agent: Agent, client: Client, give: Resources) -> None:
+        """Make an offer of what is booked."""
+        parts = self._made.setdefault(client.framework, {})
+        place = (agent.id, client.role)
+        parts[place] = parts[place] + give if place in parts else give
+        self._cluster.demands.note_offer(client, agent.id, parts[place])
+
+    def offer(self, decisions: contract.Decisions) -> int:
+        """Put all offers into decisions, at most one `Offers` for each framework; return how many.
+
+        Made where they are to be, for a copy of a message costs more than making it.
+        """
+        number = 0
+        for framework, parts in self._made.items():
+            offers = decisions.offers.add(framework_id=framework).offers
+            number += len(parts)
+            for (agent, role), give in parts.items():
+                offers.add(role=role, agent_id=agent, resources=give.messages(role))
+        return number
+
+    def _rest(self, agent: Agent, give: Resources) -> Resources | None:
+        """Return what an agent has free without this; None: that must be added up."""
+        if give.has_shared:
+            return None
+        free = agent.available
+        if free is give:
+            return NOTHING
+        key = id(free), id(give)
+        found = self._rests.get(key)
+        if found is None:
+            found = self._rests[key] = free, give, free - give
+        return found[2]
+
+    def _reaches(self, give: Resources, alternatives: Alternatives) -> bool:
+        """Whether this is one of the alternatives at least; there need be none."""
+        key = id(give), id(alternatives)
+        found = self._reached.get(key)
+        if found is None:
+            reached = not alternatives or any(
+                give.quantities.contains(minimum) for minimum in alternatives
+            )
+            found = self._reached[key] = give, alternatives, reached
+        return found[2]

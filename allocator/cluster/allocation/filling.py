@@ -1,0 +1,462 @@
+"""Progressive filling: how many tasks each gets, were they given one by one to whoever is next.
+
+Between two bends of the order everybody's next positions are known, so all that is given before
+somebody reaches a *level* (a position in the order) can be counted by search. The outcome is that
+of giving one by one, to the last tie; the work is bounded by who gets something, not by how much.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, Self, TypeAlias, TypeVar, cast
+
+from allocator.cluster.frameworks import Client
+from allocator.fairness.front import Place
+from allocator.fairness.quantities import Quantities
+
+User = TypeVar("User")
+User_contra = TypeVar("User_contra", contravariant=True)
+Name: TypeAlias = str | tuple[str, str]
+"""Of what there is only so much: a resource, or a resource within the limits of a role."""
+Needs: TypeAlias = dict[Name, int]
+"""In thousandths."""
+
+
+class Places(Protocol[User_contra]):
+    """The order of a pool, as `Front` has it."""
+
+    def place(self, user: User_contra) -> Place:
+        """Return where a user stands now."""
+
+    def after(self, user: User_contra, more: Quantities, times: int) -> Place:
+        """Return where a user would stand after so many gifts that amount to this."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Portion:
+    """What a number of tasks, given one by one, comes to."""
+
+    number: int
+    leaves: "dict[Leaf, int]"
+    needs: Needs
+    """What they take of an agent, by name."""
+    scalars: Quantities
+    """What of that counts as held."""
+    gifts: int
+    """How many of the tasks have scalars: only these are seen by the order."""
+
+
+_FAR = 1 << 40
+"""More tasks than there are."""
+_EMPTY = Portion(0, {}, {}, Quantities(), 0)
+
+
+class Task:
+    """What a task takes, and multiples of that; each is made once, and known by what it is.
+
+    Args:
+        needs: Thousandths by name, whole ones of what is counted.
+        scalars: What of it counts as held.
+    """
+
+    __slots__ = ("_multiples", "needs", "scalars")
+
+    def __init__(self, needs: Needs, scalars: Quantities) -> None:
+        self.needs = needs
+        self.scalars = scalars
+        self._multiples: dict[int, tuple[Needs, Quantities, int]] = {}
+
+    def multiple(self, number: int) -> tuple[Needs, Quantities, int]:
+        """Return what so many tasks take, what of it counts as held, and in how many gifts."""
+        found = self._multiples.get(number)
+        if found is None:
+            needs = {name: number * amount for name, amount in self.needs.items()}
+            scalars = self.scalars.times(number)
+            found = self._multiples[number] = needs, scalars, number if scalars else 0
+        return found
+
+
+class Leaf:
+    """A client, each of whose tasks needs the same; without a task, it is not known ahead.
+
+    Args:
+        client: Who it is.
+        task: What it gets next, and after that; None: nothing that can be counted ahead.
+    """
+
+    __slots__ = ("_portions", "client", "task")
+
+    def __init__(self, client: Client, task: Task | None) -> None:
+        self.client = client
+        self.task = task
+        self._portions: dict[int, Portion] = {0: _EMPTY}
+
+    def portion(self, number: int) -> Portion:
+        """Return what so many tasks come to; nothing without a task."""
+        portion = self._portions.get(number)
+        if portion is None:
+            if self.task is None:
+                return _EMPTY
+            needs, scalars, gifts = self.task.multiple(number)
+            portion = self._portions[number] = Portion(
+                number, {self: number}, needs, scalars, gifts
+            )
+        return portion
+
+    def fill(self, room: "Room") -> Portion:
+        """Return as many tasks as there is room for."""
+        if self.task is None:
+            return _EMPTY
+        most = min(room.left.get(name, 0) // amount for name, amount in self.task.needs.items())
+        return self.portion(max(most, 0))
+
+
+class Budget(Protocol):
+    """How much may be given."""
+
+    def copy(self) -> Self:
+        """Return one of its own."""
+
+    def admits(self, portion: Portion, before: Portion) -> bool:
+        """Whether there is enough for a portion, of which a part has been given before."""
+
+    def spend(self, portion: Portion, before: Portion) -> None:
+        """Give it."""
+
+    def of(self, before: Self) -> float:
+        """Return how often what has been spent since may be spent again."""
+
+
+class Room:
+    """What an agent has left, by name."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: Needs) -> None:
+        self.left = left
+
+    def copy(self) -> "Room":
+        """Return one of its own."""
+        return Room(dict(self.left))
+
+    def admits(self, portion: Portion, before: Portion) -> bool:
+        """Whether there is enough for a portion, of which a part has been given before."""
+        given = before.needs
+        for name, amount in portion.needs.items():
+            if amount - given.get(name, 0) > self.left.get(name, 0):
+                return False
+        return True
+
+    def spend(self, portion: Portion, before: Portion) -> None:
+        """Give it."""
+        given = before.needs
+        for name, amount in portion.needs.items():
+            if amount:
+                self.left[name] -= amount - given.get(name, 0)
+
+    def of(self, before: "Room") -> float:
+        """Return how often what has been spent since may be spent again."""
+        return min(
+            left / (before.left[name] - left)
+            for name, left in self.left.items()
+            if left < before.left[name]
+        )
+
+
+class _Count:
+    """A number of tasks."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def copy(self) -> "_Count":
+        return _Count(self.left)
+
+    def admits(self, portion: Portion, before: Portion) -> bool:
+        return portion.number - before.number <= self.left
+
+    def spend(self, portion: Portion, before: Portion) -> None:
+        self.left -= portion.number - before.number
+
+    def of(self, before: "_Count") -> float:
+        return self.left / (before.left - self.left)
+
+
+class Branch(Generic[User]):
+    """Users of one pool, and what is below them.
+
+    Args:
+        members: In order; those without anybody who could get something left out.
+        places: The order they are in.
+    """
+
+    def __init__(self, members: Iterator[tuple[User, "Node"]], places: Places[User]) -> None:
+        self._coming = members
+        self._members: list[tuple[User, Node]] = []
+        self._places = places
+        self._portions: dict[int, Portion] = {}
+
+    def portion(self, number: int) -> Portion:
+        """Return what so many tasks come to; fewer, where that cannot be counted ahead."""
+        portion = self._portions.get(number)
+        if portion is None:
+            portion = self._portions[number] = self.fill(_Count(number))
+        return portion
+
+    def fill(self, budget: Budget) -> Portion:
+        """Return what can be given until it is the turn of who cannot have one more task."""
+        return _Filling(self, budget).run()
+
+    def member(self, number: int) -> "tuple[User, Node] | None":
+        """Return a member by its place in the order; None: there are not so many."""
+        while number >= len(self._members):
+            member = next(self._coming, None)
+            if member is None:
+                return None
+            self._members.append(member)
+        return self._members[number]
+
+    def place(self, user: User, portion: Portion) -> Place:
+        """Return where a member would stand."""
+        if not portion.number:
+            return self._places.place(user)
+        return self._places.after(user, portion.scalars, portion.gifts)
+
+
+Node: TypeAlias = Leaf | Branch  # type: ignore[type-arg]  # of any users
+_End: TypeAlias = Literal["level", "special", "full"]
+
+
+class _Entry(Generic[User]):
+    """A member with what it has got so far."""
+
+    __slots__ = ("node", "place", "taken", "user")
+
+    def __init__(self, user: User, node: Node, place: Place) -> None:
+        self.user = user
+        self.node = node
+        self.taken = _EMPTY
+        self.place = place
+
+    def __lt__(self, other: "_Entry[User]") -> bool:
+        return self.place.position < other.place.position
+
+
+@dataclass(slots=True)
+class _Step(Generic[User]):
+    """What an entry would get before it reaches a level."""
+
+    entry: _Entry[User]
+    number: int
+    """Of tasks; where these are too many, the first number that is."""
+    portion: Portion
+    """All that it has got then."""
+    place: Place
+    end: _End
+    """Whether it has reached the level, cannot be counted further, or gets too much."""
+
+
+class _Filling(Generic[User]):
+    """One way through a branch, from nothing given to all that is within the budget.
+
+    It gives up to a level that who is next reaches with a stride of so many tasks. What is left
+    then tells how long the next stride may be; one that was too long is halved.
+    """
+
+    def __init__(self, branch: Branch[User], budget: Budget) -> None:
+        self._branch = branch
+        self._budget = budget
+        self._entries: list[_Entry[User]] = []
+        """Members that have been looked at, in order."""
+        self._served: dict[_Entry[User], None] = {}
+        """Those that get something, in the order of the first of it."""
+        self._number = 0
+        """Of the first member that has not been looked at."""
+        self._pending: _Entry[User] | None = None
+        """That member."""
+
+    def run(self) -> Portion:
+        stride = 1
+        pick: _Entry[User] | None = None
+        while True:
+            first = self._entry(0)
+            if first is None:
+                break
+            one = first.node.portion(first.taken.number + 1)
+            if one.number == first.taken.number or not self._budget.admits(one, first.taken):
+                break
+            level = self._ahead(pick or first, stride)
+            trial, failed = self._try(level)
+            if failed is None and not trial:  # rounding has put the level before everybody
+                trial, failed = self._one(first)
+            if failed is None:
+                before = self._budget.copy()
+                self._give(trial)
+                again = self._budget.of(before)
+                pick, stride = None, max(1, round(min(trial[0].number * again, _FAR)))
+            elif all(step.number == 1 for step in trial):
+                self._give(trial)
+                if failed.number == 1:
+                    break
+                pick, stride = None, failed.number // 2
+            else:
+                longest = max([*trial, failed], key=lambda step: step.number)
+                pick, stride = longest.entry, longest.number // 2
+        return _sum([entry.taken for entry in self._served])
+
+    def _entry(self, number: int) -> _Entry[User] | None:
+        """Return an entry by its place in the order; those before it have been looked at."""
+        pending = self._pending
+        if pending is None:
+            member = self._branch.member(self._number)
+            if member is not None:
+                user, node = member
+                pending = _Entry(user, node, self._branch.place(user, _EMPTY))
+        if pending is not None and (
+            number == len(self._entries) or pending < self._entries[number]
+        ):
+            self._entries.insert(number, pending)
+            self._number += 1
+            pending = None
+        self._pending = pending
+        return self._entries[number] if number < len(self._entries) else None
+
+    def _ahead(self, entry: _Entry[User], number: int) -> Place:
+        """Return where an entry would stand with so many tasks more, or as many as are known."""
+        return self._branch.place(entry.user, entry.node.portion(entry.taken.number + number))
+
+    def _try(self, level: Place) -> tuple[list[_Step[User]], _Step[User] | None]:
+        """Count what everybody gets before a level, which is lowered to where counting ends.
+
+        Returns who would get how much, in the order of the first of it, and who would be the first
+        to get too much; None: nobody.
+        """
+        while True:
+            left = self._budget.copy()
+            trial: list[_Step[User]] = []
+            lowered = False
+            failed: _Step[User] | None = None
+            number = 0
+            while True:
+                entry = self._entry(number)
+                if entry is None or not entry.place.position < level.position:
+                    break
+                number += 1
+                step = self._reach(entry, level, left)
+                if step.end == "full":
+                    failed = step
+                    break
+                if step.end == "special":
+                    level, lowered = step.place, True
+                if step.number:
+                    left.spend(step.portion, entry.taken)
+                    trial.append(step)
+            if not lowered:
+                return trial, failed
+
+    def _one(self, entry: _Entry[User]) -> tuple[list[_Step[User]], _Step[User] | None]:
+        """Count one task for who is next."""
+        portion = entry.node.portion(entry.taken.number + 1)
+        place = self._branch.place(entry.user, portion)
+        if self._budget.admits(portion, entry.taken):
+            return [_Step(entry, 1, portion, place, "level")], None
+        return [], _Step(entry, 1, portion, place, "full")
+
+    def _reach(self, entry: _Entry[User], level: Place, left: Budget) -> _Step[User]:
+        """Return how many tasks an entry gets before it reaches a level, and what ends that."""
+        step = self._step(entry, 1, level, left)
+        if step is not None:
+            return step
+        number = _first_not(
+            lambda number: self._surely_goes_on(entry, number, level, left),
+            self._guess(entry, level),
+        )
+        while (step := self._step(entry, number, level, left)) is None:
+            number += 1  # where rounding may have the last word, each is asked
+        return step
+
+    def _step(
+        self, entry: _Entry[User], number: int, level: Place, left: Budget
+    ) -> _Step[User] | None:
+        """Return what ends an entry's way, if that is over with so many tasks."""
+        total = entry.taken.number + number
+        portion = entry.node.portion(total)
+        place = self._branch.place(entry.user, portion)
+        if portion.number < total:
+            return _Step(entry, portion.number - entry.taken.number, portion, place, "special")
+        if not left.admits(portion, entry.taken):
+            return _Step(entry, number, portion, place, "full")
+        if place.position < level.position:
+            return None
+        return _Step(entry, number, portion, place, "level")
+
+    def _surely_goes_on(self, entry: _Entry[User], number: int, level: Place, left: Budget) -> bool:
+        """Whether an entry's way is not over with so many tasks, however arithmetic rounds."""
+        total = entry.taken.number + number
+        portion = entry.node.portion(total)
+        return (
+            portion.number == total
+            and left.admits(portion, entry.taken)
+            and self._branch.place(entry.user, portion).surely_before(level)
+        )
+
+    def _guess(self, entry: _Entry[User], level: Place) -> int:
+        """Return how many tasks it would be if each moved the entry as far as the next one does."""
+        here, there = entry.place.position, self._ahead(entry, 1).position
+        if here[0] != there[0] or there[0] != level.position[0]:
+            return 1
+        begin, stride = cast("float", here[1]), cast("float", there[1]) - cast("float", here[1])
+        way = cast("float", level.position[1]) - begin
+        return round(min(way / stride, _FAR)) if way > stride > 0.0 else 1
+
+    def _give(self, trial: list[_Step[User]]) -> None:
+        for step in trial:
+            entry = step.entry
+            self._served[entry] = None
+            self._budget.spend(step.portion, entry.taken)
+            entry.taken, entry.place = step.portion, step.place
+        self._entries.sort()
+
+
+def _first_not(holds: Callable[[int], bool], guess: int) -> int:
+    """Return a number from 1 for which something does not hold, though it does for the one before.
+
+    It is taken to hold for 0, and looked for around a guess.
+    """
+    low, high, step = 0, guess, 1
+    if holds(guess):
+        low, high = guess, guess + 1
+        while holds(high):
+            step *= 2
+            low, high = high, high + step
+    else:
+        while high > 1 and not holds(max(high - step, 1)):
+            high = max(high - step, 1)
+            step *= 2
+        low = max(high - step, 0 if high == 1 else 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _sum(portions: list[Portion]) -> Portion:
+    """Return what portions come to together."""
+    portions = [portion for portion in portions if portion.number]
+    if len(portions) == 1:
+        return portions[0]
+    leaves: dict[Leaf, int] = {}
+    needs: Needs = {}
+    scalars = Quantities()
+    for portion in portions:
+        leaves |= portion.leaves
+        scalars = scalars + portion.scalars
+        for name, amount in portion.needs.items():
+            needs[name] = needs.get(name, 0) + amount
+    number = sum(portion.number for portion in portions)
+    gifts = sum(portion.gifts for portion in portions)
+    return Portion(number, leaves, needs, scalars, gifts)

@@ -1,0 +1,113 @@
+"""The order of the clients in one run: fronts of all levels of the tree of users."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from allocator.cluster.clients import Clients
+from allocator.cluster.frameworks import Client
+from allocator.cluster.users import User
+from allocator.fairness.front import Front, Place
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFront:
+    """A front on one machine, under a policy that ranks on each machine apart."""
+
+    front: Front[str]
+    pool: Pool[str]
+    machine: Quantities
+    held: Mapping[str, Quantities]
+    """What users hold of the machine; those who are not named hold nothing."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through active users: those who hold nothing here first, then by what they hold."""
+        holders = []
+        for user in self.front:
+            if user in self.held:
+                holders.append(user)
+            else:
+                yield user
+        yield from sorted(holders, key=lambda user: self.place(user).position)
+
+    def place(self, user: str) -> Place:
+        """Return where a user stands now."""
+        here = self.front.place(user)
+        if user not in self.held:
+            return Place((0, 0.0, *here.position), here.blur)
+        share = self.pool.local_share(user, self.held[user], self.machine)
+        return Place((1, share, *here.position), here.blur)
+
+    def after(self, user: str, more: Quantities, times: int) -> Place:
+        """Return where a user would stand after so many gifts that amount to this."""
+        there = self.front.after(user, more, times)
+        held = self.held.get(user, Quantities()) + more
+        share = self.pool.local_share(user, held, self.machine)
+        return Place((1, share, *there.position), there.blur)
+
+
+class Order:
+    """Who is next while a run gives; the users themselves follow once, when it is over."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._own: dict[User, Front[Client]] = {}
+        self._below: dict[User, Front[str]] = {}
+
+    def own(self, user: User) -> Front[Client]:
+        """Return the front of a user's own clients."""
+        front = self._own.get(user)
+        if front is None:
+            front = self._own[user] = Front(self._clients.users.clients_of(user))
+        return front
+
+    def below(self, user: User) -> Front[str]:
+        """Return the front of a user's sub-users, and of its virtual leaf."""
+        front = self._below.get(user)
+        if front is None:
+            assert user.below is not None
+            front = self._below[user] = Front(user.below)
+        return front
+
+    def on(
+        self, user: User, agent: Quantities, held: Mapping[Client, Quantities]
+    ) -> Front[str] | LocalFront:
+        """Return the front of a user's sub-users on an agent of which clients hold something."""
+        users = self._clients.users
+        if not users.per_machine:
+            return self.below(user)
+        assert user.below is not None
+        return LocalFront(self.below(user), user.below, agent, users.held_below(user, held))
+
+    def give(self, client: Client, quantities: Quantities, times: int) -> None:
+        """Note that a client has got something, in so many gifts."""
+        user = self._clients.node(client)
+        self.own(user).give(client, quantities, times)
+        if user.below is not None:
+            self.below(user).give(user.leaf, quantities, times)
+        while user.parent is not None:
+            self.below(user.parent).give(user.name, quantities, times)
+            user = user.parent
+
+    def take_back(self, client: Client, quantities: Quantities) -> None:
+        """Note that a client does not get what it was given."""
+        user = self._clients.node(client)
+        self.own(user).take_back(client, quantities)
+        if user.below is not None:
+            self.below(user).take_back(user.leaf, quantities)
+        while user.parent is not None:
+            self.below(user.parent).take_back(user.name, quantities)
+            user = user.parent
+
+    def commit(self) -> None:
+        """Have clients and users hold what they have got."""
+        for user, own in self._own.items():
+            for client, quantities, times in own.gains():
+                user.clients.allocate(client, quantities, times=times)
+        for user, below in self._below.items():
+            assert user.below is not None
+            for name, quantities, times in below.gains():
+                user.below.allocate(name, quantities, times=times)
+        self._own.clear()
+        self._below.clear()

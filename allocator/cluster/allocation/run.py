@@ -1,0 +1,81 @@
+"""One run after the other: which agents are looked at, and what all of that comes to."""
+
+from collections.abc import Iterable
+
+from allocator.cluster.agents import Agent
+from allocator.cluster.allocation.books import Books
+from allocator.cluster.allocation.guarantees import Guarantees
+from allocator.cluster.allocation.sharing import Sharing
+from allocator.cluster.allocation.walk import Walk
+from allocator.cluster.allocation.wanting import Wanting
+from allocator.cluster.state import Cluster
+from allocator.contract import allocator_pb2 as contract
+
+
+class Allocation:
+    """Makes offers in one cluster, and books what it offers.
+
+    A run costs, for each agent with something free, O(clients looked at before nobody is left who
+    can have any) times O(kinds of resources), however many tasks they get; an agent that everybody
+    refuses costs O(1).
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._ledger = cluster.ledger
+        self._filters = cluster.filters
+        self._wanting: Wanting | None = None
+        self._version: tuple[object, ...] = ()
+
+    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> int:
+        """Offer what agents have free; return how many offers have come into the decisions."""
+        open_agents = [agent for agent in agents if self._may_be_offered(agent)]
+        if not open_agents:
+            return 0
+        wanting = self._renewed()
+        books = Books(self._cluster)
+        walk = Walk(self._ledger.clients, books.order, wanting)
+        quotas = self._ledger.quotas
+        if quotas:
+            guarantees = Guarantees(books, wanting, walk)
+            for agent in open_agents:
+                guarantees.serve(agent, wanting.everybody & ~wanting.not_on(agent.id))
+        sharing = Sharing(books, wanting, walk)
+        shared = wanting.everybody if books.headroom.divisible else wanting.unguaranteed(quotas)
+        for agent in open_agents:
+            may = shared & ~(
+                self._filters.blocked(agent.id, agent.available) | wanting.not_on(agent.id)
+            )
+            if may:
+                sharing.serve(agent, may)
+        books.order.commit()
+        if quotas:  # what is held back today may be free to go when the next run looks
+            for agent in open_agents:
+                if agent.available:
+                    self._cluster.marks.change(agent.id)
+        return books.offer(decisions)
+
+    def _may_be_offered(self, agent: Agent) -> bool:
+        whitelist = self._cluster.whitelist
+        return (
+            agent.active
+            and agent.flaw is None
+            and (whitelist is None or agent.hostname in whitelist)
+            and bool(agent.available)
+        )
+
+    def _renewed(self) -> Wanting:
+        """Return who wants what, made anew if anything of that has changed."""
+        if self._wanting is None or self._version != self._current():
+            self._wanting = Wanting(self._ledger, self._filters)
+            self._version = self._current()
+        return self._wanting
+
+    def _current(self) -> tuple[object, ...]:
+        ledger = self._ledger
+        return (
+            ledger.clients.version,
+            self._filters.version,
+            ledger.placements.version,
+            ledger.floor.version,
+        )

@@ -1,0 +1,223 @@
+"""The second stage of a run: fair shares (§3.4)."""
+
+from dataclasses import dataclass, field
+
+from allocator.cluster.agents import Agent
+from allocator.cluster.allocation.books import Books
+from allocator.cluster.allocation.filling import Leaf, Needs, Portion, Room, Task
+from allocator.cluster.allocation.walk import Walk
+from allocator.cluster.allocation.wanting import Wanting
+from allocator.cluster.frameworks import Client
+from allocator.cluster.quota import top_level
+from allocator.cluster.resources import NOTHING, Resources
+from allocator.fairness.quantities import Quantities
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One agent's turn."""
+
+    agent: Agent
+    may: int
+    """Those who do not refuse all there is, and may use the agent."""
+    room: Needs
+    """What can still be taken for tasks, by name."""
+    done: int = 0
+    """Those who cannot have more of what is there."""
+    counted: dict[Client, tuple[Task, int]] = field(default_factory=dict)
+    """Tasks that have been given but not been cut out of what the agent has free."""
+    tasks: dict[Client, Resources] = field(default_factory=dict)
+    """What clients with a known demand have been given otherwise, in order of the first of it."""
+
+
+class Sharing:
+    """Serves the clients in order, on one agent after the other."""
+
+    def __init__(self, books: Books, wanting: Wanting, walk: Walk) -> None:
+        self._books = books
+        self._wanting = wanting
+        self._walk = walk
+        self._tasks: dict[tuple[int, frozenset[str], str], Task] = {}
+
+    def serve(self, agent: Agent, may: int) -> None:
+        """Serve those who may use an agent until it has nothing left for anybody."""
+        turn = _Turn(agent, may, _room(agent))
+        while True:
+            self._fill(turn)
+            refused = [
+                client
+                for client, tasks in turn.tasks.items()
+                if not self._books.wanted(agent, client, tasks)
+            ]
+            if not refused:
+                break
+            for client in refused:
+                self._books.take_back(agent, client, turn.tasks.pop(client))
+                turn.may &= ~self._wanting.bit[client]
+            turn.room = _room(agent)
+            turn.done = 0
+        for client, tasks in turn.tasks.items():
+            self._books.make(agent, client, tasks)
+
+    def _fill(self, turn: _Turn) -> None:
+        """Give in order, until nobody is left who can have anything."""
+        while True:
+            room = self._room(turn)
+            live = self._live(turn, room)
+            if not live:
+                break
+            if live & ~self._wanting.unknown and self._wanting.room_for_two(room):
+                tree = self._walk.tree(
+                    turn.agent, live, lambda client, below: self._leaf(turn, client, below=below)
+                )
+                if tree is None:
+                    continue  # who has been found out not to be able to use it is done
+                portion = tree.fill(Room(room))
+                if portion.number:
+                    self._count(turn, portion)
+                    continue
+            self._step(turn, live)
+        self._cut(turn)
+
+    def _room(self, turn: _Turn) -> Needs:
+        """Return how much can be taken for tasks under all guarantees and limits."""
+        room = dict(turn.room)
+        headroom = self._books.headroom
+        if self._books.quotas:
+            slack = headroom.slack()
+            if slack is None:
+                return {}
+            for name, amount in slack.items():
+                if name in room:
+                    room[name] = min(room[name], amount)
+            for top in headroom.quotas:
+                room |= {(top, name): left for name, left in headroom.left(top).items()}
+        return room
+
+    def _live(self, turn: _Turn, room: Needs) -> int:
+        """Return those who may get something now, as far as that can be told of all at once."""
+        free = turn.agent.available
+        may = turn.may & ~turn.done
+        live = may & self._wanting.fitting(room)
+        if any(turn.room.values()) or not free.all_divisible:
+            live |= may & self._wanting.unknown
+        if not free.ordinary:  # what is not for everybody comes with the first task
+            fresh = may & ~self._wanting.unknown & ~live
+            for client in (*turn.tasks, *turn.counted):
+                fresh &= ~self._wanting.bit[client]
+            live |= fresh
+        return live
+
+    def _leaf(self, turn: _Turn, client: Client, *, below: bool) -> Leaf | None:
+        agent = turn.agent
+        if self._books.usable(agent, client) is None:
+            turn.done |= self._wanting.bit[client]
+            return None
+        demand = self._wanting.tasks.get(client)
+        if demand is None:
+            return Leaf(client, None)
+        fresh = client not in turn.tasks and client not in turn.counted
+        if fresh and (below or not agent.available.ordinary):
+            return Leaf(client, None)
+        return Leaf(client, self._task_of(client, demand, agent.available.counted))
+
+    def _task_of(self, client: Client, demand: Quantities, counted: frozenset[str]) -> Task:
+        """Return what a task takes of agents where so much is counted, and of a role's limits."""
+        top = top_level(client.role)
+        limited = frozenset[str]()
+        if self._books.quotas and top in self._books.quotas:
+            limited = frozenset(self._books.headroom.left(top))
+        key = id(demand), counted, top if limited else ""
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = _task(demand, counted, top, limited)
+        return task
+
+    def _count(self, turn: _Turn, portion: Portion) -> None:
+        """Give tasks, which are cut out of what the agent has free when somebody needs to know."""
+        for name in turn.room:
+            turn.room[name] -= portion.needs.get(name, 0)
+        for leaf, number in portion.leaves.items():
+            assert leaf.task is not None
+            client, (_needs, scalars, _gifts) = leaf.client, leaf.task.multiple(number)
+            self._books.count(client, scalars, number)
+            if self._books.quotas:
+                self._books.headroom.give(client.role, scalars)
+            before = turn.counted.get(client)
+            turn.counted[client] = leaf.task, number + (before[1] if before is not None else 0)
+        if self._walk.per_machine:
+            self._cut(turn)
+
+    def _cut(self, turn: _Turn) -> None:
+        for client, (task, number) in turn.counted.items():
+            tasks = self._books.cut(turn.agent, task.needs, number)
+            self._books.book(turn.agent, client, tasks)
+            before = turn.tasks.get(client)
+            turn.tasks[client] = tasks if before is None else before + tasks
+        turn.counted.clear()
+
+    def _step(self, turn: _Turn, live: int) -> None:
+        """Give the first client in order that can have something what it is to have now."""
+        self._cut(turn)
+        agent, books = turn.agent, self._books
+        for client in self._walk.clients(agent, live):
+            bit = self._wanting.bit[client]
+            usable = books.usable(agent, client)
+            task = self._wanting.tasks.get(client)
+            if usable is not None and task is not None:
+                give = self._task(client.role, usable, task, first=client not in turn.tasks)
+                if give:
+                    before = turn.tasks.get(client, NOTHING)
+                    turn.tasks[client] = before + give
+                    books.count(client, books.book(agent, client, give), 1)
+                    turn.room = _room(agent)
+                    return
+            turn.done |= bit
+            if usable is not None and task is None:
+                give = self._within_quota(client.role, usable)
+                if give and books.wanted(agent, client, give):
+                    books.give(agent, client, give)
+                    if books.quotas:
+                        books.headroom.give(client.role, give.plain.scalars)
+                    turn.room = _room(agent)
+                    return
+        turn.done |= live
+
+    def _within_quota(self, role: str, usable: Resources) -> Resources:
+        """Leave out what the role's limits forbid, or others' guarantees may still ask for."""
+        headroom = self._books.headroom
+        if not self._books.quotas or headroom.admits(role, usable.plain.scalars):
+            return usable
+        special = usable.where(lambda kind: not (kind.plain and kind.scalar))
+        if not headroom.divisible:
+            return special
+        return special + headroom.within(role, usable.plain.where(lambda kind: kind.scalar))
+
+    def _task(
+        self, role: str, usable: Resources, demand: Quantities, *, first: bool
+    ) -> Resources | None:
+        """Return what one more task needs; with the first comes all that is not for everybody."""
+        task = usable.plain.taken(demand)
+        if task is not None and self._books.quotas:
+            if self._books.headroom.admits(role, task.scalars):
+                self._books.headroom.give(role, task.scalars)
+            else:
+                task = None
+        if first and not usable.ordinary:
+            special = usable.where(lambda kind: not kind.plain)
+            return special + task if task is not None else special
+        return task
+
+
+def _room(agent: Agent) -> Needs:
+    return dict(agent.available.divisible.items())
+
+
+def _task(demand: Quantities, counted: frozenset[str], top: str, limited: frozenset[str]) -> Task:
+    needs: Needs = {
+        name: -(-amount // 1000) * 1000 if name in counted else amount
+        for name, amount in demand.items()
+    }
+    scalars = Quantities({name: n for name, n in demand.items() if name not in counted})
+    needs |= {(top, name): amount for name, amount in scalars.items() if name in limited}
+    return Task(needs, scalars)

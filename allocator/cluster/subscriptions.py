@@ -1,0 +1,181 @@
+"""What a framework says of itself, read: nothing that it says can make the reading fail.
+
+No master checks labels, text or amounts. What cannot be accepted sets the framework aside, which
+then gets no offers; what it holds stays counted.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from allocator.cluster.constraints import Constraint, at_most, label_text, parse_labels
+from allocator.cluster.limits import Limits
+from allocator.cluster.quarantine import Flaw
+from allocator.cluster.resources import InvalidResource, parse_total
+from allocator.cluster.text import is_text, readable, shortened
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.quantities import Quantities
+
+DEMAND = "longshare.demand"
+"""Label by which a framework says what one of its tasks needs: `cpus:1;mem:1024`."""
+
+Alternatives: TypeAlias = tuple[Quantities, ...]
+"""Minimum allocatable resources: an offer must reach one of these; none at all: any will do."""
+
+_MULTI_ROLE = mesos.FrameworkInfo.Capability.MULTI_ROLE
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a framework says of itself, as far as it can be read."""
+
+    name: str = ""
+    """What it calls itself; what is not UTF-8 of it is escaped."""
+    principal: str = ""
+    roles: frozenset[str] = frozenset()
+    capabilities: frozenset[int] = frozenset()
+    """Values of `FrameworkInfo.Capability.Type`."""
+    min_allocatable: dict[str, Alternatives] = field(default_factory=dict)
+    """By role; replaces the master's own."""
+    demand: Quantities | None = None
+    """What one task needs, as a label says."""
+    unreadable: str = ""
+    """What is wrong with that label, which is as good as none then."""
+    constraint: Constraint = field(default_factory=Constraint)
+    """Where its tasks may run, as labels say."""
+    flaw: Flaw | None = None
+    """Why it is set aside; None: it is not."""
+
+
+class _Unacceptable(Exception):  # noqa: N818 - it names what was said
+    def __init__(self, flaw: Flaw) -> None:
+        super().__init__(flaw.words)
+        self.flaw = flaw
+
+
+def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscription:
+    """Read a serialised FrameworkInfo. O(its size)."""
+    if len(data) > limits.subscription:
+        words = f"its FrameworkInfo has {len(data)} bytes, more than {limits.subscription}"
+        return Subscription(flaw=Flaw("limit", f"{words} (limits.subscription)"))
+    try:
+        info = mesos.FrameworkInfo.FromString(data)
+    except DecodeError as error:
+        words = f"its info is not a serialised mesos.FrameworkInfo: {error}"
+        return Subscription(flaw=Flaw("malformed", words))
+    name, principal = readable(info.name), readable(info.principal)
+    roles: frozenset[str] = frozenset()
+    try:
+        _check_names(framework_id, info, limits)
+        roles = _roles(info, limits)
+        min_allocatable = _min_allocatable(info, limits)
+    except _Unacceptable as error:
+        return Subscription(name, principal, roles, flaw=error.flaw)
+    demand, unreadable = _demand(info, limits)
+    return Subscription(
+        name,
+        principal,
+        roles,
+        frozenset(capability.type for capability in info.capabilities),
+        min_allocatable,
+        demand,
+        unreadable,
+        parse_labels(info.labels, limits),
+    )
+
+
+def read_request(
+    data: bytes, limits: Limits, *, otherwise: Quantities | None
+) -> tuple[Quantities | None, Flaw | None]:
+    """Read a serialised Request for what one task needs.
+
+    Returns:
+        The demand; `otherwise` and what is wrong, if it cannot be accepted.
+    """
+    if len(data) > limits.subscription:
+        words = f"a request of {len(data)} bytes, more than {limits.subscription}"
+        return otherwise, Flaw("limit", f"{words} (limits.subscription)")
+    try:
+        wanted = mesos.Request.FromString(data).resources
+        if len(wanted) > limits.resources:
+            words = f"a request for {len(wanted)} resources, more than {limits.resources}"
+            return otherwise, Flaw("limit", f"{words} (limits.resources)")
+        asked = parse_total(resource.SerializePartialToString() for resource in wanted)
+    except DecodeError as error:
+        return otherwise, Flaw("malformed", f"a request is not a mesos.Request: {error}")
+    except InvalidResource as error:
+        return otherwise, Flaw("malformed", f"a request: {error}")
+    return asked.quantities or None, None
+
+
+def _check_names(framework_id: str, info: mesos.FrameworkInfo, limits: Limits) -> None:
+    if info.HasField("id") and info.id.value != framework_id:
+        raise _Unacceptable(
+            Flaw("contradiction", f"its info names another id, {readable(info.id.value)!r}")
+        )
+    if not is_text(info.principal):
+        raise _Unacceptable(Flaw("text", f"its principal is not UTF-8: {readable(info.principal)}"))
+    names = {"id": framework_id, "name": readable(info.name), "principal": info.principal}
+    for what, text in names.items():
+        _check_length(what, text, limits)
+
+
+def _check_length(what: str, text: str, limits: Limits) -> None:
+    size = len(text.encode())
+    if size > limits.name:
+        raise _Unacceptable(
+            Flaw("limit", f"its {what} has {size} bytes, more than {limits.name} (limits.name)")
+        )
+
+
+def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
+    multi_role = any(capability.type == _MULTI_ROLE for capability in info.capabilities)
+    roles = info.roles if multi_role else (info.role,)
+    if len(roles) > limits.roles:
+        words = f"it has {len(roles)} roles, more than {limits.roles} (limits.roles)"
+        raise _Unacceptable(Flaw("limit", words))
+    for role in roles:
+        if not is_text(role):
+            raise _Unacceptable(Flaw("text", f"a role is not UTF-8: {readable(role)}"))
+        _check_length("role", role, limits)
+        parts = role.split("/")
+        if len(parts) > limits.role_depth:
+            words = f"a role has {len(parts)} levels, more than {limits.role_depth}"
+            raise _Unacceptable(Flaw("limit", f"{words} (limits.role_depth)"))
+        if not {"", ".", ".."}.isdisjoint(parts):
+            raise _Unacceptable(Flaw("malformed", f"{role!r} is no role"))
+    return frozenset(roles)
+
+
+def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alternatives]:
+    where = "offer_filters: min_allocatable_resources"
+    made: dict[str, Alternatives] = {}
+    for role, filters in info.offer_filters.items():
+        if not filters.HasField("min_allocatable_resources"):
+            continue
+        alternatives = filters.min_allocatable_resources.quantities
+        amounts = [{n: s.value for n, s in each.quantities.items()} for each in alternatives]
+        if any(not is_text(name) for names in amounts for name in names):
+            raise _Unacceptable(Flaw("text", f"{where}: the name of a resource is not UTF-8"))
+        if max(len(amounts), *map(len, amounts), 0) > limits.resources:
+            words = f"{where}: more than {limits.resources} (limits.resources)"
+            raise _Unacceptable(Flaw("limit", words))
+        try:
+            made[role] = tuple(map(Quantities.from_doubles, amounts))
+        except ValueError as error:
+            raise _Unacceptable(Flaw("malformed", f"{where}: {error}")) from error
+    return made
+
+
+def _demand(info: mesos.FrameworkInfo, limits: Limits) -> tuple[Quantities | None, str]:
+    """Return the demand, and what is wrong with the label."""
+    for label in info.labels.labels:
+        if label.key == DEMAND:
+            try:
+                demand = Quantities.parse(label_text(label.value, limits))
+                at_most(limits.resources, len(demand), "resources (limits.resources)")
+            except ValueError as error:
+                return None, shortened(f"label {DEMAND}: {error}")
+            return demand or None, ""
+    return None, ""

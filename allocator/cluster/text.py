@@ -1,0 +1,21 @@
+"""Text of Mesos's messages, which need not be UTF-8: proto2 does not check it."""
+
+from typing_extensions import TypeIs
+
+_LONGEST = 300
+"""Characters."""
+
+
+def is_text(value: str | bytes) -> TypeIs[str]:
+    """Whether a field that should be text is; what is not UTF-8 comes as bytes."""
+    return isinstance(value, str)
+
+
+def shortened(words: str) -> str:
+    """Cut off what somebody has said at length; it is going to be logged and shown."""
+    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
+
+
+def readable(value: str | bytes) -> str:
+    r"""Return a field as text, with what is not UTF-8 escaped: `\xff`."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value

@@ -1,0 +1,53 @@
+"""What is wrong with what somebody wrote, in our words: a validator's findings, made readable."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+
+def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    """Return a line for each thing that is wrong: where, and what.
+
+    Args:
+        error: What validation of a `model` has found.
+        model: Whose names are suggested where one is not known.
+    """
+    return [
+        f"{place}: {_said(problem, model)}" if (place := _place(problem)) else _said(problem, model)
+        for problem in error.errors()
+    ]
+
+
+def _place(problem: Mapping[str, Any]) -> str:
+    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in problem["loc"])
+    return place.lstrip(".")
+
+
+def _said(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "extra_forbidden":
+        return "there is no such setting" + _meant(problem["loc"], model)
+    if kind == "missing":
+        return "it is missing"
+    if kind == "too_short":
+        least = context["min_length"]
+        return f"it must have at least {least} {'entry' if least == 1 else 'entries'}"
+    said: str = problem["msg"].removeprefix("Value error, ")
+    return said.replace("Input should be", "it must be").replace("Input should", "it must")
+
+
+def _meant(place: Sequence[int | str], model: type[BaseModel]) -> str:
+    wrong = str(place[-1])
+    known = {name for names in _names(model) for name in names}
+    close = difflib.get_close_matches(wrong, sorted(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _names(model: type[BaseModel]) -> Iterator[set[str]]:
+    """Go through a model and those of its parts."""
+    yield {field.alias or name for name, field in model.model_fields.items()}
+    for field in model.model_fields.values():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _names(field.annotation)

@@ -1,0 +1,228 @@
+"""The order of a pool at one instant while users get more and more, without moving any of them.
+
+A run of the allocator gives thousands of times at one instant. The pool itself follows once, when
+the run is over; meanwhile a front says who is next, and who would be after any number of gifts.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Iterator
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from allocator.fairness.peers import Peers
+from allocator.fairness.pool import Pool
+from allocator.fairness.priorities import Rank
+from allocator.fairness.quantities import Quantities
+
+User = TypeVar("User", bound=Hashable)
+Position: TypeAlias = tuple[object, ...]
+"""Sorts the users of a pool at an instant: rank, count, user."""
+
+
+class Place(NamedTuple):
+    """Where a user stands, or would stand after some gifts."""
+
+    position: Position
+    blur: float
+    """How far rounding may shift what should be the same priority, and far more."""
+
+    def surely_before(self, other: "Place") -> bool:
+        """Whether this comes first, however arithmetic rounds."""
+        blur = self.blur + other.blur
+        if not blur:
+            return self.position < other.position
+        mine, others = self.position, other.position
+        return (mine[0], mine[1] + blur) < (others[0], others[1])  # type: ignore[operator]
+
+
+class _Held:
+    """What users of one kind may hold, where they rank then, and what they hold with more.
+
+    Gifts are few different objects, so where a gift leads is known by what it is.
+    """
+
+    __slots__ = ("_kind", "_next", "blur", "quantities", "rank")
+
+    def __init__(
+        self, kind: "_Kind", quantities: Quantities, rank: tuple[Rank, float] | None
+    ) -> None:
+        self._kind = kind
+        self.quantities = quantities
+        self.rank, self.blur = rank if rank is not None else kind.rank_of(quantities)
+        self._next: dict[int, tuple[Quantities, _Held]] = {}
+
+    def plus(self, more: Quantities) -> "_Held":
+        if not more:
+            return self._kind.held(self.quantities)
+        found = self._next.get(id(more))
+        if found is None:
+            held = self._kind.held(self.quantities + more)
+            found = self._next[id(more)] = more, held  # so that the id stays its own
+        return found[1]
+
+    def minus(self, less: Quantities) -> "_Held":
+        return self._kind.held(self.quantities - less)
+
+
+class _Kind:
+    """Users who rank alike where they hold alike."""
+
+    __slots__ = ("_held", "rank_of")
+
+    def __init__(self, rank_of: Callable[[Quantities], tuple[Rank, float]]) -> None:
+        self.rank_of = rank_of
+        self._held: dict[frozenset[tuple[str, int]], _Held] = {}
+
+    def held(self, quantities: Quantities) -> _Held:
+        key = frozenset(quantities.items())
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = _Held(self, quantities, None)
+        return held
+
+
+class _Spot:
+    """A user that the front has had to look at."""
+
+    __slots__ = ("before", "gifts", "held", "place", "sorted", "times", "total")
+
+    def __init__(self, before: Quantities, gifts: int) -> None:
+        self.before = self.total = before
+        self.gifts = gifts
+        self.times = 0
+        self.held: _Held | None = None
+        """What it holds; as long as nobody asks where that ranks it, `total` says so alone."""
+        self.place: Place | None = None
+        """Where it stood when that was last worked out."""
+        self.sorted = False
+
+
+class Front(Generic[User]):
+    """Active users of a pool in order; the pool must not change before `commit`.
+
+    A gift costs O(m + log n) in m resources and n users that have got something. What a user's
+    rank would be is worked out once for all users who stand alike.
+    """
+
+    def __init__(self, pool: Pool[User] | Peers[User]) -> None:
+        self._pool = pool
+        self._coming: Iterator[User] | None = None
+        self._still: list[User] = []
+        """Those who have got nothing, in order, as far as anybody has looked."""
+        self._moved: list[Position] = []
+        """Those who have got something, sorted."""
+        self._changed: dict[User, None] = {}
+        """Those who have got something, sorted or not."""
+        self._late: dict[User, None] = {}
+        """Those of them who have not been sorted in since."""
+        self._spots: dict[User, _Spot] = {}
+        self._kinds: dict[Hashable, _Kind] = {}
+
+    def __iter__(self) -> Iterator[User]:
+        """Go through active users, the next one first; nobody must get anything meanwhile."""
+        if self._pool.active == 1:
+            yield from self._pool
+            return
+        self._sort()
+        number = 0
+        for position in self._moved:
+            while (user := self._at(number)) is not None and self._before(user, position):
+                yield user
+                number += 1
+            yield position[-1]  # type: ignore[misc]  # it is the user
+        while (user := self._at(number)) is not None:
+            yield user
+            number += 1
+
+    def place(self, user: User) -> Place:
+        """Return where a user stands now."""
+        self._sort()
+        spot = self._spot(user)
+        if spot.place is None:
+            spot.place = self._placed(user, spot, self._held(user, spot), 0)
+        return spot.place
+
+    def after(self, user: User, more: Quantities, times: int) -> Place:
+        """Return where a user would stand after some gifts that amount to this."""
+        spot = self._spot(user)
+        return self._placed(user, spot, self._held(user, spot).plus(more), times)
+
+    def give(self, user: User, quantities: Quantities, times: int) -> None:
+        """Note that a user has got something, in so many gifts."""
+        spot = self._change(user)
+        spot.times += times
+        if spot.held is None:
+            spot.total = spot.total + quantities
+        else:
+            spot.held = spot.held.plus(quantities)
+
+    def take_back(self, user: User, quantities: Quantities) -> None:
+        """Note that a user does not get what it was given; that it was given still counts."""
+        spot = self._change(user)
+        if spot.held is None:
+            spot.total = spot.total - quantities
+        else:
+            spot.held = spot.held.minus(quantities)
+
+    def gains(self) -> Iterator[tuple[User, Quantities, int]]:
+        """Go through those to whom something was given: what is left of it, and how often."""
+        for user in self._changed:
+            spot = self._spots[user]
+            total = spot.total if spot.held is None else spot.held.quantities
+            yield user, total - spot.before, spot.times
+
+    def _spot(self, user: User) -> _Spot:
+        spot = self._spots.get(user)
+        if spot is None:
+            spot = self._spots[user] = _Spot(self._pool.held(user), self._pool.gifts(user))
+        return spot
+
+    def _held(self, user: User, spot: _Spot) -> _Held:
+        if spot.held is None:
+            prospect = self._pool.prospect(user)
+            kind = self._kinds.get(prospect.likeness)
+            if kind is None:
+                kind = self._kinds[prospect.likeness] = _Kind(prospect.rank_of)
+            if user in self._changed:
+                spot.held = kind.held(spot.total)
+            else:
+                spot.held = _Held(kind, spot.total, prospect.rank)
+        return spot.held
+
+    def _placed(self, user: User, spot: _Spot, held: _Held, times: int) -> Place:
+        return Place((*held.rank, spot.gifts + spot.times + times, user), held.blur)
+
+    def _at(self, number: int) -> User | None:
+        """Return one of those who have got nothing, by its place among them."""
+        if self._coming is None:
+            self._coming = iter(self._pool)
+        while number >= len(self._still):
+            user = next(self._coming, None)
+            if user is None:
+                return None
+            if user not in self._changed:
+                self._still.append(user)
+        return self._still[number]
+
+    def _before(self, user: User, position: Position) -> bool:
+        return self.place(user).position < position
+
+    def _change(self, user: User) -> _Spot:
+        spot = self._spot(user)
+        if user not in self._changed:
+            self._changed[user] = None
+            if user in self._still:  # as a rule among the first
+                self._still.remove(user)
+        self._late[user] = None
+        return spot
+
+    def _sort(self) -> None:
+        """Put those in their places who have got something since somebody looked."""
+        for user in self._late:
+            spot = self._spots[user]
+            if spot.sorted:
+                assert spot.place is not None
+                del self._moved[bisect_left(self._moved, spot.place.position)]
+            spot.place = self._placed(user, spot, self._held(user, spot), 0)
+            insort(self._moved, spot.place.position)
+            spot.sorted = True
+        self._late.clear()

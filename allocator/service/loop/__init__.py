@@ -1,0 +1,1 @@
+"""The event loop, which everybody shares: nobody may hold it for long."""

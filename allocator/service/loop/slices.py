@@ -1,0 +1,104 @@
+"""Long work in the event loop's thread, cut into slices between which others are heard."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Generator
+from typing import Generic, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Work: TypeAlias = Generator[None, None, T]
+"""Work that can be interrupted wherever it yields; what it returns is its result."""
+
+SLICE = 0.001
+"""Seconds of work at a stretch; a step between two yields may take longer."""
+_REST = 2.0
+"""Before an answer is made again, the loop belongs to others for so many times what it took."""
+
+
+def finish(work: Work[T]) -> T:
+    """Do work at a stretch."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+async def spread(work: Work[T]) -> T:
+    """Do work in slices, and in between leave the loop to others for as long as a slice took."""
+    while True:
+        begun = time.perf_counter()
+        spent = 0.0
+        while spent < SLICE:
+            try:
+                next(work)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            spent = time.perf_counter() - begun
+        await asyncio.sleep(spent)
+
+
+class Backlog:
+    """Work that waits to be done in slices; before other work comes, it is done at a stretch."""
+
+    def __init__(self) -> None:
+        self._work: Work[None] | None = None
+
+    def put(self, work: Work[None]) -> None:
+        """Have work done some time."""
+        self.finish()
+        self._work = work
+
+    def finish(self) -> None:
+        """Do now what is left."""
+        work, self._work = self._work, None
+        if work is not None:
+            finish(work)
+
+    def steps(self) -> Work[None]:
+        """Do what is there now step by step, unless it is done otherwise meanwhile."""
+        work = self._work
+        while work is not None and work is self._work:
+            try:
+                next(work)
+            except StopIteration:
+                self._work = None
+            yield
+
+
+class Once(Generic[T]):
+    """An answer that is made once for all who ask meanwhile.
+
+    Whoever asks gets one that was begun after that. However many ask, the loop is theirs for no
+    more than a fixed part of the time.
+
+    Args:
+        make: Makes an answer.
+    """
+
+    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+        self._make = make
+        self._under_way: asyncio.Task[T] | None = None
+        self._next: asyncio.Task[T] | None = None
+        self._rested = 0.0
+        """When the loop's rest from the latest answer is over, in its own time."""
+
+    async def get(self) -> T:
+        """Return an answer."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._in_turn(self._under_way))
+        return await asyncio.shield(self._next)
+
+    async def _in_turn(self, former: "asyncio.Task[T] | None") -> T:
+        if former is not None:
+            await asyncio.wait([former])
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._rested - loop.time())
+        self._under_way, self._next = self._next, None
+        begun = loop.time()
+        try:
+            return await self._make()
+        finally:
+            self._rested = loop.time() + _REST * (loop.time() - begun)

@@ -1,0 +1,173 @@
+"""The form in which courses are stored: a row for each user, and a head that vouches for all.
+
+A row is canonical JSON, and numbers are read back exactly. The head names format and version, the
+instant of the latest save, and a sum over all rows, which each change of a row moves on: so damage
+is noticed, also a row that is lost or was there before, though only what changed is written.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from allocator.cluster.memory import Changes, Course, Memory, Remembered
+from allocator.complaints import complaints
+from allocator.service.store import StoreDamaged, StoreError
+
+FORMAT = "longshare-memory"
+VERSION = 2
+_MODULUS = 2**256
+
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    commitments: dict[str, _Amount]
+    others: _Amount
+    overuse: dict[str, _Amount]
+    since: _Amount
+    tau: _Positive | None
+    weight: _Positive | None
+
+
+class _Head(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: str
+    version: int
+    sum: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    time: _Amount
+
+
+_Read = TypeVar("_Read", bound=BaseModel)
+
+
+class Rows:
+    """What a store is to hold, encoded once, and which of it has not been written yet."""
+
+    def __init__(self) -> None:
+        self._time = 0.0
+        self._rows: dict[str, tuple[bytes, int]] = {}
+        """By user, with what it adds to the sum."""
+        self._sum = 0
+        self._unwritten: set[str] = set()
+        """Users who have another row than was written, or none any more."""
+
+    def take(self, changes: Changes) -> None:
+        """Follow changes.
+
+        Raises:
+            ValueError: a number is none.
+        """
+        encoded = {user: _encoded(course) for user, course in changes.courses.items()}
+        if changes.complete:
+            for user in self._rows.keys() - encoded.keys():
+                self._sum -= self._rows.pop(user)[1]
+                self._unwritten.add(user)
+        for user, row in encoded.items():
+            before = self._rows.get(user)
+            if before is not None:
+                if before[0] == row:
+                    continue
+                self._sum -= before[1]
+            addend = _addend(user, row)
+            self._rows[user] = row, addend
+            self._sum += addend
+            self._unwritten.add(user)
+        self._time = changes.time
+
+    def unwritten(self) -> Iterator[tuple[str, bytes | None]]:
+        """Go through what has to be written: users and rows; None: the user is gone."""
+        for user in self._unwritten:
+            row = self._rows.get(user)
+            yield user, None if row is None else row[0]
+
+    def written(self) -> None:
+        """Note that everything has been."""
+        self._unwritten.clear()
+
+    def all(self) -> Iterator[tuple[str, bytes]]:
+        """Go through everything."""
+        for user, (row, _) in self._rows.items():
+            yield user, row
+
+    def head(self) -> bytes:
+        """Return what vouches for all rows."""
+        return _canonical({**_claims(self._time), "sum": _total(self._sum, self._time)})
+
+
+def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
+    """Return the memory that a head and its rows are, as of the latest save.
+
+    Raises:
+        StoreError: they are none, do not belong together, or are of a version not known here.
+    """
+    try:
+        plain = json.loads(head)
+    except ValueError:
+        plain = None
+    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+        raise StoreDamaged("this is not a memory of Longshare's")
+    if plain.get("version") != VERSION:
+        raise StoreError(
+            f"written in version {plain.get('version')} of the format, this Longshare knows "
+            f"version {VERSION}; use the release that wrote it, or a newer one"
+        )
+    read = _validated(_Head, head, "head")
+    pairs = sorted(rows)
+    if _total(sum(_addend(*pair) for pair in pairs), read.time) != read.sum:
+        raise StoreDamaged("damaged: the checksum does not fit what is there")
+    courses = {user: _course(user, row) for user, row in pairs}
+    tau = next((course.tau for course in courses.values() if course.tau is not None), None)
+    users = {user: course.at(read.time) for user, course in courses.items()}
+    return Memory(read.time, users, tau)
+
+
+def _encoded(course: Course) -> bytes:
+    then = course.remembered
+    row: Mapping[str, object] = {
+        "commitments": dict(then.commitments),
+        "others": then.others,
+        "overuse": dict(then.overuse),
+        "since": course.since,
+        "tau": course.tau,
+        "weight": then.weight,
+    }
+    return _canonical(row)
+
+
+def _course(user: str, row: bytes) -> Course:
+    read = _validated(_Row, row, user)
+    remembered = Remembered(read.commitments, read.overuse, read.others, read.weight)
+    return Course(read.since, read.tau, remembered)
+
+
+def _validated(model: type[_Read], data: bytes, where: str) -> _Read:
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        raise StoreDamaged(f"damaged: {where}: {complaints(error, model)[0]}") from error
+
+
+def _addend(user: str, row: bytes) -> int:
+    digest = hashlib.sha256(user.encode() + b"\0" + row).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _claims(time: float) -> dict[str, object]:
+    return {"format": FORMAT, "time": time, "version": VERSION}
+
+
+def _total(rows: int, time: float) -> str:
+    """Return the sum over rows and head, from that over rows."""
+    return f"{(rows + _addend('', _canonical(_claims(time)))) % _MODULUS:064x}"
+
+
+def _canonical(value: Mapping[str, Any]) -> bytes:
+    text = json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    return text.encode("ascii")

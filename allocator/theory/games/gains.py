@@ -1,0 +1,66 @@
+"""How much a liar can gain, by how long a policy remembers, how many share, and what they share."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from allocator.theory.games.drawing import Limits
+from allocator.theory.games.policies import POLICIES
+from allocator.theory.games.search import Climbed, Effort, climb
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What was asked: games of three users and four stages."""
+
+    policy: str
+    resources: int
+    members: int
+    """n: with those that never want anything."""
+    delta: Fraction
+
+
+_STAGES = 4
+_PLAYERS = 3
+
+
+def cells(
+    policies: Sequence[str],
+    resources: Sequence[int],
+    members: Sequence[int],
+    deltas: Sequence[Fraction],
+) -> list[Cell]:
+    """Return all combinations, in the order in which they are searched.
+
+    Raises:
+        ValueError: there are fewer members than players, or no such policy.
+    """
+    for n in members:
+        if n < _PLAYERS:
+            raise ValueError(f"{n} members are fewer than the {_PLAYERS} who play")
+    for name in policies:
+        if name not in POLICIES:
+            raise ValueError(f"no games of {name!r} are known; there are: {', '.join(POLICIES)}")
+    return [Cell(p, m, n, d) for p in policies for m in resources for n in members for d in deltas]
+
+
+def gains(
+    asked: Sequence[Cell], effort: Effort, watch: Callable[[int, int], None]
+) -> Iterator[tuple[Cell, Climbed]]:
+    """Yield each cell with the worst game found; `watch` is told how many cells are done."""
+    for done, cell in enumerate(asked):
+        yield (
+            cell,
+            climb(
+                POLICIES[cell.policy],
+                effort,
+                Limits(
+                    resources=cell.resources,
+                    users=_PLAYERS,
+                    stages=_STAGES,
+                    idle=cell.members - _PLAYERS,
+                    delta=cell.delta,
+                ),
+            ),
+        )
+        watch(done + 1, len(asked))

@@ -1,0 +1,131 @@
+"""Simpler games next to one: fewer users, stages and resources, fewer lies, rounder numbers."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import chain
+
+from allocator.theory.games.drawing import changed
+from allocator.theory.games.game import Game, Player, Stages
+
+_ROUND = tuple(Fraction(p, 100) for p in (100, 50, 10, 90, 20, 1))
+
+
+def simpler(game: Game) -> Iterator[Game]:
+    """Yield games that differ from one in one respect, those that save most first."""
+    for change in (_fewer_users, _fewer_stages, _fewer_resources, _fewer_idle, _plainer):
+        yield from change(game)
+
+
+def extent(game: Game) -> tuple[int, int, int, int, Fraction, int]:
+    """Return what makes a game large: users, stages, resources, lies, numbers, idle users."""
+    told = [stage for user in game.users for stage in (*user.needs, *(user.claims or ()))]
+    numbers = [amount for stage in told for amount in stage.values()]
+    numbers += [user.weight for user in game.users]
+    return (
+        len(game.users),
+        game.stages,
+        len(game.resources),
+        sum(
+            claim != need
+            for user in game.users
+            for claim, need in zip(user.claims or user.needs, user.needs, strict=True)
+        ),
+        sum((_size(number) for number in numbers), Fraction(0)),
+        game.idle,
+    )
+
+
+def _size(number: Fraction) -> Fraction:
+    """Return how much there is to a number: 0 and 1 are plain, a half less so, 0.137 not at all."""
+    if number in {0, 1}:
+        return Fraction(int(number), 100)
+    rank = Fraction(_ROUND.index(number), 10) if number in _ROUND else Fraction(1)
+    return Fraction(number.denominator.bit_length()) + rank
+
+
+def _fewer_users(game: Game) -> Iterator[Game]:
+    for place, user in enumerate(game.users):
+        if user.claims is None and len(game.users) > 1:
+            kept = [*game.users[:place], *game.users[place + 1 :]]
+            yield changed(game, kept, idle=game.idle + 1)
+            yield changed(game, kept)
+
+
+def _fewer_stages(game: Game) -> Iterator[Game]:
+    for gone in range(game.stages if game.stages > 1 else 0):
+        yield changed(
+            game,
+            [
+                user.model_copy(
+                    update={
+                        "needs": _without(user.needs, gone),
+                        "claims": user.claims and _without(user.claims, gone),
+                    }
+                )
+                for user in game.users
+            ],
+        )
+
+
+def _without(stages: Stages, gone: int) -> Stages:
+    return (*stages[:gone], *stages[gone + 1 :])
+
+
+def _fewer_resources(game: Game) -> Iterator[Game]:
+    for gone in game.resources:
+
+        def left(stages: Stages, gone: str = gone) -> Stages:
+            return tuple({n: a for n, a in stage.items() if n != gone} for stage in stages)
+
+        yield changed(
+            game,
+            [
+                user.model_copy(
+                    update={"needs": left(user.needs), "claims": user.claims and left(user.claims)}
+                )
+                for user in game.users
+            ],
+        )
+
+
+def _fewer_idle(game: Game) -> Iterator[Game]:
+    for idle in dict.fromkeys((0, game.idle // 2, game.idle - 1)):
+        if 0 <= idle < game.idle:
+            yield changed(game, game.users, idle=idle)
+
+
+def _plainer(game: Game) -> Iterator[Game]:
+    for place, user in enumerate(game.users):
+        for other in chain(_less_lied(user), _with_plainer_numbers(user)):
+            yield changed(game, [*game.users[:place], other, *game.users[place + 1 :]])
+
+
+def _less_lied(user: Player) -> Iterator[Player]:
+    for stage, claim in enumerate(user.claims or ()):
+        if claim != user.needs[stage] and user.claims is not None:
+            claims = (*user.claims[:stage], user.needs[stage], *user.claims[stage + 1 :])
+            yield user.model_copy(update={"claims": claims})
+
+
+def _with_plainer_numbers(user: Player) -> Iterator[Player]:
+    if user.weight != 1:
+        yield user.model_copy(update={"weight": Fraction(1)})
+    for table in ("needs", "claims"):
+        stages = getattr(user, table) or ()
+        for stage, amounts in enumerate(stages):
+            for plain in _plainer_stage(amounts):
+                update = {table: (*stages[:stage], plain, *stages[stage + 1 :])}
+                if table == "needs" and user.claims and user.claims[stage] == amounts:
+                    claims = (*user.claims[:stage], plain, *user.claims[stage + 1 :])
+                    update["claims"] = claims
+                yield user.model_copy(update=update)
+
+
+def _plainer_stage(amounts: dict[str, Fraction]) -> Iterator[dict[str, Fraction]]:
+    if amounts:
+        yield {}
+    for name, amount in amounts.items():
+        rounded = (Fraction(round(amount * p), p) for p in (10, 20, 100))
+        for plain in (*_ROUND, *rounded):
+            if plain > 0 and _size(plain) < _size(amount):
+                yield {**amounts, name: plain}

@@ -1,0 +1,130 @@
+"""What a played master talks to: a real service, or a bare echo, each in a process of its own."""
+
+import os
+import queue
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from allocator.contract import VERSION
+from allocator.contract import allocator_pb2 as contract
+from bench.played.cluster import OPTIONS, Cluster
+from bench.played.echo import SERVICE as ECHO
+
+ALLOCATOR = "longshare.v1.Allocator"
+_WAIT = 30.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A peer, and what it costs."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def cpu(self) -> float:
+        """Return seconds of processor time so far."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii")
+        fields = stat.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def memory(self) -> float:
+        """Return the most memory that it has taken so far, in MB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        match = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert match is not None
+        return int(match[1]) / 1024
+
+    def url(self) -> str:
+        """Return where the service serves HTTP."""
+        match = re.search(r"http://[^/]+", self.log.read_text(encoding="utf-8"))
+        assert match is not None
+        return match[0]
+
+
+class Stream:
+    """One message in flight, as bytes."""
+
+    def __init__(self, channel: grpc.Channel, service: str) -> None:
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        session: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
+            f"/{service}/Session"
+        )
+        self._answers = session(iter(self._outbox.get, None))
+
+    def ask(self, message: bytes) -> bytes:
+        """Send, and wait for the answer."""
+        self._outbox.put(message)
+        answer: bytes = next(self._answers)
+        return answer
+
+    def apply(self, events: contract.Events) -> contract.Decisions:
+        """Ask the service what it decides."""
+        message = contract.FromMaster(events=events).SerializeToString()
+        return contract.ToMaster.FromString(self.ask(message)).decisions
+
+    def begin(self, cluster: Cluster) -> contract.Decisions:
+        """Introduce a cluster to the service."""
+        hello = contract.Hello(
+            contract_version=VERSION, master="bench", options=OPTIONS, virtual_clock=True
+        )
+        self.ask(contract.FromMaster(hello=hello).SerializeToString())
+        snapshot = contract.FromMaster(snapshot=cluster.snapshot())
+        return contract.ToMaster.FromString(self.ask(snapshot.SerializeToString())).decisions
+
+    def end(self) -> None:
+        """Half-close."""
+        self._outbox.put(None)
+
+
+@contextmanager
+def service(folder: Path, settings: str = "") -> Iterator[tuple[Stream, Process]]:
+    """Run a real service, with its store and whatever else the settings say."""
+    config = folder / "longshare.toml"
+    config.write_text(
+        f'[listen]\naddress = "unix://{folder}/s"\nvirtual_clocks = true\n'
+        f'[metrics]\naddress = "127.0.0.1:0"\n'
+        f'[store]\npath = "{folder}/commitments.sqlite"\n{settings}',
+        encoding="utf-8",
+    )
+    command = (sys.executable, "-m", "allocator.cli", "serve", "--config", str(config))
+    with _peer(folder, command, ALLOCATOR) as peer:
+        yield peer
+
+
+@contextmanager
+def echo(folder: Path) -> Iterator[tuple[Stream, Process]]:
+    """Run an echo."""
+    command = (sys.executable, "-m", "bench.played.echo", f"unix://{folder}/s")
+    with _peer(folder, command, ECHO) as peer:
+        yield peer
+
+
+@contextmanager
+def _peer(folder: Path, command: tuple[str, ...], service: str) -> Iterator[tuple[Stream, Process]]:
+    socket, log = folder / "s", folder / "log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(command, stderr=errors)  # noqa: S603 - our own command
+    unbounded = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    try:
+        deadline = time.monotonic() + _WAIT
+        while not socket.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"does not start: {log.read_text(encoding='utf-8')}")
+            time.sleep(0.05)
+        with grpc.insecure_channel(f"unix://{socket}", unbounded) as channel:
+            grpc.channel_ready_future(channel).result(timeout=_WAIT)
+            stream = Stream(channel, service)
+            yield stream, Process(process, log)
+            stream.end()
+    finally:
+        process.terminate()
+        process.wait()

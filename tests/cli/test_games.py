@@ -1,0 +1,85 @@
+"""`longshare games` at the prompt."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import longshare
+
+GAME = """
+idle = 8
+delta = 0.5
+patience = 0.9
+
+[[users]]
+name = "1"
+needs = [{ cpu = 1, mem = 0.01 }, { cpu = 1, mem = 0.01 }]
+claims = [{ cpu = 0.9, mem = 0.009 }, { cpu = 1, mem = 0.01 }]
+
+[[users]]
+name = "2"
+needs = [{ cpu = 0.1, mem = 1 }, { cpu = 1, mem = 0.01 }]
+"""
+
+
+def test_a_game_is_played_with_the_truth_and_with_the_lie(tmp_path: Path) -> None:
+    (tmp_path / "g.toml").write_text(GAME)
+    told = longshare("games", "play", str(tmp_path / "g.toml"), "--policy", "sdrf", "--json")
+    assert told.returncode == 0, told.stderr
+    played = json.loads(told.stdout)
+    assert played["users"]["1"] == {"truthful": 299 / 220, "lying": 1.370475}
+    assert played["complaints"]["strategy-proofness"]["user"] == "1"
+    assert played["complaints"]["sharing-incentive"] is None
+    table = longshare("games", "play", str(tmp_path / "g.toml"), "--policy", "sdrf").stdout
+    assert "1.35909" in table
+    assert "1 gets 299/220 with the truth" in table
+
+
+def test_what_a_search_finds_can_be_played(tmp_path: Path) -> None:
+    out = tmp_path / "found.toml"
+    told = longshare(
+        *("games", "search", "--policy", "drf", "--property", "credit-fairness"),
+        *("--trials", "100", "--json", "--out", str(out)),
+    )
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout)["properties"]["credit-fairness"]["found"]
+    played = longshare("games", "play", str(out), "--policy", "drf", "--json")
+    complaint = json.loads(played.stdout)["complaints"]["credit-fairness"]
+    assert complaint["text"] == found["text"]
+
+
+@pytest.mark.slow
+def test_gains_come_as_a_table_and_a_figure(tmp_path: Path) -> None:
+    told = longshare(
+        *("games", "gains", "--policy", "sdrf", "--resources", "2", "--members", "3"),
+        *("--delta", "0", "--steps", "20", "--restarts", "1", "--out", str(tmp_path)),
+    )
+    assert told.returncode == 0, told.stderr
+    written = (tmp_path / "gains.csv").read_text(encoding="utf-8")
+    (row,) = csv.DictReader(written.splitlines())
+    assert (row["policy"], row["members"], row["delta"]) == ("sdrf", "3", "0")
+    assert (tmp_path / "gains.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("search", "--policy", "fifo"), "no game of policy 'fifo' is known"),
+        (("search", "--policy", "drf", "--property", "x"), "'x' is unknown"),
+        (("search", "--policy", "drf", "--delta", "1"), "is not below 1"),
+        (("worst", "--policy", "drf", "--members", "2"), "3 play"),
+    ],
+)
+def test_wrong_usage_says_what_there_is(arguments: tuple[str, ...], complaint: str) -> None:
+    told = longshare("games", *arguments)
+    assert told.returncode == 2
+    assert complaint in told.stderr.replace("\n", " ").replace("│", "")
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "g.toml").write_text("users = []")
+    told = longshare("games", "play", str(tmp_path / "g.toml"), "--policy", "sdrf")
+    assert told.returncode == 2
+    assert "g.toml: users" in told.stderr

@@ -1,0 +1,37 @@
+"""`longshare lies` at the prompt."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from allocator.simulation import store
+from tests.cli.test_commands import longshare
+from tests.simulation.test_lies import crowded
+
+
+@pytest.mark.slow
+def test_it_tells_which_lies_pay_and_writes_each_of_them(tmp_path: Path) -> None:
+    store.write(crowded(), tmp_path / "t.parquet")
+    out = tmp_path / "lies.csv"
+    told = longshare(
+        *("lies", str(tmp_path / "t.parquet"), "--policy", "drf", "--capacity", "cpus=6"),
+        *("--json", "--out", str(out)),
+    )
+    assert told.returncode == 0, told.stderr
+    by_lie = {row["lie"]: row for row in json.loads(told.stdout)["lies"]}
+    assert by_lie["two accounts"]["saved"]["95%"] > 0
+    assert by_lie["an hour late"]["saved"]["95%"] < 0
+    written = list(csv.DictReader(out.read_text(encoding="utf-8").splitlines()))
+    assert len(written) == len(by_lie) * by_lie["two accounts"]["liars"]
+    table = longshare(
+        *("lies", str(tmp_path / "t.parquet"), "--policy", "drf", "--capacity", "cpus=6")
+    )
+    assert "two accounts" in table.stdout
+
+
+def test_a_trace_that_is_not_there_is_named(tmp_path: Path) -> None:
+    told = longshare("lies", str(tmp_path / "no.parquet"), "--policy", "drf", "--load", "0.5")
+    assert told.returncode == 2
+    assert "no.parquet" in told.stderr

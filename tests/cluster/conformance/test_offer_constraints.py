@@ -1,0 +1,147 @@
+"""Offer constraints of Mesos 1.11: who is kept off which agent, as the master's side tells."""
+
+import pytest
+
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.conformance.quota_side import BatchMaster, agent_info, set_quota, told
+from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info
+
+AGENT = "cpus:1;mem:512"
+
+
+def excluding(call: contract.AddAgent, *pairs: tuple[str, str]) -> contract.AddAgent:
+    """Say of an agent which frameworks, in which roles, want no offers of it."""
+    call.excluded.CopyFrom(exclusions(*pairs))
+    return call
+
+
+def exclusions(*pairs: tuple[str, str]) -> contract.ExclusionList:
+    return contract.ExclusionList(
+        exclusions=[contract.Exclusion(framework_id=name, role=role) for name, role in pairs]
+    )
+
+
+def framework(name: str, role: str, *agents: str) -> contract.AddFramework:
+    """A framework that wants no offers of some agents."""
+    return contract.AddFramework(
+        framework_id=name,
+        info=framework_info(name, role),
+        active=True,
+        excluded=[contract.ExcludedAgents(role=role, agent_ids=agents)],
+    )
+
+
+@pytest.fixture
+def master() -> BatchMaster:
+    made = BatchMaster()
+    made.add_agent("s1", AGENT)
+    made.add_agent("s2", AGENT)
+    return made
+
+
+def test_a_framework_is_not_offered_what_its_constraints_exclude(master: BatchMaster) -> None:
+    assert told(master.send(framework("f1", "a", "s1"))) == {("f1", "s2", AGENT)}
+    assert told(master.add_framework("f2", "b")) == {("f2", "s1", AGENT)}
+
+
+def test_constraints_hold_for_one_role_of_a_framework(master: BatchMaster) -> None:
+    call = framework("f1", "a", "s1")
+    call.info = framework_info("f1", "a", "b")
+    roles = {(offer.agent, offer.role) for offer in master.send(call)}
+    assert ("s1", "b") in roles
+    assert ("s1", "a") not in roles
+
+
+def test_an_agent_that_comes_later_is_excluded_as_well() -> None:
+    master = BatchMaster()
+    master.add_framework("f1", "a")
+    call = excluding(agent_call("s1", AGENT, {}), ("f1", "a"))
+    assert master.send(call) == []
+    assert told(master.add_agent("s2", AGENT)) == {("f1", "s2", AGENT)}
+
+
+def test_an_agent_that_changes_can_be_offered_or_not_any_more(master: BatchMaster) -> None:
+    [_, _] = offers = master.add_framework("f1", "a")
+    attributes = agent_info("s1", rack="r1")
+    changed = contract.UpdateAgent(agent_id="s1", info=attributes, excluded=exclusions(("f1", "a")))
+    master.send(changed)
+    for offer in offers:
+        master.recover(offer)
+    assert told(master.tick()) == {("f1", "s2", AGENT)}
+    passing = contract.UpdateAgent(agent_id="s1", info=attributes, excluded=exclusions())
+    assert told(master.send(passing)) == {("f1", "s1", AGENT)}
+
+
+def test_an_update_that_says_nothing_of_exclusions_leaves_them(master: BatchMaster) -> None:
+    master.send(framework("f1", "a", "s1", "s2"))
+    master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1", rack="r1")))
+    assert master.tick() == []
+
+
+def test_a_framework_that_changes_its_constraints_is_offered_by_the_new_ones(
+    master: BatchMaster,
+) -> None:
+    master.send(framework("f1", "a", "s1", "s2"))
+    relaxed = contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "a"))
+    master.send(relaxed)
+    assert {offer.agent for offer in master.tick()} == {"s1", "s2"}
+
+
+def test_constraints_bind_what_a_quota_guarantees_as_well(master: BatchMaster) -> None:
+    master.send(set_quota("a", "cpus:2"))
+    assert told(master.send(framework("f1", "a", "s1"))) == {("f1", "s2", AGENT)}
+
+
+def test_whoever_went_and_came_back_is_not_bound_by_what_was(master: BatchMaster) -> None:
+    master.send(framework("f1", "a", "s1", "s2"))
+    master.send(contract.RemoveFramework(framework_id="f1"))
+    assert {offer.agent for offer in master.add_framework("f1", "a")} == {"s1", "s2"}
+    other = BatchMaster()
+    other.send(excluding(agent_call("s1", AGENT, {}), ("f1", "a")))
+    other.remove_agent("s1")
+    other.add_agent("s1", AGENT)
+    assert {offer.agent for offer in other.add_framework("f1", "a")} == {"s1"}
+
+
+def test_a_snapshot_tells_of_exclusions_with_its_agents() -> None:
+    master = BatchMaster()
+    snapshot = contract.Snapshot(
+        time_ns=START_NS,
+        agents=[excluding(agent_call("s1", AGENT, {}), ("f1", "a")), agent_call("s2", AGENT, {})],
+        frameworks=[
+            contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
+        ],
+    )
+    assert told(master.restore(snapshot)) == {("f1", "s2", AGENT)}
+
+
+def test_people_hear_of_a_framework_that_excludes_every_agent(master: BatchMaster) -> None:
+    master.send(framework("f1", "a", "s1"))
+    assert master.engine.misfits() == {}
+    master.remove_agent("s2")
+    assert master.engine.misfits() == {
+        "f1": "its offer constraints for the role 'a' exclude every agent"
+    }
+
+
+def test_under_tsf_tasks_are_counted_on_the_agents_that_are_left() -> None:
+    """A framework that can use half the cluster has half the monopoly, here as by labels."""
+    master = MasterSide("tsf")
+    for agent in ("s1", "s2"):
+        master.send(agent_call(agent, "cpus:4;mem:4096", {}))
+    call = framework("f1", "a", "s1")
+    call.info = labelled("f1", "a")
+    master.send(call)
+    before = master.engine.pool.standing("a").task_share
+    assert before == 4 / 8, "of 8 that fit without constraints, 4 are held"
+    free = contract.UpdateFramework(framework_id="f1", info=labelled("f1", "a"))
+    master.send(free)
+    master.tick()
+    assert master.engine.pool.standing("a").task_share == 1.0
+
+
+def labelled(name: str, role: str) -> bytes:
+    info = mesos.FrameworkInfo.FromString(framework_info(name, role))
+    info.labels.labels.add(key="longshare.demand", value="cpus:1;mem:64")
+    return info.SerializeToString()

@@ -1,0 +1,227 @@
+"""Filling one task after the other, as plainly as it can be said: what the allocator must equal."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from allocator.cluster.agents import Agent
+from allocator.cluster.frameworks import Client
+from allocator.cluster.quota import Headroom
+from allocator.cluster.resources import NOTHING, Resources
+from allocator.cluster.state import Cluster
+from allocator.cluster.users import User, Users
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.quantities import Quantities
+
+
+def order(
+    users: Users,
+    agent: Quantities | None = None,
+    held: Mapping[Client, Quantities] | None = None,
+) -> Iterator[Client]:
+    """Go through the clients that want offers, the next one first, as the pools have them now."""
+    yield from _below(users, users.root, agent or Quantities(), held or {})
+
+
+def _below(
+    users: Users, user: User, agent: Quantities, held: Mapping[Client, Quantities]
+) -> Iterator[Client]:
+    assert user.below is not None
+    for name in user.below.order_on(agent, users.held_below(user, held)):
+        child = user.children.get(name, user)
+        if child is not user and child.below is not None:
+            yield from _below(users, child, agent, held)
+        else:
+            yield from users.clients_of(child)
+
+
+class OneByOne:
+    """Stands in for the engine's `Allocation`: after each task the pools are asked anew."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._ledger = cluster.ledger
+        self._quotas = cluster.ledger.quotas
+
+    def run(self, agents: Iterable[Agent]) -> list[contract.Offers]:
+        whitelist = self._cluster.whitelist
+        open_agents = [
+            agent
+            for agent in agents
+            if agent.active
+            and (whitelist is None or agent.info.hostname in whitelist)
+            and agent.available
+        ]
+        self._shared: dict[str, Resources] = {}
+        self._made: dict[str, dict[tuple[str, str], Resources]] = {}
+        self._headroom = Headroom({}, {}, Quantities())
+        if self._quotas:
+            self._headroom = self._quotas.headroom()
+            for agent in open_agents:
+                done: set[Client] = set()
+                while agent.available and self._guarantee(agent, done):
+                    pass
+        for agent in open_agents:
+            self._share(agent)
+        if self._quotas:
+            for agent in open_agents:
+                if agent.available:
+                    self._cluster.marks.change(agent.id)
+        made = []
+        for framework, parts in self._made.items():
+            offers = contract.Offers(framework_id=framework)
+            for (name, role), give in parts.items():
+                offers.offers.add(role=role, agent_id=name, resources=give.messages(role))
+            made.append(offers)
+        return made
+
+    def _order(self, agent: Agent) -> Iterator[Client]:
+        users = self._ledger.clients.users
+        held = {Client(role, name): bag.scalars for name, role, bag in agent.allocations()}
+        return order(users, agent.total.scalars, held)
+
+    def _guarantee(self, agent: Agent, done: set[Client]) -> bool:
+        for client in self._order(agent):
+            if client.role not in self._quotas or client in done:
+                continue
+            done.add(client)
+            usable = self._usable(agent, client)
+            if usable is None:
+                continue
+            towards, give = self._guaranteed_part(client.role, usable)
+            if not give:
+                continue
+            if not self._wanted(agent, client, give):
+                continue
+            self._headroom.give_guaranteed(client.role, towards.scalars, give.plain.scalars)
+            self._give(agent, client, give)
+            return True
+        return False
+
+    def _guaranteed_part(self, role: str, usable: Resources) -> tuple[Resources, Resources]:
+        headroom, plain = self._headroom, usable.plain
+        towards = plain.shrunk(headroom.missing(role))
+        if headroom.divisible:
+            if not towards:
+                return NOTHING, NOTHING
+            scalars = plain.where(lambda kind: kind.scalar)
+            special = usable.where(
+                lambda kind: kind.reservation == role or not kind.scalar or kind.revocable
+            )
+            more = headroom.within(role, scalars - towards, besides=towards)
+            return towards, special + towards + more
+        reserved = usable.where(lambda kind: kind.reservation == role and not kind.revocable)
+        if not reserved and not towards:
+            return NOTHING, NOTHING
+        guaranteed = headroom.quotas[role].guarantees
+        others = plain.where(lambda kind: kind.name not in guaranteed)
+        company = others.shrunk(headroom.spare()) + plain.where(lambda kind: not kind.scalar)
+        return towards, reserved + towards + company
+
+    def _share(self, agent: Agent) -> None:
+        blocked = {
+            client
+            for client in self._ledger.clients.wanting
+            if self._cluster.filters.refuses(client, agent.id, agent.available)
+        }
+        tasks: dict[Client, Resources] = {}
+        while True:
+            done: set[Client] = set()
+            while agent.available and self._serve(agent, blocked | done, done, tasks):
+                pass
+            refused = [c for c, bag in tasks.items() if not self._wanted(agent, c, bag)]
+            if not refused:
+                break
+            for client in refused:
+                bag = tasks.pop(client)
+                self._ledger.recover(agent, client.framework, client.role, bag)
+                if self._quotas:
+                    self._headroom.take_back(client.role, bag.plain.scalars)
+                blocked.add(client)
+        for client, bag in tasks.items():
+            self._make(agent, client, bag)
+
+    def _serve(
+        self, agent: Agent, out: set[Client], done: set[Client], tasks: dict[Client, Resources]
+    ) -> bool:
+        for client in self._order(agent):
+            if client in out or client in done:
+                continue
+            if client.role in self._quotas and not self._headroom.divisible:
+                continue
+            usable = self._usable(agent, client)
+            demand = self._ledger.task(client)
+            if usable is not None and demand is not None:
+                task = self._task(client.role, usable, demand, first=client not in tasks)
+                if task:
+                    tasks[client] = tasks.get(client, NOTHING) + task
+                    self._book(agent, client, task)
+                    return True
+            done.add(client)
+            if usable is not None and demand is None:
+                give = self._within_quota(client.role, usable)
+                if give and self._wanted(agent, client, give):
+                    self._give(agent, client, give)
+                    if self._quotas:
+                        self._headroom.give(client.role, give.plain.scalars)
+                    return True
+        return False
+
+    def _within_quota(self, role: str, usable: Resources) -> Resources:
+        if not self._quotas or self._headroom.admits(role, usable.plain.scalars):
+            return usable
+        special = usable.where(lambda kind: not (kind.plain and kind.scalar))
+        if not self._headroom.divisible:
+            return special
+        return special + self._headroom.within(role, usable.plain.where(lambda kind: kind.scalar))
+
+    def _task(
+        self, role: str, usable: Resources, demand: Quantities, *, first: bool
+    ) -> Resources | None:
+        task = usable.plain.taken(demand)
+        if task is not None and self._quotas:
+            if self._headroom.admits(role, task.scalars):
+                self._headroom.give(role, task.scalars)
+            else:
+                task = None
+        if first and not usable.ordinary:
+            special = usable.where(lambda kind: not kind.plain)
+            return special + task if task is not None else special
+        return task
+
+    def _usable(self, agent: Agent, client: Client) -> Resources | None:
+        framework = self._ledger.frameworks[client.framework]
+        if not (
+            self._ledger.admits(client, agent.id)
+            and framework.can_use(agent, client.role, self._cluster.rules)
+        ):
+            return None
+        offered = self._shared.get(agent.id)
+        free = agent.available if offered is None else agent.available - offered
+        return framework.share_of(free, client.role) or None
+
+    def _wanted(self, agent: Agent, client: Client, give: Resources) -> bool:
+        framework = self._ledger.frameworks[client.framework]
+        least = framework.min_allocatable.get(client.role, self._cluster.rules.min_allocatable)
+        return (
+            bool(give)
+            and (not least or any(give.quantities.contains(minimum) for minimum in least))
+            and not self._cluster.filters.refuses(client, agent.id, give)
+        )
+
+    def _give(self, agent: Agent, client: Client, give: Resources) -> None:
+        self._book(agent, client, give)
+        self._make(agent, client, give)
+
+    def _book(self, agent: Agent, client: Client, give: Resources) -> None:
+        held = agent.held(client.framework, client.role)
+        free = None if give.has_shared else agent.available - give
+        self._ledger.convert(agent, client.framework, client.role, held + give)
+        if free is not None:
+            agent.set_available(free)
+        if give.has_shared:
+            shared = give.where(lambda kind: kind.shared)
+            self._shared[agent.id] = self._shared.get(agent.id, NOTHING) + shared
+
+    def _make(self, agent: Agent, client: Client, give: Resources) -> None:
+        parts = self._made.setdefault(client.framework, {})
+        parts[agent.id, client.role] = parts.get((agent.id, client.role), NOTHING) + give
+        self._cluster.demands.note_offer(client, agent.id, parts[agent.id, client.role])

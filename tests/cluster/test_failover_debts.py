@@ -1,0 +1,196 @@
+"""After a failover nobody is charged for agents that are only late."""
+
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
+
+USERS = ("a", "b", "c")
+HALF_LIFE = 60.0
+POLICIES = [("sdrf", {"half_life": HALF_LIFE}), ("stsf", {"half_life": HALF_LIFE})]
+
+
+class Failover:
+    """Three agents, each full of one user's tasks; a master that is elected, and an engine."""
+
+    def __init__(self, policy: str, parameters: dict[str, object], engine: Engine | None) -> None:
+        self.settings = EngineSettings(
+            policy=policies.create(policy, parameters),
+            users=tuple(DeclaredUser(user) for user in USERS),
+        )
+        self.engine = engine or Engine(self.settings)
+        self.options = contract.Options(allocation_interval_ns=SECOND)
+        self.now_ns = START_NS
+        self.sequence = 0
+
+    def agent(self, user: str, holder: str | None = None) -> contract.AddAgent:
+        held = resources("cpus:4;mem:4096", holder or user)
+        return agent_call(f"s-{user}", "cpus:4;mem:4096", {f"f-{holder or user}": held})
+
+    def restore(self, snapshot: contract.Snapshot) -> None:
+        snapshot.time_ns, snapshot.sequence = self.now_ns, self.sequence
+        self.engine.restore(self.options, snapshot)
+
+    def whole(self) -> None:
+        """Begin as a master of long standing."""
+        agents, frameworks = [self.agent(user) for user in USERS], self.frameworks()
+        self.restore(contract.Snapshot(agents=agents, frameworks=frameworks))
+
+    def frameworks(self) -> list[contract.AddFramework]:
+        return [
+            contract.AddFramework(
+                framework_id=f"f-{user}", info=framework_info(f"f-{user}", user), active=True
+            )
+            for user in USERS
+        ]
+
+    def elected(self, expected: int = 3) -> None:
+        """Have another master be elected, to which no agent has come back yet."""
+        snapshot = contract.Snapshot(frameworks=self.frameworks())
+        snapshot.hold_off.agents_needed = expected * 4 // 5
+        snapshot.hold_off.agents_expected = expected
+        snapshot.hold_off.until_ns = self.now_ns + 600 * SECOND
+        self.restore(snapshot)
+
+    def send(self, **call: object) -> None:
+        self.sequence += 1
+        event = contract.Event(sequence=self.sequence, time_ns=self.now_ns, **call)  # type: ignore[arg-type]
+        self.engine.apply(contract.Events(events=[event]))
+
+    def wait(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now_ns += SECOND
+            self.send(tick=contract.Tick())
+
+    def owed(self) -> dict[str, float]:
+        return {s.user: max(s.commitments.values(), default=0.0) for s in self.engine.standings()}
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["the service lived", "it was restarted, too"])
+@pytest.mark.parametrize(("policy", "parameters"), POLICIES)
+def test_users_at_exactly_their_share_owe_nothing_while_agents_are_late(
+    policy: str, parameters: dict[str, object], *, knows: bool
+) -> None:
+    failover = Failover(policy, parameters, None)
+    if knows:
+        failover.whole()
+    failover.elected()
+    failover.send(add_agent=failover.agent("a"))
+    failover.wait(25)
+    failover.send(add_agent=failover.agent("b"))
+    failover.wait(50)  # offers are made again; one agent is still late
+    failover.send(add_agent=failover.agent("c"))
+    failover.wait(10)
+    assert failover.owed() == dict.fromkeys(USERS, 0.0)
+    assert failover.engine.pool.capacity.to_doubles()["cpus"] == 12.0
+
+
+def test_who_holds_more_than_its_share_is_charged_once_offers_are_made_and_not_before() -> None:
+    failover = Failover("sdrf", {"half_life": HALF_LIFE}, None)
+    failover.whole()
+    failover.elected()
+    failover.send(add_agent=failover.agent("a"))
+    failover.wait(30)
+    assert failover.owed() == dict.fromkeys(USERS, 0.0)
+    failover.send(add_agent=failover.agent("b", holder="a"))
+    failover.wait(round(HALF_LIFE))
+    owed = failover.owed()
+    assert owed["a"] == pytest.approx((2 / 3 - 1 / 3) / 2), "of the whole cluster"
+    assert owed["b"] == owed["c"] == 0.0
+
+
+def test_agents_that_do_not_come_back_are_missed_for_ten_minutes() -> None:
+    failover = Failover("sdrf", {"half_life": HALF_LIFE}, None)
+    failover.whole()
+    failover.elected()
+    for user in "ab":
+        failover.send(add_agent=failover.agent(user))
+    failover.wait(599)
+    assert failover.owed()["a"] == 0.0
+    failover.wait(1 + round(HALF_LIFE))
+    assert failover.owed()["a"] == pytest.approx((1 / 2 - 1 / 3) / 2, rel=0.02)
+    assert failover.engine.pool.capacity.to_doubles()["cpus"] == 8.0
+
+
+def test_debts_fade_while_agents_are_late() -> None:
+    failover = Failover("sdrf", {"half_life": HALF_LIFE}, None)
+    failover.restore(
+        contract.Snapshot(
+            agents=[failover.agent(user, holder="a") for user in USERS],
+            frameworks=failover.frameworks(),
+        )
+    )
+    failover.wait(60)
+    before = failover.owed()["a"]
+    failover.elected()
+    failover.send(add_agent=failover.agent("a"))
+    failover.wait(round(HALF_LIFE))
+    assert failover.owed()["a"] == pytest.approx(before / 2)
+
+
+@pytest.mark.parametrize("until", [0, 2**63 - 1, -(2**63)])
+def test_no_hold_off_lasts_longer_than_ten_minutes(until: int) -> None:
+    failover = Failover("sdrf", {"half_life": HALF_LIFE}, None)
+    snapshot = contract.Snapshot(agents=[agent_call("s1", "cpus:4;mem:4096")])
+    snapshot.frameworks.extend(failover.frameworks())
+    snapshot.hold_off.agents_needed = 2**62
+    snapshot.hold_off.until_ns = until
+    failover.restore(snapshot)
+    failover.wait(600)
+    assert failover.engine.statistics.offers > 0
+
+
+@pytest.mark.parametrize("between", ["tsf", "drf", "fifo"])
+def test_debts_fade_under_a_policy_without_memory_by_the_half_life_they_were_made_with(
+    between: str,
+) -> None:
+    made = Failover("sdrf", {"half_life": HALF_LIFE}, None)
+    made.restore(
+        contract.Snapshot(
+            agents=[made.agent(user, holder="a") for user in USERS], frameworks=made.frameworks()
+        )
+    )
+    made.wait(120)
+    owed = made.owed()["a"]
+    assert owed > 0.3
+    without = successor(made, between, {})
+    without.wait(60)
+    assert without.owed()["a"] == pytest.approx(owed / 2)
+    again = successor(without, "sdrf", {"half_life": 7200.0}, held=False)
+    assert again.owed()["a"] == pytest.approx(owed / 2)
+    again.wait(60)
+    assert again.owed()["a"] == pytest.approx(owed / 2 * 0.5 ** (60 / 7200))
+
+
+def test_the_time_between_two_services_counts_with_the_half_life_debts_were_made_with() -> None:
+    made = Failover("sdrf", {"half_life": HALF_LIFE}, None)
+    made.restore(
+        contract.Snapshot(
+            agents=[made.agent(user, holder="a") for user in USERS], frameworks=made.frameworks()
+        )
+    )
+    made.wait(120)
+    owed = made.owed()["a"]
+    made.now_ns += 60 * SECOND
+    assert successor(made, "sdrf", {"half_life": 7200.0}, held=False).owed()["a"] == pytest.approx(
+        owed / 2
+    )
+
+
+def successor(
+    former: Failover, policy: str, parameters: dict[str, object], *, held: bool = True
+) -> Failover:
+    """Start a service with another policy and what the former one remembers."""
+    memory = former.engine.memory()
+    settings = EngineSettings(
+        policy=policies.create(policy, parameters),
+        users=tuple(DeclaredUser(user) for user in USERS),
+    )
+    later = Failover(policy, parameters, Engine(settings, memory=memory))
+    later.now_ns = former.now_ns
+    agents = [later.agent(user, holder="a") for user in USERS] if held else []
+    later.restore(contract.Snapshot(agents=agents, frameworks=later.frameworks()))
+    return later

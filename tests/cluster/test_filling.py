@@ -1,0 +1,268 @@
+"""Progressive filling against giving one task after the other: the same offers, to the last tie."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import TypeAlias
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.limits import Limits
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness import policies
+from allocator.fairness.front import Front, Place
+from allocator.fairness.pool import Standing
+from allocator.fairness.quantities import Quantities
+from tests.cluster.master_side import SECOND, START_NS, MasterSide, framework_info, resources
+from tests.cluster.one_by_one import OneByOne
+from tests.cluster.test_task_offers import add
+
+POLICIES: dict[str, dict[str, object]] = {
+    "drf": {},
+    "sdrf": {"half_life": 20.0},
+    "tsf": {},
+    "stsf": {"half_life": 20.0},
+    "drfh": {},
+    "cmmf": {"resource": "mem"},
+    "cdrf": {},
+    "fifo": {},
+    "per-machine-drf": {},
+    "dynamic-drf": {"alpha": 0.5},
+    "dynamic-mmf": {"resource": "mem"},
+}
+ROLES = ["a", "b", "c", "d/e", "d/f", "d", "g/h/i", "g/h/j", "k"]
+DEMANDS = [
+    None,
+    "cpus:1;mem:1024",
+    "cpus:0.1",
+    "cpus:0.05;mem:8",
+    "cpus:0.07;mem:1",
+    "mem:16",
+    "mem:100",
+    "cpus:2;mem:64",
+    "disk:5",
+    "cpus:0.25;disk:1;mem:256",
+]
+AGENTS = [
+    "cpus:4;mem:4096",
+    "cpus:8;mem:1024;disk:64",
+    "cpus:3.3;mem:777;disk:10;cpus(a):1;mem(d):64",
+    "cpus:4;mem:4096;cpus(d/e):2",
+]
+
+Held: TypeAlias = tuple[str, contract.Offer]
+"""A framework, and what it was offered."""
+
+
+class World:
+    """A master that makes the same things happen to any allocator."""
+
+    def __init__(self, seed: int, steps: int) -> None:
+        self.steps = steps
+        self.random = random = Random(seed)
+        policy = random.choice(list(POLICIES))
+        users = tuple(
+            DeclaredUser(role, random.choice([0.5, 1.0, 2.0]), random.choice([0.0, 0.1, 0.3]))
+            for role in random.sample(["a", "b", "c", "d", "d/e", "g"], random.randrange(4))
+        )
+        self.settings = EngineSettings(
+            policies.create(policy, POLICIES[policy]),
+            user_key=random.choice(["role", "role", "framework"]),
+            users=users,
+            allocation=random.choice(["event", "batch"]),
+            demands={"f1 of the tests": Quantities.parse("cpus:0.3;mem:30")}
+            if random.random() < 0.2
+            else {},
+            limits=Limits(smallest_demand=random.choice([0.0, 0.0, 0.02])),
+        )
+        self.quotas = random.choice(["none", "none", "capped", "limited"])
+        few = random.sample(DEMANDS, random.randrange(1, 4))
+        roles = random.sample(ROLES, random.randrange(1, len(ROLES)))
+        self.frameworks = [
+            (f"f{number}", random.choice(roles), random.choice(few if number % 3 else DEMANDS))
+            for number in range(random.randrange(1, 9))
+        ]
+        self.agents = [
+            (f"s{number}", random.choice(AGENTS)) for number in range(random.randrange(1, 6))
+        ]
+
+    def play(self) -> Iterator[tuple[list[Standing[str]], contract.Decisions]]:
+        """Yield all decisions."""
+        engine = Engine(self.settings)
+        options = contract.Options(
+            allocation_interval_ns=SECOND,
+            min_allocatable=[
+                contract.Quantities(amounts={"cpus": 0.2}),
+                contract.Quantities(amounts={"mem": 32.0}),
+            ],
+        )
+        snapshot = contract.Snapshot(
+            time_ns=START_NS,
+            agents=[self._agent(name, text) for name, text in self.agents[: len(self.agents) // 2]],
+            frameworks=[self._framework(*each) for each in self.frameworks],
+        )
+        if self.quotas == "limited":
+            for role in ("a", "d"):
+                quota = snapshot.limited_quotas.add(role=role)
+                quota.guarantees.amounts["cpus"] = 1.5
+                quota.limits.amounts.update({"cpus": 2.5, "disk": 0.0})
+        if self.quotas == "capped":
+            info = mesos.QuotaInfo(role="a")
+            info.guarantee.extend(
+                mesos.Resource.FromString(data) for data in resources("cpus:3;mem:600")
+            )
+            snapshot.quotas.add(role="a", info=info.SerializeToString())
+        sequence, now = 0, START_NS
+        open_: list[Held] = []
+        held: list[Held] = []
+        decisions = engine.restore(options, snapshot)
+        coming = [self._agent(*each) for each in self.agents[len(self.agents) // 2 :]]
+        for _step in range(self.steps):
+            yield engine.standings(), decisions
+            open_ += [(o.framework_id, offer) for o in decisions.offers for offer in o.offers]
+            now += self.random.choice([0, SECOND // 3, SECOND, 5 * SECOND])
+            events = contract.Events()
+
+            def event(events: contract.Events = events, now: int = now) -> contract.Event:
+                nonlocal sequence
+                sequence += 1
+                return events.events.add(sequence=sequence, time_ns=now)
+
+            if coming:
+                event().add_agent.CopyFrom(coming.pop())
+            for framework, offer in self._taken(open_):
+                if self.random.random() < 0.5:
+                    held.append((framework, offer))
+                else:
+                    give_back(event().recover_resources, framework, offer, self._filters())
+            for framework, offer in self._taken(held):
+                give_back(event().recover_resources, framework, offer, None)
+            event().tick.SetInParent()
+            decisions = engine.apply(events)
+
+    def _taken(self, offers: list[Held]) -> list[Held]:
+        """Take some out, in any order."""
+        self.random.shuffle(offers)
+        return [offers.pop() for _number in range(self.random.randrange(len(offers) + 1))]
+
+    def _filters(self) -> bytes | None:
+        refused = self.random.choice([None, 0.0, 1.0, 20.0])
+        if refused is None:
+            return None
+        return mesos.Filters(refuse_seconds=refused).SerializeToString()
+
+    def _agent(self, name: str, text: str) -> contract.AddAgent:
+        return contract.AddAgent(
+            agent_id=name,
+            info=mesos.SlaveInfo(hostname=name).SerializeToString(),
+            capabilities=[
+                mesos.SlaveInfo.Capability.MULTI_ROLE,
+                mesos.SlaveInfo.Capability.HIERARCHICAL_ROLE,
+                mesos.SlaveInfo.Capability.RESERVATION_REFINEMENT,
+            ],
+            total=resources(text),
+        )
+
+    def _framework(self, name: str, role: str, demand: str | None) -> contract.AddFramework:
+        info = mesos.FrameworkInfo.FromString(framework_info(name, role))
+        if demand is not None:
+            info.labels.labels.add(key="longshare.demand", value=demand)
+        return contract.AddFramework(framework_id=name, info=info.SerializeToString(), active=True)
+
+
+def give_back(
+    call: contract.RecoverResources, framework: str, offer: contract.Offer, filters: bytes | None
+) -> None:
+    call.framework_id, call.agent_id = framework, offer.agent_id
+    call.resources.extend(offer.resources)
+    if filters is not None:
+        call.filters = filters
+
+
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    with patch("allocator.cluster.engine.Allocation", OneByOne):
+        yield
+
+
+def check(seed: int, steps: int) -> None:
+    at_once = list(World(seed, steps).play())
+    with one_by_one():
+        plain = list(World(seed, steps).play())
+    for mine, theirs in zip(at_once, plain, strict=True):
+        assert str(mine[1]) == str(theirs[1])
+        assert mine[0] == theirs[0]
+
+
+@settings(max_examples=12)
+@given(seed=st.integers(0, 2**32))
+def test_what_is_given_at_once_is_what_is_given_one_by_one(seed: int) -> None:
+    check(seed, steps=3)
+
+
+@pytest.mark.slow
+def test_so_it_is_in_many_worlds() -> None:
+    for seed in range(100):
+        check(seed, steps=12)
+
+
+def filled(demands: list[str], agent: str, smallest: float = 0.0) -> tuple[dict[str, str], int]:
+    """Return what frameworks are offered of one agent, and how often the order was asked."""
+    master = MasterSide()
+    master.settings = EngineSettings(
+        policies.create("drf", {}), limits=Limits(smallest_demand=smallest)
+    )
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    for number, demand in enumerate(demands):
+        add(master, f"f{number}", f"role{number}", demand)
+    asked = 0
+    after = Front.after
+
+    def counting(self: Front[str], user: str, more: Quantities, times: int) -> Place:
+        nonlocal asked
+        asked += 1
+        return after(self, user, more, times)
+
+    with patch.object(Front, "after", counting):
+        offers = master.add_agent("s1", agent)
+    return {offer.framework: offer.resources for offer in offers}, asked
+
+
+@pytest.mark.parametrize(
+    "demands",
+    [
+        ["cpus:0.001"],
+        ["cpus:0.001", "cpus:0.001"],
+        ["cpus:0.001", "mem:0.001", "cpus:0.003;mem:0.002"],
+        ["cpus:0.001", "cpus:32", "mem:0.001"],
+        ["cpus:0.001;mem:0.001", "cpus:0.002;mem:0.001", "cpus:7", "mem:5"],
+    ],
+)
+def test_a_million_tasks_are_given_in_a_few_hundred_looks_at_the_order(demands: list[str]) -> None:
+    few, asked_few = filled(demands, "cpus:64;mem:64")
+    many, asked_many = filled(demands, "cpus:64000;mem:64000")
+    assert many.keys() >= few.keys()
+    assert asked_many < asked_few + 400 * len(demands)
+
+
+def test_equals_with_tiny_tasks_halve_an_agent() -> None:
+    offers, _asked = filled(["cpus:0.001", "cpus:0.001"], "cpus:64;mem:64")
+    assert offers == {"f0": "cpus:32", "f1": "cpus:32"}
+
+
+def test_a_demand_below_the_floor_is_given_several_times_at_once() -> None:
+    offers, _asked = filled(["cpus:0.001;mem:1"], "cpus:10;mem:1024", smallest=0.3)
+    # 3,000 tasks need three tenths of the agent's processors, and 308 as much of its memory.
+    assert offers == {"f0": "cpus:0.924;mem:924"}
+
+
+def test_ports_are_shared_out_in_whole_ranges() -> None:
+    offers, _asked = filled(["cpus:0.01;ports:1"] * 2, "cpus:64;mem:64;ports:[1-1000]")
+    assert [text.rpartition("ports:")[2] for text in offers.values()] == ["[1-500]", "[501-1000]"]

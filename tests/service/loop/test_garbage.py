@@ -1,0 +1,65 @@
+"""Collecting garbage takes no longer the more is known, and nothing is kept for good by it."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from allocator.service.loop import garbage
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.callbacks[:] = [each for each in gc.callbacks if each is not garbage._keep]
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def rested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "_settled", -garbage.REST)
+
+
+class Node:
+    """Refers to itself, as a parent and its children do."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_outlives_a_full_collection_is_not_looked_at_again() -> None:
+    garbage.tame()
+    known = [[number] for number in range(50_000)]
+    gc.collect()
+    assert gc.get_freeze_count() > len(known)
+    assert len(gc.get_objects()) < len(known), "what later collections go through"
+
+
+def test_the_garbage_of_a_former_snapshot_is_collected_at_the_next() -> None:
+    garbage.tame()
+    former = Node()
+    gone = weakref.ref(former)
+    gc.collect()
+    del former
+    gc.collect()
+    assert gone() is not None, "it was frozen"
+    garbage.settle()
+    assert gone() is None
+
+
+def test_one_snapshot_after_the_other_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    garbage.tame()
+    collected: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    for _ in range(5):
+        garbage.settle()
+    assert len(collected) == 1
+
+
+def test_a_process_that_is_not_tame_is_left_alone() -> None:
+    frozen = gc.get_freeze_count()
+    garbage.settle()
+    assert gc.get_freeze_count() == frozen

@@ -1,0 +1,96 @@
+"""Long work lets others through, and answers are made once for all who ask meanwhile."""
+
+import asyncio
+import time
+from itertools import pairwise
+
+import pytest
+
+from allocator.service.loop.slices import SLICE, Once, Work, finish, spread
+
+
+def work(steps: int, seen: list[int]) -> Work[int]:
+    for step in range(steps):
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < SLICE / 4:
+            pass
+        seen.append(step)
+        yield
+    return steps
+
+
+def test_work_gives_the_same_result_at_a_stretch_and_in_slices() -> None:
+    assert finish(work(3, [])) == asyncio.run(spread(work(3, []))) == 3
+
+
+def test_others_are_heard_between_slices() -> None:
+    steps: list[int] = []
+    heard: list[int] = []
+
+    async def other() -> None:
+        while len(steps) < 40:
+            heard.append(len(steps))
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        await asyncio.gather(spread(work(40, steps)), other())
+
+    asyncio.run(main())
+    gaps = [after - before for before, after in pairwise(heard)]
+    assert len(set(heard)) > 5
+    assert max(gaps) <= 4, "no more than a slice's steps at a stretch"
+
+
+def test_who_asks_meanwhile_shares_the_next_answer() -> None:
+    made: list[int] = []
+    begun = asyncio.Event()
+
+    async def make() -> int:
+        made.append(0)
+        begun.set()
+        await asyncio.sleep(0.01)
+        return len(made)
+
+    async def main() -> None:
+        once = Once(make)
+        first = asyncio.create_task(once.get())
+        await begun.wait()
+        others = [asyncio.create_task(once.get()) for _ in range(50)]
+        assert await first == 1
+        assert await asyncio.gather(*others) == [2] * 50, "begun after they asked, and made once"
+        assert await once.get() == 3
+
+    asyncio.run(main())
+
+
+def test_one_who_goes_away_takes_the_answer_from_nobody() -> None:
+    async def make() -> int:
+        await asyncio.sleep(0.01)
+        return 7
+
+    async def main() -> None:
+        once = Once(make)
+        gone, stays = asyncio.create_task(once.get()), asyncio.create_task(once.get())
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert await stays == 7
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_fails_fails_those_who_asked_and_nobody_later() -> None:
+    outcomes: list[Exception | int] = [ValueError("no"), 5]
+
+    async def make() -> int:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def main() -> None:
+        once = Once(make)
+        with pytest.raises(ValueError, match="no"):
+            await once.get()
+        assert await once.get() == 5
+
+    asyncio.run(main())

@@ -1,0 +1,190 @@
+"""Who leads is decided by streams and the order of claims, never by a wall clock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from structlog.testing import capture_logs
+
+from allocator.contract import allocator_pb2 as contract
+from allocator.service.masters.leadership import GRACE, SILENCE, Claimant, Leadership
+
+SECOND = 1_000_000_000
+NOON = 1_700_000_000 * SECOND
+
+
+@dataclass(eq=False)
+class Master:
+    """A stream that says what it is told to."""
+
+    name: str
+    elected_ns: int = NOON
+    certificate: str | None = None
+    heard: float = 0.0
+    hello: contract.Hello = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.hello = contract.Hello(session_id=self.name, master=self.name)
+        self.hello.options.allocation_interval_ns = SECOND
+
+    def end(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+class Election:
+    """A leadership whose clock the test moves, and the streams that are alive."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.leadership = Leadership(lambda: self.now)
+        self.alive: list[Master] = []
+
+    def says_it_leads(self, master: Master) -> bool:
+        """Return whether it is served from now on."""
+        if master not in self.alive:
+            self.alive.append(master)
+        master.heard = self.now
+        if self.leadership.obstacle(master) is not None:
+            return False
+        self.leadership.take(master)
+        return True
+
+    def ends(self, master: Master) -> None:
+        self.alive.remove(master)
+        self.leadership.leave(master)
+
+    def wait(self, seconds: float, *, silent: Claimant | None = None) -> None:
+        """Let time pass in which every stream but one goes on speaking."""
+        self.now += seconds
+        for master in self.alive:
+            if master is not silent:
+                master.heard = self.now
+
+
+@pytest.fixture(name="election")
+def _election() -> Election:
+    return Election()
+
+
+@pytest.mark.parametrize("ahead", [0, 180 * SECOND, 2**63 - 1 - NOON])
+def test_a_leader_whose_clock_was_ahead_locks_nobody_out_when_its_stream_has_ended(
+    election: Election, ahead: int
+) -> None:
+    first, second = Master("m1", NOON + ahead), Master("m2", NOON + SECOND)
+    assert election.says_it_leads(first)
+    election.ends(first)
+    assert election.says_it_leads(second)
+
+
+def test_the_log_names_the_suspected_skew_once(election: Election) -> None:
+    first, second = Master("m1", NOON + 180 * SECOND), Master("m2", NOON)
+    with capture_logs() as said:
+        election.says_it_leads(first)
+        election.ends(first)
+        for _ in range(3):
+            election.says_it_leads(second)
+    assert [line["skew_at_least"] for line in said if "skew_at_least" in line] == [180.0]
+
+
+def test_whoever_claims_to_lead_waits_while_the_leader_is_there_and_speaks(
+    election: Election,
+) -> None:
+    leader, other = Master("m1"), Master("m2", NOON + 3600 * SECOND)
+    assert election.says_it_leads(leader)
+    for _ in range(100):
+        election.wait(1.0)
+        assert not election.says_it_leads(other)
+    election.ends(leader)
+    assert election.says_it_leads(other)
+
+
+def test_a_frozen_leader_whose_stream_is_open_keeps_nobody_out_for_long(
+    election: Election,
+) -> None:
+    frozen, elected = Master("m1"), Master("m2")
+    assert election.says_it_leads(frozen)
+    served_after = None
+    for second in range(30):
+        if election.says_it_leads(elected):
+            served_after = second
+            break
+        election.wait(1.0, silent=frozen)
+    assert served_after is not None
+    assert SILENCE <= served_after <= SILENCE + 2
+
+
+def test_a_leader_that_thaws_cannot_take_the_lead_back(election: Election) -> None:
+    frozen, elected = Master("m1"), Master("m2")
+    election.says_it_leads(frozen)
+    while not election.says_it_leads(elected):
+        election.wait(1.0, silent=frozen)
+    election.ends(frozen)
+    thawed = Master("m1")
+    for _ in range(5):
+        election.wait(1.0)
+        assert not election.says_it_leads(thawed)
+    election.ends(elected)  # loses its connection
+    election.wait(1.0)
+    assert not election.says_it_leads(thawed)
+    assert election.says_it_leads(Master("m2"))
+
+
+def test_a_superseded_master_is_served_again_when_its_successor_does_not_come_back(
+    election: Election,
+) -> None:
+    first, second = Master("m1"), Master("m2")
+    election.says_it_leads(first)
+    election.ends(first)
+    election.says_it_leads(second)
+    again = Master("m1")
+    assert not election.says_it_leads(again)
+    election.ends(second)
+    election.wait(GRACE + 0.1)
+    assert election.says_it_leads(again)
+
+
+def test_of_those_that_wait_the_newest_claim_comes_first_unless_it_is_mute(
+    election: Election,
+) -> None:
+    leader, older, newer = Master("m1"), Master("m2"), Master("m3")
+    election.says_it_leads(leader)
+    assert not election.says_it_leads(older)
+    assert not election.says_it_leads(newer)
+    election.ends(leader)
+    assert not election.says_it_leads(older)
+    election.wait(SILENCE, silent=newer)
+    assert election.says_it_leads(older)
+
+
+def test_a_service_that_was_busy_does_not_take_its_leader_for_silent(election: Election) -> None:
+    leader, other = Master("m1"), Master("m2")
+    election.says_it_leads(leader)
+    assert not election.says_it_leads(other)
+    election.now += 60.0  # in which this service read nothing from anybody
+    assert not election.says_it_leads(other)
+    election.wait(0.5)  # now it reads what has queued up
+    assert not election.says_it_leads(other)
+    election.wait(5.0)
+    assert not election.says_it_leads(other)
+
+
+def test_the_same_master_on_a_new_stream_is_served_at_once(election: Election) -> None:
+    former, present = Master("m1"), Master("m1")
+    election.says_it_leads(former)
+    assert election.leadership.obstacle(present) is None
+    assert election.leadership.take(present) is former
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: (Master(""), Master("")),
+        lambda: (Master("m1", certificate="a"), Master("m1", certificate="b")),
+    ],
+)
+def test_no_session_id_and_another_ones_certificate_make_nobody_the_same_master(
+    election: Election, make: Callable[[], tuple[Master, Master]]
+) -> None:
+    leader, other = make()
+    election.says_it_leads(leader)
+    assert not election.says_it_leads(other)

@@ -1,0 +1,161 @@
+"""Debts fade by time that has passed, whatever a master's clock says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from allocator.contract import VERSION
+from allocator.contract import allocator_pb2 as contract
+from allocator.service.masters.stamps import TOLERANCE_NS, Stamps, Timeline
+from tests.cluster.master_side import SECOND, agent_call, framework_info
+from tests.service.served import Service, Stream, service, wait_for
+from tests.service.show.test_metrics import scrape
+from tests.service.stored import stored
+
+NOW = 1_700_000_000 * SECOND
+YEARS = 10 * 365 * 86400 * SECOND
+AGENT = agent_call("s1", "cpus:4;mem:4096")
+FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
+SETTINGS = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n' + "".join(
+    f'[[users.declared]]\nname = "{name}"\ncommitment = 0.5\n' for name in "ab"
+)
+
+
+class Machine:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.up_ns = 12345
+
+    def timeline(self) -> Timeline:
+        return Timeline(NOW, lambda: self.up_ns)
+
+
+@given(
+    stamps=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1),
+    passed=st.integers(0, YEARS),
+    snapshot=st.booleans(),
+)
+def test_no_stamp_reaches_the_engine_that_is_further_off_than_the_tolerance(
+    stamps: list[int], passed: int, *, snapshot: bool
+) -> None:
+    machine = Machine()
+    bounded = Stamps(machine.timeline(), "m:1")
+    machine.up_ns += passed
+    message = contract.FromMaster()
+    if snapshot:
+        message.snapshot.time_ns = stamps[0]
+    else:
+        message.events.events.extend(contract.Event(time_ns=stamp) for stamp in stamps)
+    bounded.bound(message)
+    seen = [message.snapshot.time_ns] if snapshot else [e.time_ns for e in message.events.events]
+    for said, believed in zip(stamps, seen, strict=False):
+        off = said - (NOW + passed)
+        assert believed - (NOW + passed) == max(min(off, TOLERANCE_NS), -TOLERANCE_NS)
+
+
+def test_a_clock_that_is_off_is_named_once_with_how_much() -> None:
+    bounded = Stamps(Machine().timeline(), "m:1")
+    message = contract.FromMaster()
+    message.snapshot.time_ns = NOW + 180 * SECOND
+    with capture_logs() as said:
+        for _ in range(5):
+            message.snapshot.time_ns = NOW + 180 * SECOND
+            bounded.bound(message)
+    assert [(line["master"], line["ahead"]) for line in said] == [("m:1", 180.0)]
+    assert bounded.bounded == 5
+
+
+@pytest.mark.parametrize(
+    ("until", "left"), [(NOW + YEARS + 300 * SECOND, 300), (2**63 - 1, 86400), (-1, 0)]
+)
+def test_a_hold_off_goes_on_as_long_as_it_would_have_by_a_clock_that_is_off(
+    until: int, left: int
+) -> None:
+    message = contract.FromMaster()
+    message.snapshot.time_ns = NOW + YEARS
+    message.snapshot.hold_off.until_ns = until
+    Stamps(Machine().timeline(), "m:1").bound(message)
+    snapshot = message.snapshot
+    assert snapshot.hold_off.until_ns - snapshot.time_ns == left * SECOND
+
+
+def test_the_services_time_begins_with_what_it_remembers_if_that_is_later() -> None:
+    remembered = 4e9
+    assert Timeline.from_now(remembered).now_ns >= round(remembered * SECOND)
+    assert Timeline.from_now(0.0).now_ns > NOW
+
+
+@pytest.fixture(name="running")
+def _running(tmp_path: Path) -> Iterator[Service]:
+    with service(tmp_path, SETTINGS) as started:
+        yield started
+
+
+def owed(running: Service) -> float:
+    return scrape(running)["longshare_user_commitment_ratio", "b", "cpus"]
+
+
+def master(running: Service, time_ns: int) -> Stream:
+    stream = Stream(running.address)
+    stream.now_ns = time_ns
+    stream.say(
+        contract.FromMaster(
+            hello=contract.Hello(contract_version=VERSION, session_id="real", master="m:1")
+        )
+    )
+    assert stream.hear().HasField("welcome")
+    stream.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
+    return stream
+
+
+FADED_WITHIN_TOLERANCE = 0.5 * 0.5 ** (3 * TOLERANCE_NS / (3600 * SECOND))
+
+
+@pytest.mark.parametrize("leap", [YEARS, -YEARS, 2**62])
+def test_a_snapshot_from_a_broken_clock_forgives_nobody(running: Service, leap: int) -> None:
+    now = Timeline.from_now(0.0).now_ns
+    stream = master(running, now)
+    assert owed(running) > FADED_WITHIN_TOLERANCE
+    stream.now_ns = now + leap
+    stream.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
+    assert owed(running) > FADED_WITHIN_TOLERANCE
+    stream.now_ns = now
+    stream.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
+    assert owed(running) > FADED_WITHIN_TOLERANCE
+
+
+def test_many_small_leaps_in_one_message_forgive_nobody(running: Service) -> None:
+    now = Timeline.from_now(0.0).now_ns
+    stream = master(running, now)
+    events = contract.Events()
+    for number in range(1, 61):
+        stamp = now + number * 7199 * SECOND
+        events.events.add(sequence=number, time_ns=stamp, tick=contract.Tick())
+    stream.say(contract.FromMaster(events=events))
+    assert stream.hear().decisions.applied_sequence == 60
+    assert owed(running) > FADED_WITHIN_TOLERANCE
+    assert scrape(running)["longshare_bounded_stamps_total",] == 60.0
+
+
+def test_a_stamp_before_the_epoch_is_not_stored(tmp_path: Path) -> None:
+    with service(tmp_path, SETTINGS) as running:
+        master(running, -1)
+        wait_for(lambda: stored(running.store) is not None)
+        running.stop()
+    with service(tmp_path, SETTINGS) as running:
+        assert owed(running) > FADED_WITHIN_TOLERANCE
+
+
+def test_a_virtual_clock_is_refused_unless_the_operator_allows_it(tmp_path: Path) -> None:
+    with service(tmp_path, "[listen]\n", virtual_clocks=False) as running:
+        stream = Stream(running.address)
+        with pytest.raises(grpc.RpcError) as raised:
+            stream.open()
+    assert raised.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert "listen.virtual_clocks" in (raised.value.details() or "")

@@ -1,0 +1,217 @@
+"""What is stored as changes is what an engine would hand on, whatever happened in between."""
+
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cluster.frameworks import Client
+from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.users import Users
+from allocator.fairness import policies
+from allocator.fairness.quantities import Quantities
+from allocator.service.store import StoreError, codec
+from allocator.service.store.rows import Rows, assembled
+from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
+from allocator.service.store.zookeeper import packed, unpacked
+from tests.service.stored import MEMORIES, memory, stored, whole
+
+ROLES = ["a", "a/b", "a/c", "d", "e/f"]
+TASK = Quantities.parse("cpus:10;mem:50")
+CAPACITY = Quantities.parse("cpus:100;mem:1000")
+WRITER = bytes(16)
+
+
+class World:
+    """Users among whom things happen."""
+
+    def __init__(self, policy: str) -> None:
+        parameters = {"half_life": 100.0} if policy == "sdrf" else {}
+        settings = EngineSettings(
+            policies.create(policy, parameters),
+            forget_after=50.0,
+            users=(DeclaredUser("d", 2.0, 0.3),),
+        )
+        self.now = 1000.0
+        self.users = Users(settings, self.now, ())
+        self.users.set_capacity(CAPACITY)
+        self.held: dict[str, int] = {}
+        self.capacity = 100
+
+    def go_on(self, what: str, role: str, number: int) -> None:
+        client = Client(role, "f")
+        here = role in self.held
+        match what:
+            case "time":
+                self.now += number
+                self.users.advance(self.now)
+            case "join" if not here:
+                self.held[role] = 0
+                self.users.add(self.users.get(role), client)
+            case "allocate" if here:
+                self.held[role] += 1
+                self.users.allocate(self.users.get(role), client, TASK)
+            case "release" if self.held.get(role):
+                self.held[role] -= 1
+                self.users.release(self.users.get(role), client, TASK)
+            case "leave" if self.held.get(role) == 0:
+                del self.held[role]
+                self.users.remove(self.users.get(role), client)
+            case "grow":
+                self.capacity += number
+                self.users.set_capacity(Quantities({"cpus": 1000 * self.capacity}))
+            case "weigh" if role in self.users:
+                self.users.order_weight(role, float(number) if number % 2 else None)
+            case "forgive" if role in self.users:
+                self.users.forgive(role)
+            case "forget":
+                self.users.forget_idle()
+            case _:
+                pass
+
+
+WHAT = ["time", "join", "allocate", "release", "leave", "grow", "weigh", "forgive", "forget"]
+LEFT_BEHIND = Memory(
+    900.0, {"a/.": Remembered({"cpus": 0.5}), "x/y/.": Remembered({"cpus": 0.2}, others=0.1)}
+)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([*WHAT, *["time", "allocate", "release"] * 2, "store"]),
+        st.sampled_from(ROLES),
+        st.integers(1, 60),
+    ),
+    max_size=60,
+)
+
+
+def approximately(kept: Memory) -> Any:  # noqa: ANN401 - pytest's
+    """A sum of steps is rounded otherwise than one step."""
+
+    def close(amounts: Any) -> Any:  # noqa: ANN401
+        return pytest.approx(amounts, rel=1e-9, abs=1e-15)
+
+    return {
+        user: (close(dict(u.commitments)), close(dict(u.overuse)), close(u.others), u.weight)
+        for user, u in kept.users.items()
+    }
+
+
+def plainly(kept: Memory) -> object:
+    return {
+        user: (dict(u.commitments), dict(u.overuse), u.others, u.weight)
+        for user, u in kept.users.items()
+    }
+
+
+@given(st.sampled_from(["sdrf", "drf"]), STEPS)
+def test_changes_add_up_to_the_memory(policy: str, steps: list[tuple[str, str, int]]) -> None:
+    world, rows = World(policy), Rows()
+    world.users.inherit(LEFT_BEHIND)
+    for what, role, number in [*steps, ("store", "", 0)]:
+        if what != "store":
+            world.go_on(what, role, number)
+            continue
+        rows.take(world.users.changes())
+        read = assembled(rows.head(), rows.all())
+        remembered = world.users.memory()
+        assert read.time == remembered.time
+        assert plainly(read) == approximately(remembered)
+
+
+def test_only_who_gets_or_gives_back_something_is_written() -> None:
+    world, rows = World("sdrf"), Rows()
+    for role in ROLES:
+        world.go_on("join", role, 0)
+    rows.take(world.users.changes())
+    rows.written()
+    world.go_on("time", "", 30)
+    rows.take(world.users.changes())
+    assert list(rows.unwritten()) == [], "time alone changes no course"
+    world.go_on("allocate", "d", 0)
+    world.go_on("time", "", 30)
+    rows.take(world.users.changes())
+    assert [user for user, _ in rows.unwritten()] == ["d"]
+
+
+def test_a_user_that_is_gone_is_deleted() -> None:
+    world, rows = World("sdrf"), Rows()
+    world.go_on("join", "e/f", 0)
+    rows.take(world.users.changes())
+    rows.written()
+    for what in ("leave", "time", "time", "forget"):
+        world.go_on(what, "e/f", 40)
+    rows.take(world.users.changes())
+    assert ("e/f", None) in list(rows.unwritten())
+
+
+@given(MEMORIES)
+def test_rows_are_read_back_bit_for_bit(kept: Memory) -> None:
+    rows = Rows()
+    rows.take(whole(kept))
+    assert assembled(rows.head(), rows.all()) == kept
+    assert unpacked(packed(rows, WRITER)) == kept
+
+
+@given(MEMORIES, st.data())
+def test_no_damage_to_rows_goes_unnoticed(kept: Memory, data: st.DataObject) -> None:
+    rows = Rows()
+    rows.take(whole(kept))
+    pairs = dict(rows.all())
+    parts = {"": rows.head(), **pairs} if "" not in pairs else pairs
+    hurt = data.draw(st.sampled_from(sorted(parts)))
+    written = bytearray(parts[hurt])
+    written[data.draw(st.integers(0, len(written) - 1))] ^= data.draw(st.integers(1, 255))
+    parts[hurt] = bytes(written)
+    head = parts.pop("") if "" not in pairs else rows.head()
+    with pytest.raises(StoreError):
+        assembled(head, parts.items())
+    for user in pairs:
+        with pytest.raises(StoreError, match="checksum"):
+            assembled(rows.head(), [pair for pair in pairs.items() if pair[0] != user])
+
+
+def in_the_former_layout(file: Path, kept: Memory) -> None:
+    """As the release before wrote it."""
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.executescript(
+            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1;"
+            "CREATE TABLE memory (id INTEGER PRIMARY KEY CHECK (id = 1), data BLOB NOT NULL);"
+        )
+        connection.execute("INSERT INTO memory VALUES (1, ?)", (codec.encode(kept),))
+
+
+def test_a_file_of_the_former_layout_is_taken_over_and_a_copy_kept(tmp_path: Path) -> None:
+    file, kept = tmp_path / "commitments.sqlite", tmp_path / "commitments.sqlite.layout-1"
+    in_the_former_layout(file, memory(users=3))
+    before = file.read_bytes()
+    with closing(SqliteStore(file)) as store:
+        assert store.load() == memory(users=3)
+        assert file.read_bytes() == before, "looking changes nothing"
+        store.save(whole(memory(2e9, users=2)))
+        store.save(whole(memory(3e9, users=2)))
+    with closing(SqliteStore(file)) as store:
+        assert store.load() == memory(3e9, users=2)
+    assert stored(kept) == memory(users=3)
+    assert kept.stat().st_mode & 0o077 == 0
+    with closing(sqlite3.connect(kept)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_a_node_of_the_former_release_is_read() -> None:
+
+    data = b"LSHR1\n" + WRITER + zlib.compress(codec.encode(memory(users=3)))
+    assert unpacked(data) == memory(users=3)
+    with pytest.raises(StoreError, match="damaged"):
+        unpacked(data[:-5])
+
+
+@given(st.binary(min_size=1, max_size=200))
+def test_a_node_with_anything_else_is_refused(content: bytes) -> None:
+    with pytest.raises(StoreError):
+        unpacked(content)

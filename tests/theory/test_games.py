@@ -1,0 +1,310 @@
+"""Games over time: what the papers claim of them, what is so, and the examples that decide it."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.theory.games.drawing import Limits
+from allocator.theory.games.game import Game, file_of, read_game
+from allocator.theory.games.mechanism import play, worth
+from allocator.theory.games.policies import POLICIES
+from allocator.theory.games.properties import PROPERTIES
+from allocator.theory.games.search import Effort, climb, search, smallest
+from allocator.theory.games.shrinking import extent, simpler
+
+SDRF, STSF = POLICIES["sdrf"], POLICIES["stsf"]
+STRATEGY_PROOFNESS = PROPERTIES["strategy-proofness"]
+
+
+def cpu(*amounts: float | Fraction) -> list[dict[str, Any]]:
+    return [{"cpu": amount} if amount else {} for amount in amounts]
+
+
+def worths(policy: str, game: Game) -> tuple[Fraction, Fraction]:
+    """Return what the first user gets with the truth, and with what it claims."""
+    chosen = POLICIES[policy]
+    return (
+        worth(game, 0, play(chosen, game, game.truth)),
+        worth(game, 0, play(chosen, game, game.told)),
+    )
+
+
+def proposition_3() -> Game:
+    first = {"cpu": 1, "mem": 0.01}
+    return read_game(
+        {
+            "idle": 8,
+            "delta": 0.5,
+            "patience": 0.9,
+            "users": [
+                {
+                    "name": "1",
+                    "needs": [first, first],
+                    "claims": [{"cpu": 0.9, "mem": 0.009}, first],
+                },
+                {"name": "2", "needs": [{"cpu": 0.1, "mem": 1}, first]},
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize("policy", ["sdrf", "stsf"])
+def test_proposition_3_of_the_sdrf_paper_does_not_hold_with_two_resources(policy: str) -> None:
+    truthful, lying = worths(policy, proposition_3())
+    assert truthful == Fraction(299, 220)  # 1.3590909…
+    assert lying == Fraction("1.370475")
+
+
+def test_the_gain_comes_from_the_commitment_of_the_other_user() -> None:
+    """What user 1 gives up lets user 2 over-use ten times as much, which stands against it then."""
+    game = proposition_3()
+    truth, lie = play(SDRF, game, game.truth)[0], play(SDRF, game, game.told)[0]
+    assert truth[0][0] - lie[0][0] == Fraction(10, 11) - Fraction(9, 10)
+    assert lie[1][1] - truth[1][1] > 9 * (truth[0][0] - lie[0][0])
+
+
+def test_with_short_memory_proposition_3_does_not_hold_with_one_resource_either() -> None:
+    """δ = 0: what user 1 leaves to j comes back from j at once, and once more by way of k."""
+    less = Fraction(1, 50)
+    game = read_game(
+        {
+            "idle": 1,
+            "delta": 0,
+            "patience": 0.99,
+            "users": [
+                {
+                    "name": "1",
+                    "needs": cpu(0, 1, 1, 1, 1),
+                    "claims": cpu(0, Fraction(7, 10) - less, 1, 1, 1),
+                },
+                {"name": "j", "needs": cpu(0.65, 1, 1, 1, 1)},
+                {"name": "k", "needs": cpu(0, 0, 0.5, 1, 0)},
+            ],
+        }
+    )
+    truthful, lying = worths("sdrf", game)
+    gaps = [-less, less, -less / 3, less / 2]
+    stages = range(1, 5)
+    assert lying - truthful == sum(
+        game.patience**t * gap for t, gap in zip(stages, gaps, strict=True)
+    )
+    assert lying > truthful
+
+
+def test_who_stays_away_can_gain_a_sixth_by_what_it_hardly_needs() -> None:
+    """The worst game that a climb found with three users, n = 9, three stages and δ = ½."""
+    last = {"cpu": 0.95, "mem": 0.1}
+    game = read_game(
+        {
+            "idle": 6,
+            "users": [
+                {
+                    "name": "1",
+                    "needs": [{}, {"cpu": 0.01, "mem": 0.02}, last],
+                    "claims": [{}, {}, last],
+                },
+                {
+                    "name": "2",
+                    "needs": [
+                        {"cpu": 0.405, "mem": 1},
+                        {"cpu": 1, "mem": 0.04},
+                        {"cpu": 0.5, "mem": 0.5},
+                    ],
+                },
+                {
+                    "name": "3",
+                    "needs": [{}, {"cpu": 0.001, "mem": 0.96}, {"cpu": 0.142, "mem": 0.095}],
+                },
+            ],
+        }
+    )
+    truthful, lying = worths("sdrf", game)
+    assert lying == Fraction("0.55704375")
+    assert lying / truthful > 1 + Fraction(1, 6)
+
+
+@pytest.mark.parametrize("policy", ["sdrf", "stsf"])
+def test_with_short_memory_and_one_resource_it_pays_to_claim_what_one_cannot_use(
+    policy: str,
+) -> None:
+    """User 2, held back once, owes less than 3 next; so it has more then, and owes more at last."""
+    game = read_game(
+        {
+            "delta": 0,
+            "users": [
+                {"name": "1", "needs": cpu(0, 0, 1), "claims": cpu(1, 0, 1)},
+                {"name": "2", "needs": cpu(1, 1, 1)},
+                {"name": "3", "needs": cpu(0, 1, 0)},
+            ],
+        }
+    )
+    assert worths(policy, game) == (Fraction(81, 200), Fraction(351, 800))
+
+
+PARTS = st.integers(1, 20).map(lambda k: Fraction(k, 20))
+
+
+@st.composite
+def games(draw: st.DrawFn, *, resources: int, deltas: tuple[str, ...], lies: bool = True) -> Game:
+    """Games of 2 to 4 users in 2 to 5 stages, in which the first claims anything at all."""
+    names = ("cpu", "mem", "gpu")[:resources]
+    stages = draw(st.integers(2, 5))
+    needs = st.fixed_dictionaries(dict.fromkeys(names, PARTS))
+    stage: st.SearchStrategy[dict[str, Fraction]] = st.one_of(st.just({}), needs)
+    plan = st.lists(stage, min_size=stages, max_size=stages)
+    users: list[dict[str, Any]] = [
+        {"name": str(i), "needs": draw(plan), "weight": draw(st.integers(1, 3))}
+        for i in range(draw(st.integers(2, 4)))
+    ]
+    if lies:
+        users[0]["claims"] = draw(plan)
+    return read_game(
+        {
+            "users": users,
+            "idle": draw(st.integers(0, 6)),
+            "delta": Fraction(draw(st.sampled_from(deltas))),
+            "patience": draw(st.sampled_from([Fraction(1), Fraction(9, 10), Fraction(1, 2)])),
+        }
+    )
+
+
+LONG = ("1/2", "3/4", "9/10", "99/100")
+
+
+@settings(deadline=None)
+@given(games(resources=1, deltas=LONG))
+def test_with_one_resource_and_half_of_a_debt_left_no_lie_pays(game: Game) -> None:
+    truthful, lying = worths("sdrf", game)
+    assert lying <= truthful
+
+
+@settings(deadline=None)
+@given(games(resources=2, deltas=LONG))
+def test_under_stsf_no_lie_gains_more_than_the_bound_of_ratios(game: Game) -> None:
+    truthful, lying = worths("stsf", game)
+    assert lying <= rho(game) * truthful
+
+
+def rho(game: Game) -> Fraction:
+    """Return how much of its dominant share another may gain by what the first leaves, at most."""
+    best = Fraction(1)
+    for stage, mine in enumerate(game.truth[0]):
+        for theirs in game.truth[1:]:
+            if any(mine) and any(theirs[stage]):
+                for r, amount in enumerate(mine):
+                    ours = amount / max(mine)
+                    best = max(best, ours / (theirs[stage][r] / max(theirs[stage])))
+    return best
+
+
+@settings(deadline=None)
+@given(
+    games(resources=2, deltas=("0", "1/2", "9/10"), lies=False), st.sampled_from(["sdrf", "stsf"])
+)
+def test_over_time_nobody_would_have_got_more_on_a_part_of_its_own(game: Game, policy: str) -> None:
+    assert PROPERTIES["sharing-incentive"].complaint(POLICIES[policy], game) is None
+
+
+@settings(deadline=None)
+@given(games(resources=1, deltas=("1/2",), lies=False), st.sampled_from([0, 1]))
+def test_evening_out_totals_is_credit_fair_with_one_resource(game: Game, alpha: int) -> None:
+    guaranteed = game.model_copy(update={"alpha": Fraction(alpha)})
+    credit = PROPERTIES["credit-fairness"]
+    assert credit.complaint(POLICIES["dynamic-mmf"], guaranteed) is None
+
+
+def test_credit_is_not_repaid_by_policies_that_forget() -> None:
+    game = read_game(
+        {
+            "users": [
+                {"name": "lender", "needs": cpu(0, 1)},
+                {"name": "borrower", "needs": cpu(1, 1)},
+            ],
+            "idle": 1,
+            "delta": 0.75,
+        }
+    )
+    credit = PROPERTIES["credit-fairness"]
+    for policy in ("drf", "sdrf", "stsf"):
+        found = credit.complaint(POLICIES[policy], game)
+        assert found is not None
+        assert found.user == "lender"
+
+
+@settings(deadline=None)
+@given(games(resources=2, deltas=LONG), st.sampled_from(["drf", "cmmf"]))
+def test_who_forgets_cannot_be_lied_to(game: Game, policy: str) -> None:
+    truthful, lying = worths(policy, game)
+    assert lying <= truthful
+
+
+@settings(deadline=None)
+@given(games(resources=2, deltas=LONG), st.sampled_from(sorted(POLICIES)))
+def test_a_game_gives_out_no_more_than_there_is(game: Game, policy: str) -> None:
+    for now in play(POLICIES[policy], game, game.told):
+        for column in zip(*now, strict=True):
+            assert sum(column) <= 1
+
+
+@pytest.mark.slow
+def test_the_search_finds_a_lie_that_pays_and_none_next_to_it_is_simpler() -> None:
+    outcome = search(SDRF, STRATEGY_PROOFNESS, trials=300, seed=1, limits=Limits())
+    assert outcome.found is not None
+    game, complaint = outcome.found.game, outcome.found.complaint
+    assert (len(game.users), game.stages, len(game.resources)) == (2, 2, 2)
+    truthful, lying = worths("sdrf", game)
+    assert (complaint.has, complaint.instead) == (truthful, lying)
+    assert smallest(SDRF, STRATEGY_PROOFNESS, outcome.found) == outcome.found
+
+
+def test_the_search_tells_the_same_with_the_same_seed() -> None:
+    limits = Limits(resources=1)
+    property_ = PROPERTIES["credit-fairness"]
+    first = search(SDRF, property_, trials=50, seed=3, limits=limits)
+    assert first == search(SDRF, property_, trials=50, seed=3, limits=limits)
+    assert first.found is not None
+
+
+@pytest.mark.slow
+def test_a_climb_finds_lies_that_pay_more() -> None:
+    limits = Limits(resources=2, users=3, stages=3, idle=6, delta=Fraction(1, 2))
+    found = climb(SDRF, Effort(steps=1000, restarts=2), limits)
+    assert found.ratio > Fraction(105, 100)
+    assert worths("sdrf", found.game) == (found.truthful, found.gained)
+
+
+@given(games(resources=2, deltas=LONG))
+def test_simpler_games_are_games(game: Game) -> None:
+    for other in list(simpler(game))[:40]:
+        again = Game(users=other.users, idle=other.idle, delta=other.delta, patience=other.patience)
+        assert extent(again) == extent(other)
+
+
+@given(games(resources=2, deltas=("1/2",)))
+def test_a_game_file_holds_the_game(game: Game) -> None:
+    again = read_game(file_of(game))
+    for policy in POLICIES.values():
+        assert play(policy, again, again.told) == play(policy, game, game.told)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ({"users": []}, "users"),
+        ({"users": [{"name": "a", "needs": [{"cpu": 2}]}]}, "more than 1"),
+        ({"delta": 1, "users": [{"name": "a", "needs": [{"cpu": 1}]}]}, "delta: 1.0 is not less"),
+        (
+            {"users": [{"name": "a", "needs": [{"cpu": 1}], "claims": [{}, {}]}]},
+            r"users\[0\].claims: 2 stages",
+        ),
+        ({"users": [{"name": "a", "needs": [{}]}] * 2}, "2 have the name 'a'"),
+    ],
+)
+def test_a_game_that_cannot_be_is_refused_with_the_place(
+    content: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        read_game(content)

@@ -1,0 +1,1 @@
+"""What must hold, checked by code of its own: none of it comes from what it checks."""

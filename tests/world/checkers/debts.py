@@ -1,0 +1,156 @@
+"""What users owe is what an exact twin works out, and they are served in the order that follows."""
+
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+
+from typing_extensions import override
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import log_pb2 as log
+from allocator.contract import mesos_pb2 as mesos
+from tests.world.checkers.checker import Checker, Violated
+from tests.world.checkers.twin import Twin
+from tests.world.model.amounts import Amounts, read
+from tests.world.service import Incarnation
+
+TOLERANCE = 1e-7
+"""Of debts and priorities, which are around 1: a clock that counts seconds since 1970 in doubles is
+exact to a quarter of a microsecond, and the shortest half-life in the world is half a minute."""
+_SECOND = 1_000_000_000
+
+
+class Debts(Checker):
+    """Keeps a twin of each engine, fed with what was done to it."""
+
+    def __init__(self) -> None:
+        self.compared = 0
+        """Commitments that have been compared."""
+        self.ordered = 0
+        """Offers whose place in the order has been looked at."""
+        self._twins: dict[Incarnation, Twin] = {}
+        self._refused: dict[tuple[str, str, str], int] = {}
+        """(framework, role, agent) → until when; more rather than less"""
+
+    @override
+    def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
+        if entry.HasField("header"):
+            self._twins = {life: Twin(entry.header)}
+            self._refused.clear()
+            return
+        twin = self._twins[life]
+        match entry.WhichOneof("entry"):
+            case "restore":
+                if not entry.restore.outcome.refusal:
+                    self._refused.clear()
+                    twin.restore(entry.restore)
+                    self._served(twin, entry.restore.outcome)
+            case "apply":
+                self._applied(twin, entry.apply)
+            case "order":
+                if not entry.order.outcome.refusal:
+                    twin.order(entry.order.order)
+
+    def twin(self, life: Incarnation) -> Twin:
+        """Return the twin of a service's engine."""
+        return self._twins[life]
+
+    @override
+    def shown(self, life: Incarnation, reply: admin.SharesReply) -> None:
+        twin = self._twins.get(life)
+        if twin is None or twin.unsure:
+            return
+        if {row.user for row in reply.users} != set(twin.users):
+            raise Violated(f"users are {[r.user for r in reply.users]}, not {list(twin.users)}")
+        before = Fraction(0)
+        for row in sorted(reply.users, key=lambda row: row.rank):
+            shares = twin.shares(row.user)
+            _same(f"weight of {row.user}", row.weight, twin.weight(row.user))
+            for name, share in shares.items():
+                _same(f"share of {row.user} in {name}", row.shares.get(name, 0.0), share)
+                owed = twin.users[row.user].commitments.get(name, Fraction(0))
+                _same(f"debt of {row.user} in {name}", row.commitments.get(name, 0.0), owed)
+                self.compared += bool(owed)
+            priority = twin.priority(row.user)
+            _same(f"priority of {row.user}", row.priority, priority)
+            if priority < before - Fraction(TOLERANCE):
+                raise Violated(f"{row.user} comes after others, though its priority is lower")
+            before = priority
+
+    def _applied(self, twin: Twin, entry: log.LogApply) -> None:
+        refused = re.match(r"event (\d+)", entry.outcome.refusal)
+        for event in entry.events.events:
+            if refused is not None and event.sequence >= int(refused[1]):
+                return
+            if entry.outcome.refusal and refused is None:
+                return
+            twin.event(event)
+            self._note_filters(twin, event)
+        self._served(twin, entry.outcome)
+
+    def _served(self, twin: Twin, outcome: log.Outcome) -> None:
+        decisions = contract.Decisions.FromString(outcome.decisions)
+        if decisions.offers and not twin.unsure:
+            self._in_order(twin, decisions)
+        twin.decide(decisions)
+
+    def _in_order(self, twin: Twin, decisions: contract.Decisions) -> None:
+        """Whoever was served nothing in a run must not have been first on an agent of it."""
+        priorities = {user: twin.priority(user) for user in twin.users}
+        served = {offer.role for offers in decisions.offers for offer in offers.offers}
+        waiting = [user for user in twin.users if user not in served]
+        for offers in decisions.offers:
+            for offer in offers.offers:
+                amounts, _ = read(offer.resources)
+                if not _worth_while([amounts]):
+                    continue
+                self.ordered += 1
+                for user in waiting:
+                    if priorities[user] < priorities[offer.role] - Fraction(TOLERANCE) and (
+                        client := self._who_would_have_taken(twin, user, offer.agent_id)
+                    ):
+                        raise Violated(
+                            f"{offers.framework_id} was offered {amounts} of {offer.agent_id} for "
+                            f"{offer.role} ({float(priorities[offer.role])}) before {client} for "
+                            f"{user} ({float(priorities[user])})"
+                        )
+
+    def _who_would_have_taken(self, twin: Twin, user: str, agent: str) -> str | None:
+        for name, known in twin.frameworks.items():
+            refused = self._refused.get((name, user, agent), 0)
+            if (
+                user in known.roles
+                and known.active
+                and user not in known.suppressed
+                and refused < twin.now - 2 * _SECOND
+                and _takes_anything(known.said.info)
+            ):
+                return name
+        return None
+
+    def _note_filters(self, twin: Twin, event: contract.Event) -> None:
+        if event.HasField("recover_resources") and event.recover_resources.HasField("filters"):
+            call = event.recover_resources
+            seconds = mesos.Filters.FromString(call.filters).refuse_seconds
+            seconds = min(seconds, 1e9) if seconds >= 0 else 5.0
+            until = twin.now + round(seconds * _SECOND) + 3 * _SECOND  # ends with a tick
+            for role in read(call.resources)[1]:
+                place = (call.framework_id, role, call.agent_id)
+                self._refused[place] = max(until, self._refused.get(place, 0))
+
+
+def _same(what: str, said: float, twin: Fraction) -> None:
+    if abs(Fraction(said) - twin) > Fraction(TOLERANCE) * max(Fraction(1), abs(twin)):
+        raise Violated(f"{what} is {said}, where {float(twin)} is right")
+
+
+def _worth_while(many: Iterable[Amounts]) -> bool:
+    """Whether these reach the master's minimum."""
+    return all(one.get("cpus", 0) >= 10 or one.get("mem", 0) >= 32_000 for one in many)
+
+
+def _takes_anything(info: bytes) -> bool:
+    """Whether a framework says nothing by which it would be passed over."""
+    said = mesos.FrameworkInfo.FromString(info)
+    return not said.labels.labels and not said.offer_filters

@@ -1,0 +1,123 @@
+"""Nothing that somebody wants, could use and may have stays free, and who leads is served."""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+from typing_extensions import override
+
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from tests.world.checkers.checker import Checker, Violated
+from tests.world.model.amounts import Amounts, amounts, fits, read
+from tests.world.model.link import Link
+from tests.world.model.master import Booked, Master
+from tests.world.traffic.scheduler import Scheduler
+
+IDLE = 30.0
+"""Seconds for which something that somebody could use may be free while a master is served."""
+SERVED = 90.0
+"""Seconds after which a leading master that nothing troubles is served."""
+DEFAULT_REFUSAL = 5.0
+
+
+class Liveness(Checker):
+    """Looks at the leading master's books each second.
+
+    Args:
+        leader: Returns the master that leads, if one does.
+        troubled: Whether some fault explains that nobody is served.
+    """
+
+    def __init__(self, leader: Callable[[], Master | None], troubled: Callable[[], bool]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._leader = leader
+        self._troubled = troubled
+        self._refused: dict[tuple[str, str, str], float] = {}
+        """(framework, role, agent) → until when"""
+        self._idle: dict[tuple[str, str, str], float] = {}
+        """Likewise → since when"""
+        self._offered: dict[str, float] = {}
+        """agent → when somebody was last offered something of it"""
+        self._waiting: float | None = None
+        """Since when the leading master is not served, though nothing explains it."""
+        self.longest = 0.0
+        """Seconds that something which somebody could use has been free."""
+
+    @override
+    def said(self, link: Link, message: contract.FromMaster) -> None:
+        if message.HasField("snapshot") and message.snapshot.leading_since_ns > 0:
+            self._refused.clear()
+        for event in message.events.events:
+            if event.HasField("recover_resources") and event.recover_resources.HasField("filters"):
+                call = event.recover_resources
+                _, [role] = read(call.resources)
+                place = (call.framework_id, role, call.agent_id)
+                until = self._loop.time() + _seconds(call.filters)
+                self._refused[place] = max(until, self._refused.get(place, 0.0))
+            if event.HasField("revive_offers"):
+                roles, name = set(event.revive_offers.roles), event.revive_offers.framework_id
+                for place in list(self._refused):
+                    if place[0] == name and (not roles or place[1] in roles):
+                        del self._refused[place]
+
+    @override
+    def heard(self, link: Link, message: contract.ToMaster) -> None:
+        for offers in message.decisions.offers:
+            self._offered.update((offer.agent_id, self._loop.time()) for offer in offers.offers)
+
+    @override
+    def second(self) -> None:
+        now, master = self._loop.time(), self._leader()
+        served = master is not None and master.link.synchronised
+        if served or master is None or self._troubled():
+            self._waiting = None
+        elif self._waiting is None:
+            self._waiting = now
+        elif now - self._waiting > SERVED:
+            raise Violated(
+                f"{master.name} leads and has not been served for {SERVED:g} s; its stream ended: "
+                f"{master.link.refusal}"
+            )
+        idle: dict[tuple[str, str, str], float] = {}
+        if served and master is not None and not master.offers_wait:
+            for place in self._usable(master):
+                idle[place] = max(self._idle.get(place, now), self._offered.get(place[2], 0.0))
+        self._idle = idle
+        for place, since in idle.items():
+            self.longest = max(self.longest, now - since)
+            if now - since > IDLE and not self._troubled():
+                framework, role, agent = place
+                raise Violated(
+                    f"{framework} in {role!r} has not been offered {agent} for {IDLE:g} s, though "
+                    f"{master.agents[agent].free if master else {}} is free there"
+                )
+
+    def _usable(self, master: Master) -> list[tuple[str, str, str]]:
+        now, found = self._loop.time(), []
+        for name, known in master.frameworks.items():
+            scheduler = known.scheduler
+            if not isinstance(scheduler, Scheduler) or not scheduler.harmless or not known.active:
+                continue
+            needs = amounts(scheduler.labels.get("longshare.demand", ""))
+            for role in known.roles:
+                if role in known.suppressed:
+                    continue
+                found += [
+                    (name, role, agent)
+                    for agent, booked in master.agents.items()
+                    if _offerable(booked, needs)
+                    and self._refused.get((name, role, agent), 0.0) < now - 2.0
+                ]
+        return found
+
+
+def _offerable(booked: Booked, needs: Amounts) -> bool:
+    free = booked.free
+    enough = free.get("cpus", 0) >= 10 or free.get("mem", 0) >= 32_000
+    return booked.active and enough and fits(needs, free)
+
+
+def _seconds(filters: bytes) -> float:
+    seconds = mesos.Filters.FromString(filters).refuse_seconds
+    return seconds if seconds >= 0 and not math.isnan(seconds) else DEFAULT_REFUSAL

@@ -1,0 +1,102 @@
+"""What users owe outlives services: a crash costs what is stated, and no order that was stored."""
+
+import asyncio
+from collections.abc import Callable
+from fractions import Fraction
+
+from typing_extensions import override
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import log_pb2 as log
+from tests.world.checkers.checker import Checker, Violated
+from tests.world.checkers.debts import Debts
+from tests.world.checkers.twin import Twin, read_memory
+from tests.world.service import Incarnation
+
+EVERY = 1.0
+"""Seconds between saves, as configured by default."""
+SAVING = 2.0
+"""Seconds that a save may take, and the reading of the clock beside it, where the disk is well."""
+
+
+class Remembrance(Checker):
+    """Holds what a service begins with against what the one before knew.
+
+    Args:
+        debts: Has the twins.
+        honest: Whether the disk has kept all that it said it had, and has had room.
+    """
+
+    def __init__(self, debts: Debts, honest: Callable[[], bool]) -> None:
+        self.begun = 0
+        """Services that began with what another one has left."""
+        self.lost = 0.0
+        """Seconds that a crash has cost at most."""
+        self.worst = 0.0
+        """By how much a crash has changed a commitment at most."""
+        self._loop = asyncio.get_running_loop()
+        self._debts = debts
+        self._honest = honest
+        self._promised: dict[str, Fraction | None] = {}
+        """Weights that were ordered and, as the service said, stored."""
+        self._orders = 0
+        """That have been carried out, and not been answered."""
+        self._saved = 0.0
+        self._before: tuple[Incarnation, Twin] | None = None
+
+    @override
+    def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
+        if entry.HasField("header"):
+            if self._before is not None:
+                self._compare(self._before[1], entry.header)
+            self._orders = 0
+        elif entry.HasField("order") and not entry.order.outcome.refusal:
+            self._orders += 1
+            self._promised.pop(entry.order.order.set_weight.user, None)
+        if entry.HasField("restore") and entry.restore.memory:
+            raise Violated("a service recalled what nobody but itself can have stored")
+        self._before = life, self._debts.twin(life)
+
+    @override
+    def saved(self, life: Incarnation) -> None:
+        self._saved = self._loop.time()
+
+    def ordered(self, life: Incarnation, reply: admin.OrderReply) -> None:
+        """An order was answered."""
+        self._orders -= 1
+        if reply.stored and self._orders == 0:
+            twin = self._debts.twin(life)
+            self._promised = {name: owed.ordered for name, owed in twin.users.items()}
+
+    def _compare(self, before: Twin, header: log.LogHeader) -> None:
+        if before.unsure or not self._honest():
+            self._promised = {}
+            return
+        if not header.memory:
+            owing = [user for user, owed in before.users.items() if any(owed.commitments.values())]
+            if owing and before.now:
+                raise Violated(f"what {owing} owed is gone")
+            return
+        self.begun += 1
+        saved_at, users, _ = read_memory(header.memory)
+        lost = max(before.now - saved_at, 0)
+        self.lost = max(self.lost, lost / 1e9)
+        idle = self._loop.time() - self._saved
+        if lost > (EVERY + SAVING + 10.0) * 1e9 and idle > EVERY + SAVING:
+            raise Violated(f"nothing was saved for {idle:.1f} s, and {lost / 1e9:.1f} s are lost")
+        moved = 1 - before.kept(lost)
+        for name, owed in before.users.items():
+            most = max(Fraction(1), *before.shares(name).values(), *owed.commitments.values())
+            for resource, amount in owed.commitments.items():
+                then = users[name].commitments.get(resource) if name in users else None
+                difference = abs(amount - (then if then is not None else Fraction(0)))
+                self.worst = max(self.worst, float(difference))
+                if difference > moved * most + Fraction(1, 10**6):
+                    raise Violated(
+                        f"{name} owed {float(amount)} of {resource} and now "
+                        f"{float(then or 0)}, though only {lost / 1e9:.1f} s are lost"
+                    )
+        for name, weight in self._promised.items():
+            kept = users[name].ordered if name in users else None
+            if kept != weight:
+                raise Violated(f"{name} was ordered to weigh {weight}, stored, and is now {kept}")

@@ -1,0 +1,158 @@
+"""Makes things go wrong, as often as the plan says, until it is told to rest."""
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.world.plan import POLICIES
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+STEP = 1.0
+"""Seconds between two looks at what might go wrong."""
+RECOVERY = 30.0
+"""Seconds after a fault in which nobody can expect to be served."""
+
+
+class Gremlin:
+    """Draws faults.
+
+    Args:
+        world: What they happen to.
+        chance: Draws them.
+    """
+
+    def __init__(self, world: "World", chance: Random) -> None:
+        self._world = world
+        self._chance = chance
+        self._until = 0.0
+        self._resting = False
+        self.honest_disk = True
+        """Whether the disk has kept all that it said it had, and has had room."""
+
+    @property
+    def troubles(self) -> bool:
+        """Whether a fault is so young that nobody can expect to be served."""
+        return self._world.loop.instant < self._until
+
+    async def run(self) -> None:
+        """Do harm until told to rest."""
+        often = [(name, rate) for name, rate in self._world.plan.faults.items() if rate]
+        while not self._resting:
+            await asyncio.sleep(STEP)
+            for name, rate in often:
+                if self._chance.random() < rate * STEP / 60.0 and not self._resting:
+                    await self.do(name)
+
+    def rest(self) -> None:
+        """Do no harm any more, and undo what does not end by itself."""
+        self._resting = True
+        world = self._world
+        world.host.disk.full, world.host.disk.slow, world.host.disk.lies = False, 0.0, False
+        for machine in world.site.machines.values():
+            machine.reachable = True
+            if world.elected is not None:
+                world.elected.register(machine)
+                world.elected.set_reachable(machine.name, reachable=True)
+        for scheduler in world.schedulers:
+            scheduler.connected = not scheduler.gone
+        if not world.host.up:
+            world.host.start()
+        self._trouble()
+
+    async def do(self, name: str) -> None:
+        """Let one fault happen."""
+        self._world.note("fault:", name)
+        self._trouble()
+        await _FAULTS[name](self)
+
+    def _trouble(self) -> None:
+        self._until = self._world.loop.instant + RECOVERY
+
+    async def _kill_service(self) -> None:
+        self._world.host.kill(torn=self._chance.random() < 0.3)
+        await self._start_again()
+
+    async def _stop_service(self) -> None:
+        await self._world.host.stop()
+        await self._start_again()
+
+    async def _start_again(self) -> None:
+        await asyncio.sleep(self._chance.choice([0.1, 2.0, 10.0]))
+        if not self._world.host.up:
+            self._world.host.start()
+        self._trouble()
+
+    async def _break_stream(self) -> None:
+        master = self._chance.choice(self._world.masters)
+        if master.link.stream is not None:
+            master.link.stream.reset()
+
+    async def _vanish_stream(self) -> None:
+        master = self._chance.choice(self._world.masters)
+        if master.link.stream is not None:
+            master.link.stream.vanish()
+        self._until += 30.0
+
+    async def _fail_over(self) -> None:
+        world, former = self._world, self._world.elected
+        if former is not None:
+            world.restart_master(former)
+        await asyncio.sleep(self._chance.uniform(0.5, 15.0))
+        world.elect(self._chance.choice(world.masters))
+        self._trouble()
+
+    async def _jump_clock(self) -> None:
+        clocks = [self._world.host.clock, *(master.clock for master in self._world.masters)]
+        self._chance.choice(clocks).jump(self._chance.choice([-300.0, -2.0, 0.5, 10.0, 300.0]))
+
+    async def _lose_agent(self) -> None:
+        world = self._world
+        if len(world.site.machines) > 1:
+            world.remove_machine(self._chance.choice(list(world.site.machines)))
+        await asyncio.sleep(self._chance.uniform(0.0, 10.0))
+        world.add_machine()
+
+    async def _disconnect_agent(self) -> None:
+        world = self._world
+        machine = self._chance.choice(list(world.site.machines.values()))
+        machine.reachable = not machine.reachable
+        if world.elected is not None:
+            if machine.reachable:
+                world.elected.register(machine)
+            world.elected.set_reachable(machine.name, reachable=machine.reachable)
+
+    async def _fill_disk(self) -> None:
+        self._world.host.disk.full = not self._world.host.disk.full
+        self.honest_disk = False
+
+    async def _lying_disk(self) -> None:
+        self._world.host.disk.lies = not self._world.host.disk.lies
+        self.honest_disk = False
+
+    async def _upgrade_service(self) -> None:
+        await self._world.host.stop()
+        self._world.host.settings["policy"] = self._chance.choice(POLICIES)
+        await self._start_again()
+
+    async def _slow_disk(self) -> None:
+        disk = self._world.host.disk
+        disk.slow = 0.0 if disk.slow else self._chance.choice([0.5, 3.0])
+        self.honest_disk = False  # it is, but late
+
+
+_FAULTS = {
+    "kill service": Gremlin._kill_service,
+    "stop service": Gremlin._stop_service,
+    "break stream": Gremlin._break_stream,
+    "vanish stream": Gremlin._vanish_stream,
+    "fail over": Gremlin._fail_over,
+    "jump clock": Gremlin._jump_clock,
+    "lose agent": Gremlin._lose_agent,
+    "disconnect agent": Gremlin._disconnect_agent,
+    "fill disk": Gremlin._fill_disk,
+    "slow disk": Gremlin._slow_disk,
+    "lying disk": Gremlin._lying_disk,
+    "upgrade service": Gremlin._upgrade_service,
+}

@@ -1,0 +1,87 @@
+"""Amounts of resources in the world's own arithmetic: whole thousandths by name."""
+
+import re
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from allocator.contract import mesos_pb2 as mesos
+
+Amounts: TypeAlias = dict[str, int]
+"""`cpus`, or `cpus(role)` where reserved → thousandths; nothing is written as nothing."""
+
+
+def amounts(text: str) -> Amounts:
+    """Read `cpus:4;mem(a):64`."""
+    found: Amounts = {}
+    for entry in filter(None, text.split(";")):
+        name, _, value = entry.rpartition(":")
+        found[name] = found.get(name, 0) + round(float(value) * 1000)
+    return found
+
+
+def plus(left: Amounts, right: Amounts) -> Amounts:
+    """Add."""
+    return _clean({name: left.get(name, 0) + right.get(name, 0) for name in {**left, **right}})
+
+
+def minus(left: Amounts, right: Amounts) -> Amounts:
+    """Subtract; what is missing is passed over."""
+    return _clean({name: max(milli - right.get(name, 0), 0) for name, milli in left.items()})
+
+
+def times(factor: int, one: Amounts) -> Amounts:
+    """Multiply."""
+    return _clean({name: factor * milli for name, milli in one.items()})
+
+
+def fits(small: Amounts, large: Amounts) -> bool:
+    """Whether one is contained in the other."""
+    return all(milli <= large.get(name, 0) for name, milli in small.items())
+
+
+def total(many: Iterable[Amounts]) -> Amounts:
+    """Add up."""
+    result: Amounts = {}
+    for one in many:
+        result = plus(result, one)
+    return result
+
+
+def copies(one: Amounts, within: Amounts) -> int:
+    """Return how often an amount is contained in another."""
+    return min((within.get(name, 0) // milli for name, milli in one.items() if milli), default=0)
+
+
+def written(one: Amounts, role: str | None = None) -> list[bytes]:
+    """Write as serialised resources, allocated to a role or to nobody."""
+    return [_resource(name, milli, role) for name, milli in sorted(one.items())]
+
+
+def read(messages: Iterable[bytes]) -> tuple[Amounts, set[str]]:
+    """Read serialised resources; return also the roles that they are allocated to."""
+    found: Amounts = {}
+    roles = set()
+    for data in messages:
+        message = mesos.Resource.FromString(data)
+        name = message.name
+        for reservation in message.reservations:
+            name += f"({reservation.role})"
+        found = plus(found, {name: round(message.scalar.value * 1000)})
+        roles.add(message.allocation_info.role)
+    return found, roles
+
+
+def _resource(name: str, milli: int, role: str | None) -> bytes:
+    match = re.fullmatch(r"([^(]*)(?:\((.*)\))?", name)
+    assert match
+    message = mesos.Resource(name=match[1], type=mesos.Value.SCALAR)
+    message.scalar.value = milli / 1000
+    if match[2] is not None:
+        message.reservations.add(type=mesos.Resource.ReservationInfo.DYNAMIC, role=match[2])
+    if role is not None:
+        message.allocation_info.role = role
+    return message.SerializeToString(deterministic=True)
+
+
+def _clean(one: Amounts) -> Amounts:
+    return {name: milli for name, milli in sorted(one.items()) if milli}

@@ -1,0 +1,415 @@
+"""A Mesos master as its allocator sees it: books of agents, frameworks and offers."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Protocol
+
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from tests.world.model.amounts import Amounts, fits, minus, plus, read, total, written
+from tests.world.model.link import Link
+from tests.world.model.site import Machine, Site, Task
+from tests.world.simulated.clocks import Clock
+
+CAPABILITIES = tuple(mesos.SlaveInfo.Capability.Type.values())
+NANOSECONDS = 1_000_000_000
+HOLD_OFF = 600.0
+"""Seconds after an election in which the module waits for agents at most."""
+
+
+@dataclass
+class Offer:
+    """One offer that has not been answered."""
+
+    id: str
+    framework: str
+    role: str
+    agent: str
+    amounts: Amounts
+
+
+class Subscriber(Protocol):
+    """A framework's scheduler, as a master knows it."""
+
+    id: str
+    roles: tuple[str, ...]
+
+    def info(self) -> bytes:
+        """Return what it says of itself."""
+
+    def offered(self, master: "Master", offers: list[Offer]) -> None:
+        """Hear of offers."""
+
+
+@dataclass
+class Booked:
+    """An agent that has registered."""
+
+    machine: Machine
+    added_at: int
+    """Number of the call that told the allocator."""
+    used: dict[tuple[str, str], Amounts] = field(default_factory=dict)
+    """(framework, role) → what tasks and offers hold"""
+    active: bool = True
+
+    @property
+    def free(self) -> Amounts:
+        """What nobody holds."""
+        return minus(self.machine.amounts, total(self.used.values()))
+
+
+@dataclass
+class Subscription:
+    """A framework that has subscribed."""
+
+    scheduler: Subscriber
+    info: bytes
+    roles: tuple[str, ...]
+    active: bool = True
+    suppressed: set[str] = field(default_factory=set)
+
+
+class Master:
+    """Makes the allocator's calls, and checks what it decides.
+
+    Args:
+        name: HOST:PORT.
+        site: What is true.
+        clock: The host's.
+        interval: Seconds between ticks.
+        offer_timeout: Seconds after which an offer that is not answered is rescinded.
+        delay: Returns how long it takes until a scheduler hears of offers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        site: Site,
+        clock: Clock,
+        *,
+        interval: float,
+        offer_timeout: float,
+        delay: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.clock = clock
+        self.agents: dict[str, Booked] = {}
+        self.frameworks: dict[str, Subscription] = {}
+        self.offers: dict[str, Offer] = {}
+        self.weights: dict[str, float] = {}
+        self.leading_since_ns = 0
+        self.hold_off: contract.RecoveryHoldOff | None = None
+        """As long as agents are awaited."""
+        self.rejected = 0
+        """Offers that were not let through."""
+        self.link: Link
+        self._site = site
+        self._interval = interval
+        self._offer_timeout = offer_timeout
+        self._delay = delay
+        self._serial = count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def offers_wait(self) -> bool:
+        """Whether too few agents are back since the election."""
+        self._end_hold_off()
+        return self.hold_off is not None and self.hold_off.agents_needed > 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether it takes itself for the leader."""
+        return self.leading_since_ns > 0
+
+    def start(self, link: Link) -> None:
+        """Begin to talk to the allocator, and to tick."""
+        self.link = link
+        for running in (link.run(self), self._tick()):
+            self._tasks.add(asyncio.create_task(running))
+
+    def stop(self) -> None:
+        """Die."""
+        for task in self._tasks:
+            task.cancel()
+
+    def options(self) -> contract.Options:
+        """Return what its flags say."""
+        return contract.Options(
+            allocation_interval_ns=round(self._interval * NANOSECONDS),
+            min_allocatable=[
+                contract.Quantities(amounts={"cpus": 0.01}),
+                contract.Quantities(amounts={"mem": 32.0}),
+            ],
+        )
+
+    def call(self, **call: Any) -> int:  # noqa: ANN401 - one of the contract's calls
+        """Make one of the allocator's calls; return its number."""
+        return self.link.tell(contract.Event(time_ns=self.clock.now_ns(), **call))
+
+    # What happens to it.
+
+    def elected(self, expected_agents: int) -> None:
+        """Lead from now on."""
+        self.leading_since_ns = max(self.clock.now_ns(), 1)
+        if expected_agents:
+            self.hold_off = contract.RecoveryHoldOff(
+                agents_needed=expected_agents * 4 // 5,
+                agents_expected=expected_agents,
+                until_ns=self.clock.now_ns() + round(HOLD_OFF * NANOSECONDS),
+            )
+        self.call(recover=contract.Recover(expected_agents=expected_agents))
+
+    def register(self, machine: Machine) -> None:
+        """An agent registers, with all that runs on it."""
+        if machine.name in self.agents:
+            return
+        used: dict[tuple[str, str], Amounts] = {}
+        for task in machine.tasks.values():
+            place = (task.framework, task.role)
+            used[place] = plus(used.get(place, {}), task.amounts)
+        booked = Booked(machine, 0, used)
+        self.agents[machine.name] = booked
+        self._end_hold_off()
+        booked.added_at = self.call(add_agent=self._agent(machine.name))
+
+    def lose(self, name: str) -> None:
+        """An agent is gone for good, with what ran on it."""
+        if self.agents.pop(name, None) is not None:
+            self._forget_offers(lambda offer: offer.agent == name)
+            self.call(remove_agent=contract.RemoveAgent(agent_id=name))
+
+    def set_reachable(self, name: str, *, reachable: bool) -> None:
+        """An agent's connection breaks, or is back."""
+        booked = self.agents.get(name)
+        if booked is None or booked.active == reachable:
+            return
+        booked.active = reachable
+        if reachable:
+            self.call(activate_agent=contract.ActivateAgent(agent_id=name))
+            return
+        for offer in [offer for offer in self.offers.values() if offer.agent == name]:
+            self._take_back(offer)
+        self.call(deactivate_agent=contract.DeactivateAgent(agent_id=name))
+
+    def subscribe(self, scheduler: Subscriber, suppressed: Iterable[str] = ()) -> None:
+        """A framework subscribes, for the first time or anew."""
+        info, id_ = scheduler.info(), scheduler.id
+        known = self.frameworks.get(id_)
+        if known is None:
+            self.frameworks[id_] = Subscription(
+                scheduler, info, scheduler.roles, suppressed=set(suppressed)
+            )
+            self.call(add_framework=self._framework(id_))
+            return
+        known.scheduler, known.info, known.roles = scheduler, info, scheduler.roles
+        known.suppressed = set(suppressed)
+        for offer in [offer for offer in self.offers.values() if offer.framework == id_]:
+            if offer.role not in known.roles:
+                self._take_back(offer)
+        update = contract.UpdateFramework(
+            framework_id=id_, info=info, suppressed_roles=sorted(known.suppressed)
+        )
+        self.call(update_framework=update)
+        if not known.active:
+            known.active = True
+            self.call(activate_framework=contract.ActivateFramework(framework_id=id_))
+
+    def disconnect(self, framework: str) -> None:
+        """A scheduler is gone, and may come back."""
+        known = self.frameworks.get(framework)
+        if known is None or not known.active:
+            return
+        known.active = False
+        self.call(deactivate_framework=contract.DeactivateFramework(framework_id=framework))
+        for offer in [offer for offer in self.offers.values() if offer.framework == framework]:
+            self._take_back(offer)
+
+    def teardown(self, framework: str) -> None:
+        """A framework is gone for good, with all its tasks."""
+        if self.frameworks.pop(framework, None) is None:
+            return
+        self._forget_offers(lambda offer: offer.framework == framework)
+        for booked in self.agents.values():
+            booked.used = {place: h for place, h in booked.used.items() if place[0] != framework}
+        self.call(remove_framework=contract.RemoveFramework(framework_id=framework))
+
+    def decline(self, offer: Offer, refuse: float | None) -> None:
+        """An offer is declined, for the default time or another."""
+        if self.offers.pop(offer.id, None) is not None:
+            self._recover(offer.agent, offer.framework, offer.role, offer.amounts, _filters(refuse))
+
+    def accept(self, offer: Offer, tasks: list[Amounts], refuse: float | None) -> list[Task]:
+        """Tasks are launched on an offer; what is left comes back."""
+        wanted = total(tasks)
+        if offer.id not in self.offers or not fits(wanted, offer.amounts):
+            return []
+        del self.offers[offer.id]
+        left = minus(offer.amounts, wanted)
+        if left:
+            self._recover(offer.agent, offer.framework, offer.role, left, _filters(refuse))
+        return [self._site.run(offer.agent, offer.framework, offer.role, task) for task in tasks]
+
+    def ended(self, machine: str, task: Task) -> None:
+        """A task has ended."""
+        booked = self.agents.get(machine)
+        held = booked.used.get((task.framework, task.role), {}) if booked is not None else {}
+        if fits(task.amounts, held) and held:
+            self._recover(machine, task.framework, task.role, task.amounts, None)
+
+    def suppress(self, framework: str, roles: Iterable[str] = ()) -> None:
+        """A framework wants no offers."""
+        known = self.frameworks.get(framework)
+        if known is not None:
+            known.suppressed |= set(roles or known.roles)
+            call = contract.SuppressOffers(framework_id=framework, roles=roles)
+            self.call(suppress_offers=call)
+
+    def revive(self, framework: str, roles: Iterable[str] = ()) -> None:
+        """A framework wants offers again."""
+        known = self.frameworks.get(framework)
+        if known is not None:
+            known.suppressed -= set(roles or known.roles)
+            self.call(revive_offers=contract.ReviveOffers(framework_id=framework, roles=roles))
+
+    def weigh(self, role: str, weight: float) -> None:
+        """An operator weighs a role by way of the master."""
+        self.weights[role] = weight
+        weights = [contract.Weight(role=role, weight=weight)]
+        self.call(update_weights=contract.UpdateWeights(weights=weights))
+
+    # What the allocator decides.
+
+    def decide(self, decisions: contract.Decisions) -> None:
+        """Make the offers that can be made; send the others back."""
+        for offers in decisions.offers:
+            made = []
+            for part in offers.offers:
+                booked = self.agents.get(part.agent_id)
+                if booked is not None and decisions.applied_sequence < booked.added_at:
+                    continue  # of an earlier life of this agent, whose books are closed
+                amounts, _ = read(part.resources)
+                reason = self._objection(offers.framework_id, part, amounts)
+                if reason:
+                    self.rejected += 1
+                    self.call(
+                        reject_offer=contract.RejectOffer(
+                            framework_id=offers.framework_id,
+                            agent_id=part.agent_id,
+                            resources=part.resources,
+                            reason=reason,
+                        )
+                    )
+                    continue
+                assert booked is not None
+                place = (offers.framework_id, part.role)
+                booked.used[place] = plus(booked.used.get(place, {}), amounts)
+                offer = Offer(
+                    f"{self.name}-{next(self._serial)}",
+                    *place,
+                    agent=part.agent_id,
+                    amounts=amounts,
+                )
+                self.offers[offer.id] = offer
+                made.append(offer)
+            if made:
+                self._send(offers.framework_id, made)
+
+    def snapshot(self) -> contract.Snapshot:
+        """Tell all."""
+        self._end_hold_off()
+        return contract.Snapshot(
+            sequence=self.link.sequence,
+            time_ns=self.clock.now_ns(),
+            leading_since_ns=self.leading_since_ns,
+            hold_off=self.hold_off,
+            agents=[self._agent(name) for name in self.agents],
+            inactive_agents=[name for name, agent in self.agents.items() if not agent.active],
+            frameworks=[self._framework(name) for name in self.frameworks],
+            weights=[contract.Weight(role=r, weight=w) for r, w in self.weights.items()],
+        )
+
+    def _objection(self, framework: str, part: contract.Offer, amounts: Amounts) -> str:
+        known, booked = self.frameworks.get(framework), self.agents.get(part.agent_id)
+        if known is None or not known.active or part.role not in known.roles:
+            return "the framework is gone, or has left the role"
+        if booked is None or not booked.active:
+            return "the agent is gone"
+        return "" if fits(amounts, booked.free) else "the agent has not that much free"
+
+    def _send(self, framework: str, offers: list[Offer]) -> None:
+        scheduler = self.frameworks[framework].scheduler
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._delay(), lambda: scheduler.offered(self, offers))
+        for offer in offers:
+            loop.call_later(self._offer_timeout, self._rescind, offer)
+
+    def _rescind(self, offer: Offer) -> None:
+        if offer.id in self.offers:
+            self._take_back(offer)
+
+    def _take_back(self, offer: Offer) -> None:
+        del self.offers[offer.id]
+        self._recover(offer.agent, offer.framework, offer.role, offer.amounts, None)
+
+    def _recover(
+        self, agent: str, framework: str, role: str, amounts: Amounts, filters: bytes | None
+    ) -> None:
+        held = self.agents[agent].used
+        held[framework, role] = minus(held[framework, role], amounts)
+        if not held[framework, role]:
+            del held[framework, role]
+        self.call(
+            recover_resources=contract.RecoverResources(
+                framework_id=framework,
+                agent_id=agent,
+                resources=written(amounts, role),
+                filters=filters,
+            )
+        )
+
+    def _forget_offers(self, which: Callable[[Offer], bool]) -> None:
+        self.offers = {id_: offer for id_, offer in self.offers.items() if not which(offer)}
+
+    def _end_hold_off(self) -> None:
+        hold_off = self.hold_off
+        if hold_off is None:
+            return
+        over = self.clock.now_ns() >= hold_off.until_ns
+        if len(self.agents) >= hold_off.agents_needed:
+            hold_off.agents_needed = 0  # offers have begun
+        if over or len(self.agents) >= hold_off.agents_expected:
+            self.hold_off = None
+
+    def _agent(self, name: str) -> contract.AddAgent:
+        booked = self.agents[name]
+        used: dict[str, list[bytes]] = {}
+        for (framework, role), held in booked.used.items():
+            used.setdefault(framework, []).extend(written(held, role))
+        return contract.AddAgent(
+            agent_id=name,
+            info=booked.machine.info(),
+            capabilities=CAPABILITIES,
+            total=written(booked.machine.amounts),
+            used=[contract.Allocation(framework_id=f, resources=r) for f, r in used.items()],
+        )
+
+    def _framework(self, name: str) -> contract.AddFramework:
+        known = self.frameworks[name]
+        return contract.AddFramework(
+            framework_id=name,
+            info=known.info,
+            active=known.active,
+            suppressed_roles=sorted(known.suppressed),
+        )
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval / self.clock.rate)
+            self.call(tick=contract.Tick())
+
+
+def _filters(refuse: float | None) -> bytes:
+    filters = mesos.Filters() if refuse is None else mesos.Filters(refuse_seconds=refuse)
+    return filters.SerializeToString(deterministic=True)

@@ -1,0 +1,85 @@
+"""What a world is made of, drawn from its seed."""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+ROLES = ("a", "b", "c")
+POLICIES: list[dict[str, Any]] = [
+    {"name": "sdrf", "half_life": 30},
+    {"name": "sdrf", "half_life": "2m"},
+    {"name": "sdrf", "half_life": 3600},
+    {"name": "sdrf", "half_life": 60, "form": "thesis"},
+    {"name": "sdrf", "delta": 0.99, "ranking": "scan"},
+    {"name": "drf"},
+]
+
+
+@dataclass
+class Plan:
+    """One world; what is not said is drawn from the seed."""
+
+    seed: int
+    seconds: float = 300.0
+    """How long it runs with faults."""
+    healing: float = 150.0
+    """How long it runs on without."""
+    masters: int = 3
+    machines: int = 6
+    interval: float = 1.0
+    """Seconds between a master's ticks."""
+    offer_timeout: float = 20.0
+    frameworks: dict[str, int] = field(default_factory=dict)
+    """How many of which character."""
+    faults: dict[str, float] = field(default_factory=dict)
+    """How often a minute each fault happens."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The service's configuration."""
+    clock_offset: float = 2.0
+    """Seconds by which clocks are off at most in the beginning."""
+    clock_drift: float = 1e-4
+    """Seconds that a clock gains or loses in one, at most."""
+    latency: tuple[float, float] = (0.0005, 0.01)
+    """Seconds for a message, one way: least and most."""
+
+
+def drawn(seed: int) -> Plan:
+    """Return an ordinary world of a seed."""
+    chance = Random(f"plan {seed}")
+    return Plan(
+        seed,
+        machines=chance.randrange(1, 8),
+        interval=chance.choice([0.5, 1.0, 1.0, 2.0]),
+        frameworks={
+            "worker": chance.randrange(1, 5),
+            "greedy": chance.randrange(3),
+            "mute": chance.randrange(2),
+            "waiter": chance.randrange(2),
+            "refuser": chance.randrange(2),
+            "liar": chance.randrange(2),
+            "flapper": chance.randrange(3),
+            "picky": chance.randrange(2),
+        },
+        faults={
+            name: chance.choice([0.0, often])
+            for name, often in {
+                "kill service": 0.5,
+                "stop service": 0.3,
+                "break stream": 1.0,
+                "vanish stream": 0.2,
+                "fail over": 0.3,
+                "jump clock": 0.3,
+                "lose agent": 0.5,
+                "disconnect agent": 1.0,
+                "fill disk": 0.3,
+                "slow disk": 0.3,
+                "lying disk": 0.2,
+                "upgrade service": 0.3,
+            }.items()
+        },
+        settings={
+            "policy": chance.choice(POLICIES),
+            "users": {"forget_after": 1e9},
+            "offers": {"allocation": chance.choice(["event", "event", "batch"])},
+        },
+    )

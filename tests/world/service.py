@@ -1,0 +1,204 @@
+"""A host on which the real service runs: it is started, stopped, killed, and started otherwise."""
+
+import asyncio
+import contextvars
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from unittest import mock
+
+import grpc
+
+from allocator.contract import log_pb2 as log
+from allocator.service import server
+from allocator.service.config import Config
+from allocator.service.loop.pauses import Pauses
+from allocator.service.record.event_log import EventLog
+from allocator.service.store.sqlite import SqliteStore
+from tests.world.simulated.clocks import HERE, Clock
+from tests.world.simulated.disk import STORE, Disk
+from tests.world.simulated.loop import VirtualLoop
+from tests.world.simulated.wire import Network, Server
+
+RECORD = "events.log"
+
+
+class Incarnation:
+    """One life of a service."""
+
+    def __init__(self, host: "Host", number: int) -> None:
+        self.host = host
+        self.number = number
+        self.alive = True
+        self.server: Server | None = None
+        self.signals: dict[int, Callable[[], object]] = {}
+        self.task: asyncio.Task[None]
+        self.context: contextvars.Context
+
+    def __repr__(self) -> str:
+        return f"{self.host.name}#{self.number}"
+
+
+INCARNATION: ContextVar[Incarnation | None] = ContextVar("INCARNATION", default=None)
+"""The service in which the present task runs."""
+
+
+class Watcher:
+    """Told what happens inside of services; does nothing by itself."""
+
+    def began(self, life: Incarnation) -> None:
+        """A service has been started."""
+
+    def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
+        """Something has been done to an engine."""
+
+    def saved(self, life: Incarnation) -> None:
+        """A memory is on the disk."""
+
+    def ended(self, life: Incarnation, error: BaseException | None) -> None:
+        """A service has ended by itself."""
+
+
+class Host:
+    """A machine with one service.
+
+    Args:
+        name: For people.
+        address: Where the service listens.
+        clock: The machine's.
+        disk: What it keeps.
+        settings: The configuration, as TOML would say it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        clock: Clock,
+        *,
+        disk: Disk,
+        settings: Mapping[str, Any],
+        watcher: Watcher,
+    ) -> None:
+        self.name = name
+        self.address = address
+        self.clock = clock
+        self.disk = disk
+        self.settings = dict(settings)
+        self.life: Incarnation | None = None
+        self._watcher = watcher
+        self._lives = 0
+
+    @property
+    def up(self) -> bool:
+        """Whether the service runs."""
+        return self.life is not None
+
+    def start(self) -> None:
+        """Start the service."""
+        assert self.life is None
+        self._lives += 1
+        life = self.life = Incarnation(self, self._lives)
+        self._watcher.began(life)
+        life.context = contextvars.copy_context()
+        life.context.run(INCARNATION.set, life)
+        life.context.run(HERE.set, self.clock)
+        record = self.disk.present / f"{life.number}-{RECORD}"
+        life.task = asyncio.get_running_loop().create_task(
+            server.serve(self.config(), Pauses(), record), context=life.context
+        )
+        life.task.add_done_callback(lambda task: self._ended(life, task))
+
+    def config(self) -> Config:
+        """Return how the service is configured."""
+        host, _, port = self.address.rpartition(":")
+        return Config.model_validate(
+            {
+                "listen": {"address": self.address},
+                "metrics": {"address": f"{host}:{int(port) + 1000}"},
+                "store": {"path": self.disk.present / STORE},
+                **self.settings,
+            }
+        )
+
+    def kill(self, *, torn: bool = False) -> None:
+        """Kill the service: no last word, no last save."""
+        life = self.life
+        if life is None:
+            return
+        life.alive, self.life = False, None
+        if life.server is not None:
+            life.server.unlisten()
+            for call in list(life.server.calls):
+                call.reset()
+        self.disk.crash(torn=torn)
+        life.task.cancel()
+
+    async def stop(self) -> None:
+        """Ask the service to end, and wait until it has."""
+        life = self.life
+        if life is None:
+            return
+        stop = life.signals.get(signal.SIGTERM)
+        if stop is None:  # it has hardly begun
+            self.kill()
+            return
+        self.life = None
+        life.context.run(stop)
+        await asyncio.wait([life.task])
+        self.disk.crash(torn=False)
+
+    def _ended(self, life: Incarnation, task: "asyncio.Task[None]") -> None:
+        if self.life is life and life.alive:
+            self.life = None
+            self.disk.crash(torn=False)
+            error = None if task.cancelled() else task.exception()
+            self._watcher.ended(life, error)
+
+
+@contextmanager
+def inside(loop: VirtualLoop, network: Network, watcher: Watcher) -> Iterator[None]:
+    """Let services run in the block in the world's loop, network and disks, and be watched."""
+    save, write = SqliteStore.save, EventLog.write
+    some_milliseconds = loop.thread_time
+
+    def new_server(**options: Any) -> Server:  # noqa: ANN401 - gRPC's own
+        made = network.server(**options)
+        life = INCARNATION.get()
+        assert life is not None
+        life.server = made
+        return made
+
+    def thread_time() -> tuple[float, float]:
+        life = INCARNATION.get()
+        return life.host.disk.thread_time() if life is not None else some_milliseconds()
+
+    def on_signal(number: int, run: Callable[[], object]) -> None:
+        life = INCARNATION.get()
+        assert life is not None
+        life.signals[number] = run
+
+    def saved(store: SqliteStore, *what: Any) -> None:  # noqa: ANN401 - whatever is saved
+        life = INCARNATION.get()
+        if life is None or not life.alive:
+            return  # of the dead, whose disk is another's now
+        with life.host.disk.writing():
+            save(store, *what)
+        watcher.saved(life)
+
+    def written(event_log: EventLog, entry: log.LogEntry) -> None:
+        write(event_log, entry)
+        life = INCARNATION.get()
+        if life is not None and life.alive:
+            watcher.logged(life, entry)
+
+    loop.thread_time = thread_time
+    loop.on_signal = on_signal
+    with (
+        mock.patch.object(grpc.aio, "server", new_server),
+        mock.patch.object(SqliteStore, "save", saved),
+        mock.patch.object(EventLog, "write", written),
+    ):
+        yield

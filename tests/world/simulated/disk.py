@@ -1,0 +1,112 @@
+"""The disk under a service: a real folder, in which real writes fail, are late, or are lost."""
+
+import resource
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from random import Random
+
+STORE = "commitments.sqlite"
+
+
+class Disk:
+    """What a host keeps, from one service to the next.
+
+    Each service works in a copy of its own of what the one before has left; so a killed one can
+    be wound up without touching what its successor sees.
+
+    Args:
+        folder: Where copies are made.
+        chance: Draws how long writes take, and what is lost.
+    """
+
+    def __init__(self, folder: Path, chance: Random) -> None:
+        self.full = False
+        """Whether nothing can be written."""
+        self.lies = False
+        """Whether it says that something is written which a crash will lose."""
+        self.slow = 0.0
+        """Seconds that each write takes beside some milliseconds."""
+        self.saves = 0
+        """Memories written."""
+        self._folder = folder
+        self._chance = chance
+        self._lives = 0
+        self.present = self._next()
+        self._before: list[bytes] = []
+        """The store's file before each of the latest saves."""
+
+    def thread_time(self) -> tuple[float, float]:
+        """Return after how many seconds a thread does its work, and is done with it."""
+        answers = self._chance.uniform(0.001, 0.02) + self.slow
+        return self._chance.uniform(0.0, answers), answers
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A memory is being written in the block, as far as the disk lets it."""
+        store = self.present / STORE
+        before = store.read_bytes() if store.exists() else b""
+        with _no_room() if self.full else _room():
+            yield
+        self.saves += 1
+        self._before = [*self._before[-2:], before]
+
+    def crash(self, *, torn: bool) -> None:
+        """Leave to the next service what a crash at this instant leaves.
+
+        Args:
+            torn: Whether a write to the store was under way.
+        """
+        left = self.present
+        self.present = self._next()
+        shutil.copytree(left, self.present, dirs_exist_ok=True)
+        store = self.present / STORE
+        if self.lies and self._before and self._before[0]:
+            store.write_bytes(self._before[0])
+        elif torn and store.exists():
+            _tear(store)
+        self._before = []
+        for file in self.present.iterdir():  # logs are handed to the system, and not synchronised
+            if file.name != STORE and self.lies and file.stat().st_size:
+                with file.open("r+b") as written:
+                    written.truncate(self._chance.randrange(file.stat().st_size))
+        shutil.rmtree(left, ignore_errors=True)
+
+    def _next(self) -> Path:
+        self._lives += 1
+        path = self._folder / str(self._lives)
+        path.mkdir(parents=True)
+        return path
+
+
+@contextmanager
+def _no_room() -> Iterator[None]:
+    """Make every write to a file fail, in the system itself; Python ignores the signal."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    yield
+
+
+def _tear(store: Path) -> None:
+    """Leave a write half done: some pages are new, and the journal that takes it back is there."""
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("PRAGMA cache_size = 1")  # so that pages are written before the end
+        connection.execute("BEGIN")
+        connection.execute(
+            "INSERT INTO memory (id, data) VALUES (1, randomblob(200000)) "
+            "ON CONFLICT (id) DO UPDATE SET data = excluded.data"
+        )
+        half = {suffix: Path(f"{store}{suffix}").read_bytes() for suffix in ("", "-journal")}
+        connection.rollback()
+    for suffix, data in half.items():
+        Path(f"{store}{suffix}").write_bytes(data)

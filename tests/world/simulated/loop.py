@@ -1,0 +1,147 @@
+"""An event loop whose time is virtual: it jumps to what comes next, and runs threads inline."""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import Executor
+from random import Random
+from typing import Any, TypeVar
+
+from typing_extensions import override
+
+SPINNING = 200_000
+"""Turns of the loop at one instant after which nothing but an endless loop explains them."""
+T = TypeVar("T")
+
+
+class Spinning(AssertionError):  # noqa: N818 - it is what it does
+    """The loop turns and turns, and time does not pass."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Runs everything in one thread, as fast as it can, in an order that the seed decides.
+
+    Work for other threads runs in here, whole, at an instant drawn from `thread_time`.
+
+    Args:
+        chance: Draws how long threads take.
+    """
+
+    def __init__(self, chance: Random) -> None:
+        super().__init__()
+        self.instant = 0.0
+        """Seconds since the world began."""
+        self.servers: dict[tuple[str, int], Listener] = {}
+        """Where somebody listens for HTTP."""
+        self.on_signal: Callable[[int, Callable[[], object]], None] = lambda _number, _run: None
+        """Told which signals somebody waits for."""
+        self.thread_time: Callable[[], tuple[float, float]] = self._some_milliseconds
+        """Returns after how many seconds a thread does its work, and is done with it."""
+        self._chance = chance
+        self._turns = 0
+        self._selector = self
+        self._clock_resolution = 1e-9
+
+    @override
+    def time(self) -> float:
+        return self.instant
+
+    def select(self, timeout: float | None) -> list[object]:
+        """Jump to the next instant at which something happens, in place of waiting for it."""
+        if timeout is None:
+            raise RuntimeError("nothing is ever going to happen again")
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        if timeout > 0 and scheduled:
+            self.instant = max(self.instant, scheduled[0].when())
+            self._turns = 0
+        self._turns += 1
+        if self._turns > SPINNING:
+            raise Spinning(f"the event loop spins at {self.instant:.3f} s")
+        return []
+
+    @override
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> "asyncio.Future[T]":
+        done: asyncio.Future[T] = self.create_future()
+        works, answers = self.thread_time()
+
+        def work() -> None:
+            try:
+                result = func(*args)
+            except Exception as error:  # noqa: BLE001 - handed on, as from a thread
+                self.call_later(answers - works, _fail, done, error)
+            else:
+                self.call_later(answers - works, _finish, done, result)
+
+        self.call_later(works, work, context=contextvars.copy_context())
+        return done
+
+    @override
+    def add_signal_handler(  # type: ignore[override]
+        self, sig: int, callback: Callable[..., object], *args: Any
+    ) -> None:
+        self.on_signal(sig, lambda: callback(*args))
+
+    @override
+    def remove_signal_handler(self, sig: int) -> bool:
+        return True
+
+    @override
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        host: str,
+        port: int,
+        **_options: object,
+    ) -> "Listener":
+        listener = Listener(self, protocol_factory, (host, port))
+        self.servers[host, port] = listener
+        return listener
+
+    def _some_milliseconds(self) -> tuple[float, float]:
+        answers = self._chance.uniform(0.0005, 0.01)
+        return self._chance.uniform(0.0, answers), answers
+
+    def _process_events(self, events: list[object]) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+
+class Listener:
+    """What asyncio calls a server; nobody can connect but through `make`."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        make: Callable[[], asyncio.Protocol],
+        address: tuple[str, int],
+    ) -> None:
+        self._loop = loop
+        self.make = make
+        self._address = address
+        self.sockets = [self]
+
+    def getsockname(self) -> tuple[str, int]:
+        """Return where it listens, as a socket would."""
+        return self._address
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._loop.servers.get(self._address) is self:
+            del self._loop.servers[self._address]
+
+    async def wait_closed(self) -> None:
+        """Wait until it is closed, which it is."""
+
+
+def _finish(done: "asyncio.Future[T]", result: T) -> None:
+    if not done.done():
+        done.set_result(result)
+
+
+def _fail(done: "asyncio.Future[Any]", error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)

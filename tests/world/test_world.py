@@ -1,0 +1,57 @@
+"""Worlds of some seeds hold what they must, run the same way again, and find what was put back."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.world.mutants import CALM, MUTANTS
+from tests.world.plan import drawn
+from tests.world.world import run
+
+WORLDS = int(os.environ.get("LONGSHARE_WORLDS", "5"))
+FIRST = int(os.environ.get("LONGSHARE_SEED", "1"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + WORLDS))
+def test_whatever_goes_wrong_in_a_world_what_must_hold_holds(seed: int) -> None:
+    world = run(drawn(seed))
+    assert world.wrong is None, f"make world SEED={seed}: {world.wrong}"
+    assert world.trace.count > 500
+
+
+@pytest.mark.slow
+def test_a_calm_world_offers_and_saves() -> None:
+    world = run(CALM)
+    assert world.wrong is None
+    assert world.conservation.offers > 50
+    assert world.host.disk.saves > 50
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
+    digests = set()
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.world.run", "--seed", str(FIRST + WORLDS)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=False,
+        )
+        [digest] = re.findall(r" in [\d.]+ s, ([0-9a-f]{12}):", done.stdout)
+        digests.add(digest)
+    assert len(digests) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_fault_that_is_put_back_is_found(name: str) -> None:
+    mutant = MUTANTS[name]
+    with mutant.put_back():
+        world = run(mutant.plan)
+    assert world.wrong is not None, f"not found: {name}"
+    assert re.search(mutant.found_as, str(world.wrong))

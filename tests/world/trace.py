@@ -1,0 +1,30 @@
+"""What has happened in a world, as one number: equal runs have equal ones."""
+
+import hashlib
+from collections import deque
+
+
+class Trace:
+    """Adds up all that happens.
+
+    Args:
+        keep: How many of the latest lines are kept for people.
+    """
+
+    def __init__(self, keep: int = 4000) -> None:
+        self._hash = hashlib.sha256()
+        self.lines: deque[str] = deque(maxlen=keep)
+        self.count = 0
+
+    def note(self, instant: float, what: str, data: bytes = b"") -> None:
+        """Note something that happens at an instant."""
+        line = f"{instant:.6f} {what}"
+        self._hash.update(line.encode("utf-8", "backslashreplace"))
+        self._hash.update(data)
+        self._hash.update(b"\n")
+        self.lines.append(line)
+        self.count += 1
+
+    def digest(self) -> str:
+        """Return the number."""
+        return self._hash.hexdigest()

@@ -1,0 +1,1 @@
+"""Who uses the cluster: frameworks of all characters, and operators."""

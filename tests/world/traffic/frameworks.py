@@ -1,0 +1,147 @@
+"""Frameworks by character: who works, who takes, who is silent, who lies, who comes and goes."""
+
+import math
+from random import Random
+
+from typing_extensions import override
+
+from tests.world.model.amounts import Amounts, amounts, copies, minus, times
+from tests.world.model.master import Master, Offer
+from tests.world.traffic.scheduler import Places, Scheduler
+
+
+class Worker(Scheduler):
+    """Has jobs of some tasks, now and then; wants nothing in between."""
+
+    def __init__(self, name: str, roles: tuple[str, ...], places: Places, chance: Random) -> None:
+        super().__init__(name, roles, places, chance)
+        self.task: Amounts = amounts(f"cpus:{chance.choice([0.5, 1, 2])};mem:512")
+        self.queue = chance.randrange(1, 30)
+        """Tasks that wait."""
+        if chance.random() < 0.5:
+            self.labels["longshare.demand"] = _text(self.task)
+
+    @override
+    def suppressed_roles(self) -> tuple[str, ...]:
+        return () if self.queue else self.roles
+
+    @override
+    def act(self) -> None:
+        if self.queue == 0 and self.chance.random() < 0.1:
+            self.queue = self.chance.randrange(1, 40)
+            if self.master is not None:
+                self.master.revive(self.id)
+
+    @override
+    def answer(self, master: Master, offer: Offer) -> None:
+        number = min(self.queue, copies(self.task, offer.amounts))
+        if not number:
+            master.decline(offer, None if self.queue else 60.0)
+            return
+        self.queue -= number
+        self.launch(master, offer, [self.task] * number, lambda: self.chance.expovariate(1 / 20))
+        if not self.queue:
+            master.suppress(self.id)
+
+
+class Greedy(Scheduler):
+    """Takes all it gets, and keeps it for long."""
+
+    @override
+    def answer(self, master: Master, offer: Offer) -> None:
+        self.launch(master, offer, [offer.amounts], lambda: self.chance.uniform(30, 300))
+
+
+class Mute(Scheduler):
+    """Never answers; the master takes its offers back."""
+
+    @override
+    def answer(self, master: Master, offer: Offer) -> None:
+        pass
+
+
+class Waiter(Scheduler):
+    """Waits for what never comes, as politely as Mesos's defaults are."""
+
+
+class Refuser(Scheduler):
+    """Refuses, for times that make sense and for others that do not."""
+
+    @override
+    def answer(self, master: Master, offer: Offer) -> None:
+        master.decline(offer, self.chance.choice([None, 0.0, -1.0, 1.0, 3600.0, 1e300, math.nan]))
+
+    @override
+    def act(self) -> None:
+        if self.master is not None and self.chance.random() < 0.05:
+            self.master.revive(self.id)
+
+
+class Liar(Worker):
+    """Says that its tasks need something else than they do."""
+
+    def __init__(self, name: str, roles: tuple[str, ...], places: Places, chance: Random) -> None:
+        super().__init__(name, roles, places, chance)
+        lie = chance.choice(["cpus:0.3", "cpus:64;mem:1e6", "gpus:1", "cpus:1;mem:1", "x", ""])
+        self.labels["longshare.demand"] = lie
+        self.harmless = False
+
+
+class Flapper(Worker):
+    """Loses its connection, changes its roles, leaves, and is back."""
+
+    @override
+    def act(self) -> None:
+        master, draw = self.master, self.chance.random()
+        if master is None:
+            return
+        if draw < 0.1:
+            self.connected = False
+            master.disconnect(self.id)
+        elif draw < 0.2:
+            self.connected = True
+            master.subscribe(self, self.suppressed_roles())
+        elif draw < 0.25:
+            every = tuple(sorted({*self.roles, self.chance.choice(["a", "b", "flapping"])}))
+            self.roles = every if len(every) < 3 else (self.chance.choice(every),)
+            master.subscribe(self, self.suppressed_roles())
+        elif draw < 0.27:
+            self.connected = True
+            self.end_all()
+            master.teardown(self.id)
+        else:
+            super().act()
+
+
+class Picky(Worker):
+    """May use only some agents."""
+
+    def __init__(self, name: str, roles: tuple[str, ...], places: Places, chance: Random) -> None:
+        super().__init__(name, roles, places, chance)
+        rack = chance.choice(["0", "1"])
+        self.labels["longshare.constraint.attribute.rack"] = rack
+        self.harmless = False
+
+    @override
+    def answer(self, master: Master, offer: Offer) -> None:
+        left = minus(offer.amounts, times(1, self.task))
+        if left == offer.amounts:
+            master.decline(offer, None)
+        else:
+            super().answer(master, offer)
+
+
+def _text(one: Amounts) -> str:
+    return ";".join(f"{name}:{milli / 1000:g}" for name, milli in one.items())
+
+
+CHARACTERS: dict[str, type[Scheduler]] = {
+    "worker": Worker,
+    "greedy": Greedy,
+    "mute": Mute,
+    "waiter": Waiter,
+    "refuser": Refuser,
+    "liar": Liar,
+    "flapper": Flapper,
+    "picky": Picky,
+}

@@ -1,0 +1,404 @@
+"""Puts a world together, and lets it run."""
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.message import Message
+from typing_extensions import override
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import log_pb2 as log
+from tests.world.checkers.answers import Answers
+from tests.world.checkers.checker import Checker, Line, Violated
+from tests.world.checkers.clocks import Clocks
+from tests.world.checkers.conservation import Conservation
+from tests.world.checkers.debts import Debts
+from tests.world.checkers.liveness import Liveness
+from tests.world.checkers.memory import Remembrance
+from tests.world.faults.gremlin import Gremlin
+from tests.world.model.amounts import amounts
+from tests.world.model.link import Link
+from tests.world.model.master import Master
+from tests.world.model.site import Machine, Site
+from tests.world.plan import ROLES, Plan
+from tests.world.service import INCARNATION, Host, Incarnation, Watcher, inside
+from tests.world.simulated.clocks import Clock, virtual_time
+from tests.world.simulated.disk import Disk
+from tests.world.simulated.loop import Spinning, VirtualLoop
+from tests.world.simulated.wire import Network, Peer
+from tests.world.trace import Trace
+from tests.world.traffic.frameworks import CHARACTERS
+from tests.world.traffic.operators import Operator
+from tests.world.traffic.scheduler import Scheduler
+
+
+class World(Watcher):
+    """One world.
+
+    Args:
+        plan: What it is made of.
+        folder: Where its disks are.
+        loop: Its time.
+    """
+
+    def __init__(self, plan: Plan, folder: Path, loop: VirtualLoop) -> None:
+        self.plan = plan
+        self.loop = loop
+        self._folder = folder
+        self.trace = Trace()
+        self.site = Site()
+        self.masters: list[Master] = []
+        self.schedulers: list[Scheduler] = []
+        self.elected: Master | None = None
+        self.wrong: Violated | None = None
+        """What was found first."""
+        self.network = Network(self._latency)
+        self.conservation, self.answers = Conservation(), Answers()
+        self.liveness = Liveness(self.leader, self.troubled)
+        self.debts = Debts()
+        self.gremlin: Gremlin = Gremlin(self, self.chance("gremlin"))
+        self.remembrance = Remembrance(self.debts, lambda: self.gremlin.honest_disk)
+        self.checkers: list[Checker] = [
+            self.conservation,
+            self.answers,
+            self.liveness,
+            self.debts,
+            self.remembrance,
+            Clocks(),
+        ]
+        self.operator = Operator(self, self.chance("operator"))
+        self.host = Host(
+            "service",
+            "127.0.0.1:5060",
+            Clock(loop, self._offset(), self._rate()),
+            disk=Disk(folder / "service", self.chance("disk")),
+            settings=plan.settings,
+            watcher=self,
+        )
+        self._wire = self.chance("wire")
+        self._delays = self.chance("delays")
+        self._machines = 0
+        self._finished = asyncio.Event()
+        self.network.on_error = self._failed
+        self.network.on_answer = self._answered
+
+    def chance(self, name: str) -> Random:
+        """Return a source of chance for one part of the world."""
+        return Random(f"{self.plan.seed} {name}")
+
+    def leader(self) -> Master | None:
+        """Return the master that frameworks and agents would find."""
+        return self.elected
+
+    def troubled(self) -> bool:
+        """Whether some fault explains that nobody is served."""
+        return not self.host.up or self.gremlin.troubles
+
+    # What people do.
+
+    async def run(self) -> None:
+        """Let everything happen that the plan says."""
+        plan = self.plan
+        for _ in range(plan.machines):
+            self.add_machine()
+        for number in range(plan.masters):
+            self.add_master(f"10.0.0.{number + 1}:5050")
+        self.host.start()
+        for kind, number in plan.frameworks.items():
+            for index in range(number):
+                self.add_framework(kind, f"{kind}-{index}")
+        self.elect(self.masters[0])
+        lives = [self._seconds(), self.gremlin.run(), self.operator.live()]
+        tasks = [asyncio.create_task(life) for life in lives]
+        try:
+            await self._until(plan.seconds)
+            self.gremlin.rest()
+            await self._until(plan.seconds + plan.healing)
+        finally:
+            for task in tasks:
+                task.cancel()
+        self.check(lambda checker: checker.healed())
+        for master in self.masters:
+            master.stop()
+        await self.host.stop()
+        self.check(lambda checker: checker.second())
+
+    def add_machine(self) -> Machine:
+        """A new agent joins."""
+        self._machines += 1
+        size = self._delays.choice(["cpus:4;mem:4096", "cpus:8;mem:16384", "cpus:2;mem:8192"])
+        name = f"m{self._machines}"
+        attributes = {"rack": str(self._machines % 2)}
+        machine = self.site.machines[name] = Machine(name, amounts(size), attributes)
+        if self.elected is not None:
+            self.elected.register(machine)
+        return machine
+
+    def remove_machine(self, name: str) -> None:
+        """An agent is gone for good, with all that ran there."""
+        del self.site.machines[name]
+        for scheduler in self.schedulers:
+            for task in [t for t, (where, _) in scheduler.running.items() if where == name]:
+                del scheduler.running[task]
+        if self.elected is not None:
+            self.elected.lose(name)
+
+    def add_master(self, name: str) -> Master:
+        """A master starts, on standby."""
+        clock = Clock(self.loop, self._offset(), self._rate())
+        master = Master(
+            name,
+            self.site,
+            clock,
+            interval=self.plan.interval,
+            offer_timeout=self.plan.offer_timeout,
+            delay=lambda: self._delays.uniform(0.001, 0.05),
+        )
+        session = f"{name}/{self.loop.instant:.3f}"
+        hello = contract.Hello(
+            session_id=session, mesos_version="1.8.0", master=name, options=master.options()
+        )
+        peer = Peer(f"ipv4:{name}")
+        master.start(Link(self.network, self.host.address, hello, peer, _Ears(self)))
+        self.masters.append(master)
+        return master
+
+    def restart_master(self, master: Master) -> Master:
+        """A master dies, and is started again, on standby."""
+        master.stop()
+        self.masters.remove(master)
+        if self.elected is master:
+            self.elected = None
+        return self.add_master(master.name)
+
+    def elect(self, master: Master) -> None:
+        """A master leads from now on; agents and frameworks find it by and by."""
+        self.note("elected", master.name)
+        self.elected = master
+        master.elected(len(self.site.machines))
+        for machine in list(self.site.machines.values()):
+            late = self._delays.uniform(0.1, 8.0)
+            self.loop.call_later(late, self._register, master, machine)
+
+    def add_framework(self, kind: str, name: str, role: str = "") -> Scheduler:
+        """A framework begins to look for a master."""
+        chance = self.chance(name)
+        roles = (role or chance.choice(ROLES),)
+        scheduler = CHARACTERS[kind](name, roles, self, chance)
+        scheduler.connected = True
+        self.schedulers.append(scheduler)
+        self.loop.create_task(scheduler.live())
+        return scheduler
+
+    # What is watched.
+
+    def check(self, look: Callable[[Checker], None]) -> None:
+        """Let all checkers look; the first that complains ends the world."""
+        if self.wrong is not None:
+            return
+        for checker in self.checkers:
+            try:
+                look(checker)
+            except Violated as error:
+                self.fail(error)
+
+    def fail(self, error: Violated) -> None:
+        """Something is wrong."""
+        if self.wrong is None:
+            self.wrong = error
+            self.note("WRONG", str(error))
+            self._finished.set()
+
+    def note(self, what: str, more: str = "", data: bytes = b"") -> None:
+        """Write into the trace."""
+        self.trace.note(self.loop.instant, f"{what} {more}".replace(str(self._folder), ""), data)
+
+    @override
+    def began(self, life: Incarnation) -> None:
+        self.note("service begins", repr(life))
+        self.check(lambda checker: checker.began(life))
+
+    @override
+    def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
+        self.check(lambda checker: checker.logged(life, entry))
+
+    @override
+    def saved(self, life: Incarnation) -> None:
+        self.note("saved", repr(life))
+        self.check(lambda checker: checker.saved(life))
+
+    @override
+    def ended(self, life: Incarnation, error: BaseException | None) -> None:
+        self.fail(Violated(f"{life} has ended by itself: {error!r}"))
+
+    def told(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """A service has logged a line."""
+        life = INCARNATION.get()
+        if life is not None and life.alive:
+            self.note(f"{life} {level}:", f"{event} {fields}")
+            line = Line(level, event, fields)
+            self.check(lambda checker: checker.told(life, line))
+
+    def _answered(self, reply: Message) -> None:
+        life = INCARNATION.get()
+        if life is None or not life.alive:
+            return
+        data = reply.SerializeToString(deterministic=True)
+        self.note(f"{life} answers", type(reply).__name__, data)
+        if isinstance(reply, admin.SharesReply):
+            self.check(lambda checker: checker.shown(life, reply))
+        if isinstance(reply, admin.OrderReply):
+            self.remembrance.ordered(life, reply)
+
+    def _failed(self, method: str, error: Exception) -> None:
+        life = INCARNATION.get()
+        if life is None or life.alive:
+            self.fail(Violated(f"{method} raised {error!r}"))
+
+    async def _seconds(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self.check(lambda checker: checker.second())
+
+    async def _until(self, instant: float) -> None:
+        if self.wrong is None:
+            waiting = asyncio.ensure_future(self._finished.wait())
+            await asyncio.wait([waiting], timeout=instant - self.loop.instant)
+            waiting.cancel()
+
+    def _register(self, master: Master, machine: Machine) -> None:
+        if self.elected is master and machine.name in self.site.machines and machine.reachable:
+            master.register(machine)
+
+    def _latency(self) -> float:
+        return self._wire.uniform(*self.plan.latency)
+
+    def _offset(self) -> float:
+        return self.chance(f"offset {self.loop.instant} {len(self.masters)}").uniform(
+            -self.plan.clock_offset, self.plan.clock_offset
+        )
+
+    def _rate(self) -> float:
+        drift = self.plan.clock_drift
+        return 1.0 + self.chance(f"rate {self.loop.instant} {len(self.masters)}").uniform(
+            -drift, drift
+        )
+
+
+class _Ears:
+    """Hears what masters and services say to each other, for the trace and for the checkers."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def opened(self, link: Link) -> None:
+        self._world.note("opened", link.hello.master)
+        self._world.check(lambda checker: checker.opened(link))
+
+    def said(self, link: Link, message: contract.FromMaster) -> None:
+        data = message.SerializeToString(deterministic=True)
+        self._world.note("said", f"{link.hello.master} {_summary(message)}", data)
+        self._world.check(lambda checker: checker.said(link, message))
+
+    def heard(self, link: Link, message: contract.ToMaster) -> None:
+        data = message.SerializeToString(deterministic=True)
+        self._world.note("heard", f"{link.hello.master} {_answer(message)}", data)
+        self._world.check(lambda checker: checker.heard(link, message))
+
+    def closed(self, link: Link, how: tuple[grpc.StatusCode, str]) -> None:
+        self._world.note("closed", f"{link.hello.master} {how[0].name} {how[1]}")
+        self._world.check(lambda checker: checker.closed(link, how))
+
+
+def _summary(message: contract.FromMaster) -> str:
+    if message.HasField("events"):
+        return " ".join(f"{e.sequence}:{e.WhichOneof('call')}" for e in message.events.events)
+    return str(message.WhichOneof("message"))
+
+
+def _answer(message: contract.ToMaster) -> str:
+    if message.HasField("decisions"):
+        decisions = message.decisions
+        offers = [f"{o.framework_id}:{p.agent_id}" for o in decisions.offers for p in o.offers]
+        return f"decisions up to {decisions.applied_sequence} {' '.join(offers)}"
+    if message.HasField("snapshot_request"):
+        return f"asks: {message.snapshot_request.reason}"
+    return str(message.WhichOneof("message"))
+
+
+def run(plan: Plan, prepare: Callable[[World], None] = lambda _world: None) -> World:
+    """Run a world to its end, and return it; `wrong` says what was found.
+
+    Args:
+        plan: What it is made of.
+        prepare: May change the world before it begins.
+    """
+    loop = VirtualLoop(Random(f"{plan.seed} threads"))
+    folder = Path(tempfile.mkdtemp(prefix="world-"))
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(virtual_time(loop))
+            asyncio.set_event_loop(loop)
+            world = loop.run_until_complete(_made(plan, folder, loop))
+            stack.enter_context(inside(loop, world.network, world))
+            stack.enter_context(_logs(world))
+            loop.set_exception_handler(lambda _loop, about: _uncaught(world, about))
+            prepare(world)
+            try:
+                loop.run_until_complete(world.run())
+            except Spinning as error:
+                world.fail(Violated(str(error)))
+            _wind_up(loop)
+        return world
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _made(plan: Plan, folder: Path, loop: VirtualLoop) -> World:
+    return World(plan, folder, loop)
+
+
+def _wind_up(loop: VirtualLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    rest = asyncio.gather(*asyncio.all_tasks(loop), return_exceptions=True)
+    loop.run_until_complete(asyncio.wait_for(rest, 100.0))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+def _uncaught(world: World, about: dict[str, Any]) -> None:
+    life = INCARNATION.get()
+    if life is not None and not life.alive:
+        return
+    world.fail(Violated(f"nobody caught: {about.get('exception')!r} {about['message']}"))
+
+
+@contextmanager
+def _logs(world: World) -> Iterator[None]:
+    """Hear what services log in the block."""
+
+    def hear(_logger: object, level: str, fields: MutableMapping[str, Any]) -> str:
+        told = {name: value for name, value in fields.items() if name != "event"}
+        if told.pop("exc_info", None):
+            told["exception"] = repr(sys.exc_info()[1])
+        world.told(level, str(fields.get("event")), told)
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[hear], cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
