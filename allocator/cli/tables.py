@@ -53,8 +53,9 @@ def table_of_users(users: Sequence[admin.UserShare], width: int) -> Table:
         left_out.add("offered")
     rows = list(_as_tree(users))
     table = _table_of_users(rows, left_out)
+    spare = max(0, max((_name(*row).cell_len for row in rows), default=0) - _NAME)
     for column in _LEAST_WORTH:
-        if Console(width=_UNBOUNDED).measure(table).minimum <= width:
+        if Console(width=_UNBOUNDED).measure(table).maximum - spare <= width:
             break
         left_out.add(column)
         table = _table_of_users(rows, left_out)
@@ -62,7 +63,7 @@ def table_of_users(users: Sequence[admin.UserShare], width: int) -> Table:
 
 
 def _table_of_users(rows: Sequence[tuple[int, admin.UserShare]], left_out: set[str]) -> Table:
-    names = [Text("  " * depth + printable(row.user)) for depth, row in rows]
+    names = [_name(*row) for row in rows]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("rank", justify="right", no_wrap=True)
     widest = max((name.cell_len for name in names), default=0)
@@ -79,6 +80,10 @@ def _table_of_users(rows: Sequence[tuple[int, admin.UserShare]], left_out: set[s
         cells = [_COLUMNS[column][1](row) for column in columns]
         table.add_row(str(row.rank), name, *map(Text, cells), style=None if row.active else "dim")
     return table
+
+
+def _name(depth: int, row: admin.UserShare) -> Text:
+    return Text("  " * depth + printable(row.user))
 
 
 def table_of_resources(user: admin.UserShare, cluster: admin.Cluster) -> Table:

@@ -179,7 +179,7 @@ def test_weights_are_set_and_given_back(prompt: Prompt) -> None:
     assert (change["before"]["weight"], change["after"]["weight"]) == (4.0, 1.0)
     assert "nothing is different" in prompt.run("weight", "unset", "batch").stdout
     told = prompt.run("weight", "set", "batch", "nan", code=1)
-    assert "not a positive, finite number" in told.stderr
+    assert "weight nan is not a number from 1e-06 to 1e+06" in told.stderr
 
 
 def test_debts_of_all_are_forgiven_only_when_that_is_confirmed(prompt: Prompt) -> None:

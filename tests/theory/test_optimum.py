@@ -191,7 +191,7 @@ def test_per_machine_drf_leaves_what_other_policies_use() -> None:
         ({"users": [user("u", cpu(float("inf"), 0))]}, r"users\[0\]\.demand\.cpu: inf"),
         ({"users": [user("u", cpu(1, 1), weight=0)]}, r"users\[0\]\.weight: 0.0 is not more"),
         ({"users": [user("u", cpu(1, 1), tasks=True)]}, r"users\[0\]\.tasks: True is not a number"),
-        ({"users": [user("u", cpu(1, 1), pool=1)]}, r"users\[0\]\.pool: Extra"),
+        ({"users": [user("u", cpu(1, 1), pool=1)]}, r"users\[0\]\.pool: there is no such setting"),
         ({"users": [user("u", cpu(1, 1))] * 2}, r"users: 2 have the name 'u'"),
         ({"users": []}, r"users: .*at least 1"),
         (
