@@ -4,7 +4,7 @@ It reads no clock, does no I/O and draws no unseeded number: the same messages a
 same decisions.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, Protocol, TypeAlias
@@ -24,6 +24,7 @@ from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import Flaw, SetAside, in_words
 from allocator.cluster.quota import Quota
+from allocator.cluster.reasons import Survey, survey
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.snapshots import Spoiled, fill, subject
 from allocator.cluster.state import Cluster, Recovery, Statistics
@@ -213,6 +214,27 @@ class Engine:
             for framework in self._cluster.ledger.frameworks.values()
             if any(clients.user(client) == user for client in clients.of(framework.id))
         ]
+
+    def clients(self, user: str | None = None) -> list[Client]:
+        """Return all clients, or those of a user and of those below it. O(clients)."""
+        clients = self._cluster.ledger.clients
+        return [
+            client
+            for framework in self._cluster.ledger.frameworks
+            for client in clients.of(framework)
+            if user is None or user in clients.node(client).names
+        ]
+
+    def users_of(self, client: Client) -> list[str]:
+        """Return the user that a client acts for, and all above it; nobody: the client is gone."""
+        clients = self._cluster.ledger.clients
+        if client not in clients:
+            return []
+        return list(self._users.above(clients.user(client)))
+
+    def survey(self) -> Generator[None, None, Survey]:
+        """Look at all agents, to be asked then why clients get nothing of what is free."""
+        return survey(self._cluster)
 
     def filters_by_role(self) -> dict[str, int]:
         """Return how many offer filters are in force for each role that frameworks have."""
@@ -450,6 +472,13 @@ class Engine:
         wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         if constraint and not agents and ledger.agents and not self._cluster.holds_off:
             wrong.append(f"no agent meets its constraint: {constraint}")
+        if ledger.agents and not self._cluster.holds_off:
+            wrong += dict.fromkeys(
+                f"one task needs {beyond}"
+                for client in ledger.clients.of(framework.id)
+                if (demand := self._cluster.demands.of(client, framework)) is not None
+                and (beyond := ledger.floor.beyond(demand))
+            )
         wrong += [
             f"its offer constraints for the role {client.role!r} exclude every agent"
             for client in ledger.clients.of(framework.id)

@@ -158,7 +158,7 @@ def _explain(status: Status) -> _Handler:
 
     async def explain(request: web.Request) -> web.Response:
         user = request.query.get("user", "")
-        words = status.words(user, await rows.get())
+        words = await spread(status.words(user, await rows.get()))
         if words is None:
             return web.json_response({"error": f"no such user: {user}"}, status=404)
         return web.json_response({"user": user, "words": words})

@@ -134,8 +134,8 @@ def test_whatever_the_policy_the_page_gets_json_without_infinities(policy: str) 
     _, status = offered(policy, seconds=3)
     told = json.loads(json.dumps(finish(status.now()), allow_nan=False))
     assert {row["user"] for row in told["users"]} == {"a", "b"}
-    assert status.words("a", finish(status.rows()))
-    assert status.words("nobody", finish(status.rows())) is None
+    assert finish(status.words("a", finish(status.rows())))
+    assert finish(status.words("nobody", finish(status.rows()))) is None
 
 
 def test_the_service_answers_with_a_strict_policy_and_explains_on_demand(tmp_path: Path) -> None:
