@@ -159,7 +159,10 @@ def _add_agent(stream: _Stream, call: contract.AddAgent) -> None:
 
 
 def _roles(info: bytes) -> set[str]:
-    return set(mesos.FrameworkInfo.FromString(info).roles)
+    try:
+        return set(mesos.FrameworkInfo.FromString(info).roles)
+    except UnicodeError:
+        return set()
 
 
 def _add_framework(stream: _Stream, call: contract.AddFramework) -> None:

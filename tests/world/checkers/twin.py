@@ -79,6 +79,8 @@ class Twin:
         }
         self.unsure = settings["user_key"] != "role"
         """Whether something has happened that it cannot follow."""
+        self.interval = 0
+        """Nanoseconds between two ticks."""
         self.now = 0
         self.agents: dict[str, Amounts] = {}
         self.frameworks: dict[str, _Framework] = {}
@@ -102,7 +104,7 @@ class Twin:
 
     def restore(self, entry: log.LogRestore) -> None:
         """A snapshot replaced everything but debts."""
-        snapshot = entry.snapshot
+        snapshot, self.interval = entry.snapshot, entry.options.allocation_interval_ns
         known_at, known, made_with = self.now, self.users, self._made_with or self.rate
         if entry.memory:
             saved_at, saved, saved_with = read_memory(entry.memory)
@@ -171,7 +173,7 @@ class Twin:
 
     def kept(self, elapsed: int) -> Fraction:
         """Return the part of a debt that is left after some nanoseconds."""
-        return _kept(elapsed, self.rate)
+        return kept(elapsed, self.rate)
 
     @property
     def capacity(self) -> Amounts:
@@ -304,7 +306,7 @@ class Twin:
             self.agents[call.agent_id] = read(call.total.resources)[0]
 
     def _add_framework(self, call: contract.AddFramework) -> None:
-        roles = acceptable_roles(call.info) or frozenset()
+        roles = acceptable_roles(call.framework_id, call.info) or frozenset()
         suppressed = set(call.suppressed_roles)
         self.frameworks[call.framework_id] = _Framework(roles, call, call.active, suppressed)
         held = {role for framework, role, _agent in self.held if framework == call.framework_id}
@@ -313,7 +315,7 @@ class Twin:
 
     def _update_framework(self, call: contract.UpdateFramework) -> None:
         known = self.frameworks[call.framework_id]
-        roles = acceptable_roles(call.info)
+        roles = acceptable_roles(call.framework_id, call.info)
         if roles is not None:
             known.roles = roles
         known.said = contract.AddFramework(framework_id=call.framework_id, info=call.info)
@@ -354,9 +356,16 @@ class Twin:
         self._weights.update({weight.role: Fraction(weight.weight) for weight in call.weights})
 
 
-def acceptable_roles(info: bytes) -> frozenset[str] | None:
+def acceptable_roles(framework: str, info: bytes) -> frozenset[str] | None:
     """Return a framework's roles; None: what it says cannot be accepted."""
-    said = mesos.FrameworkInfo.FromString(info)
+    try:
+        said = mesos.FrameworkInfo.FromString(info)
+        texts = [*said.roles, said.principal]
+        sizes = [len(text.encode()) for text in (*texts, said.id.value, said.name)]
+    except UnicodeError:
+        return None
+    if max(sizes) > 1024 or said.id.value not in {"", framework}:
+        return None
     for role in said.roles:
         parts = role.split("/")
         if len(role) > 1024 or len(parts) > 32 or not {"", ".", ".."}.isdisjoint(parts):
@@ -384,17 +393,17 @@ def _scalars(amounts: Amounts) -> Amounts:
 
 def _fade(owed: Owed, overuse: Mapping[str, Fraction], elapsed: int, rate: Decimal | None) -> None:
     """Let commitments follow Eq. 12: c = (1 − δ)·ō + δ·c₀."""
-    kept = _kept(elapsed, rate)
-    if kept == 1:
+    left = kept(elapsed, rate)
+    if left == 1:
         return
     for name, before in owed.commitments.items():
         towards = overuse.get(name, Fraction(0))
-        after = towards + (before - towards) * kept
+        after = towards + (before - towards) * left
         owed.commitments[name] = Fraction(int(after * _GRAIN), _GRAIN)
-    owed.others = Fraction(int(owed.others * kept * _GRAIN), _GRAIN)
+    owed.others = Fraction(int(owed.others * left * _GRAIN), _GRAIN)
 
 
-def _kept(elapsed: int, rate: Decimal | None) -> Fraction:
+def kept(elapsed: int, rate: Decimal | None) -> Fraction:
     """Return δ = e^(−t/τ) after some nanoseconds."""
     if rate is None or elapsed <= 0:
         return Fraction(1)
