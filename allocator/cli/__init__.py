@@ -10,7 +10,7 @@ from allocator.cli.commitments import commitments_app
 from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.explain import explain
 from allocator.cli.extras import advice
-from allocator.cli.games import games_app
+from allocator.cli.games.commands import games_app
 from allocator.cli.incentives import incentives
 from allocator.cli.lies import lies
 from allocator.cli.optimum import optimum

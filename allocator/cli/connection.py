@@ -156,8 +156,9 @@ def _configured(config: Path | None) -> str:
     from allocator.service.config import Config, ConfigError, load  # noqa: PLC0415
 
     try:
-        return (load(config) if config is not None else Config()).listen.address
+        listen = (load(config) if config is not None else Config()).listen
     except ConfigError as error:
         # Not through `fail`: what is wrong takes several lines.
         typer.echo(f"longshare: {error}", err=True)
         raise typer.Exit(USAGE) from error
+    return listen.operators or listen.address

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.quarantine import Flaw
 from allocator.cluster.resources import NOTHING, Resources
+from allocator.cluster.text import readable
 from allocator.contract import mesos_pb2 as mesos
 
 
@@ -23,7 +24,11 @@ class Agent:
     capabilities: frozenset[int]
     """Values of `SlaveInfo.Capability.Type`."""
     total: Resources
+    flaw: Flaw | None = None
+    """Why it is not offered, though it may be active; None: it may be."""
     active: bool = True
+    hostname: str = field(init=False)
+    """What is not UTF-8 of it is escaped."""
     region: str | None = field(init=False)
     """Of its fault domain, if it has one."""
     has_gpus: bool = field(init=False)
@@ -45,6 +50,7 @@ class Agent:
     def update(self, info: mesos.SlaveInfo, capabilities: Iterable[int], total: Resources) -> None:
         """Take over what the agent says of itself now; the total may be less than allocated."""
         self.info = info
+        self.hostname = readable(info.hostname)
         self.capabilities = frozenset(capabilities)
         self.total = total
         fault = info.domain.fault_domain
@@ -114,21 +120,20 @@ class Agent:
         self._available = None
 
 
-def parse_agent_info(agent_id: str, data: bytes) -> mesos.SlaveInfo:
-    """Read a serialised SlaveInfo.
+def read_agent_info(agent_id: str, data: bytes) -> tuple[mesos.SlaveInfo, Flaw | None]:
+    """Read a serialised SlaveInfo, and return what is wrong with it.
 
-    Raises:
-        InvalidEvent: it is malformed, or of another agent.
+    Nobody knows then where the agent is, so it is not offered.
     """
     try:
         info = mesos.SlaveInfo.FromString(data)
     except DecodeError as error:
-        raise InvalidEvent(
-            f"agent {agent_id}: info is not a serialised mesos.SlaveInfo: {error}"
-        ) from error
+        words = f"its info is not a serialised mesos.SlaveInfo: {error}"
+        return mesos.SlaveInfo(), Flaw("malformed", words)
     if info.HasField("id") and info.id.value != agent_id:
-        raise InvalidEvent(f"agent {agent_id}: its info names another id, {info.id.value!r}")
-    return info
+        words = f"its info names another id, {readable(info.id.value)!r}"
+        return info, Flaw("contradiction", words)
+    return info, None
 
 
 def attributes(info: mesos.SlaveInfo) -> frozenset[bytes]:

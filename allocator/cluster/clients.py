@@ -4,19 +4,12 @@ A *client* is a framework in one of its roles; what a user is, is configuration.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.cluster.users import Task, User, Users
 from allocator.fairness.quantities import Quantities
-
-
-@dataclass(slots=True)
-class _Member:
-    user: User
-    held: Quantities
 
 
 class Clients:
@@ -26,14 +19,15 @@ class Clients:
         self._key: UserKey = settings.user_key
         self._limits = settings.limits
         self.users = Users(settings, now, excluded)
-        self._members: dict[Client, _Member] = {}
+        self._users: dict[Client, User] = {}
+        """Whom each acts for."""
         self._of: dict[str, list[Client]] = {}
         self._wanting: dict[Client, None] = {}
         self.version = 0
         """Changes when a client begins or ceases to want offers, or its tasks are others."""
 
     def __contains__(self, client: object) -> bool:
-        return client in self._members
+        return client in self._users
 
     @property
     def wanting(self) -> Iterator[Client]:
@@ -44,16 +38,14 @@ class Clients:
         """Make a client known, and its user with it; it gets no offers yet."""
         user = self.users.get(user_of(self._key, client.role, framework, self._limits))
         self.users.add(user, client)
-        self._members[client] = _Member(user, Quantities())
+        self._users[client] = user
         self._of.setdefault(client.framework, []).append(client)
 
     def remove(self, client: Client) -> None:
         """Forget a client; what it still holds is released."""
-        member = self._members[client]
         self.set_wanting(client, wanting=False)
-        self.release(client, member.held)
-        self.users.remove(member.user, client)
-        del self._members[client]
+        self.release(client, self.held(client))
+        self.users.remove(self._users.pop(client), client)
         self._of[client.framework].remove(client)
         if not self._of[client.framework]:
             del self._of[client.framework]
@@ -80,41 +72,32 @@ class Clients:
         else:
             del self._wanting[client]
         self.version += 1
-        self.users.set_wanting(self._members[client].user, client, wanting=wanting)
+        self.users.set_wanting(self._users[client], client, wanting=wanting)
 
     def allocate(self, client: Client, quantities: Quantities) -> None:
         """Count scalars as held by the client."""
-        member = self._members[client]
-        member.held = member.held + quantities
-        self.users.allocate(member.user, client, quantities)
+        self.users.allocate(self._users[client], client, quantities)
 
     def release(self, client: Client, quantities: Quantities) -> None:
         """Count scalars as no longer held by the client."""
-        member = self._members[client]
-        member.held = member.held - quantities
-        self.users.release(member.user, client, quantities)
-
-    def gain(self, client: Client, quantities: Quantities) -> None:
-        """Follow that a client holds more, which its user is told apart."""
-        member = self._members[client]
-        member.held = member.held + quantities
+        self.users.release(self._users[client], client, quantities)
 
     def set_task(self, client: Client, task: Task) -> None:
         """Say what a client's tasks need, and on which agents they may run."""
-        if self.users.set_task(self._members[client].user, client, task):
+        if self.users.set_task(self._users[client], client, task):
             self.version += 1
 
     def held(self, client: Client) -> Quantities:
         """Return the scalars that a client holds."""
-        return self._members[client].held
+        return self._users[client].clients.held(client)
 
     def node(self, client: Client) -> User:
         """Return the user that a client belongs to, with those above and below."""
-        return self._members[client].user
+        return self._users[client]
 
     def user(self, client: Client) -> str:
         """Return the name of the user that a client belongs to."""
-        return self._members[client].user.name
+        return self._users[client].name
 
 
 def user_of(key: UserKey, role: str, framework: Framework, limits: Limits) -> str:

@@ -56,6 +56,15 @@ class Demands:
         else:
             self._kept.pop(client, None)
 
+    def learned(self, client: Client) -> list[Quantities]:
+        """Return what a client kept of its latest offers."""
+        return list(self._kept.get(client, ()))
+
+    def recall(self, client: Client, learned: list[Quantities]) -> None:
+        """Take over what another has learned about a client."""
+        if learned:
+            self._kept[client] = deque(learned, maxlen=_REMEMBERED)
+
     def forget(self, client: Client) -> None:
         """Forget a client that is gone."""
         self._kept.pop(client, None)

@@ -7,24 +7,25 @@ same decisions.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
 
 from allocator.cluster.allocation import Allocation
 from allocator.cluster.calls import PREPARE
+from allocator.cluster.carrying_over import carry_over, note_unheard
 from allocator.cluster.clients import Clients
 from allocator.cluster.demands import Demands
-from allocator.cluster.errors import InvalidEvent, InvalidOrder
-from allocator.cluster.failover import Failover
+from allocator.cluster.errors import InvalidEvent, InvalidOrder, LostTrack
+from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.ledger import Ledger
-from allocator.cluster.maintenance import parse_status
 from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.placements import Placements
-from allocator.cluster.quarantine import SetAside
+from allocator.cluster.quarantine import Flaw, SetAside, in_words
 from allocator.cluster.quota import Quota
 from allocator.cluster.settings import EngineSettings
+from allocator.cluster.snapshots import Spoiled, fill, subject
 from allocator.cluster.state import Cluster, Recovery, Statistics
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
@@ -37,8 +38,10 @@ LONGEST_LEAP_NS = 7200 * 1_000_000_000
 """An event stamped later than this after the one before is refused; a snapshot may be later.
 
 Time fades debts, so one stamp from a broken clock would forgive everybody everything."""
-DIVERGENCE_NS = 60 * 1_000_000_000
-"""A snapshot is asked for at most so often because the books do not agree."""
+PATIENCE_NS = 60 * 1_000_000_000
+"""A snapshot is asked for at most so often because something contradicts what is known."""
+MOST_SPOILERS = 10
+"""Parts of a snapshot that may break the allocator itself, each of which costs a further try."""
 _NANOSECONDS = 1_000_000_000
 
 
@@ -52,13 +55,18 @@ class Watcher(Protocol):
         """Look at what has come of it."""
 
 
+PlaceState: TypeAlias = Literal[
+    "offered", "set aside", "deactivated", "not on the whitelist", "full"
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """One agent, as people look at it."""
 
     agent: str
     hostname: str
-    state: Literal["offered", "deactivated", "not on the whitelist", "full"]
+    state: PlaceState
     """Whether what is free may be offered, and why not."""
     total: Quantities
     free: Quantities
@@ -102,12 +110,17 @@ class Engine:
         self._watcher: Watcher | None = None
         self._random = Random(settings.seed)  # noqa: S311 - order of agents, not a secret
         self._sequence = 0
-        self._asked_ns = -DIVERGENCE_NS
+        self._asked_ns = -PATIENCE_NS
+        self._asking: str | None = None
+        self._heard = 0
+        """Sequence number up to which all events have been heard; −1: some are missing."""
+        self._leading_since_ns = 0
         since_ns = round(memory.time * _NANOSECONDS) if memory is not None else 0
         self._cluster = self._empty(contract.Options(), since_ns, Statistics())
         self._allocation = Allocation(self._cluster)
         self._inherited = memory
         """What the former engine left, until a snapshot says what is held now."""
+        self._last_memory = memory if memory is not None else Memory(0.0, {})
         if memory is not None:
             self._users.inherit(memory)
 
@@ -256,20 +269,22 @@ class Engine:
             for framework, role, resources in agent.allocations():
                 user = self.user(role, framework) or role
                 held[user] = held.get(user, Quantities()) + resources.scalars
-            state: Literal["offered", "deactivated", "not on the whitelist", "full"] = "offered"
-            if not agent.active:
+            state: PlaceState = "offered"
+            if agent.flaw is not None:
+                state = "set aside"
+            elif not agent.active:
                 state = "deactivated"
-            elif cluster.whitelist is not None and agent.info.hostname not in cluster.whitelist:
+            elif cluster.whitelist is not None and agent.hostname not in cluster.whitelist:
                 state = "not on the whitelist"
             elif not agent.available:
                 state = "full"
             total, free = agent.total.scalars, agent.available.scalars
-            yield Place(agent.id, agent.info.hostname, state, total, free, held)
+            yield Place(agent.id, agent.hostname, state, total, free, held)
 
     def agent_name(self, agent: str) -> str:
         """Return an agent's host, or what it was called if it is not known."""
         known = self._cluster.ledger.agents.get(agent)
-        return known.info.hostname if known is not None else agent
+        return known.hostname if known is not None else agent
 
     def framework_name(self, framework: str) -> str:
         """Return how a framework calls itself, or its id if it is not known."""
@@ -288,7 +303,8 @@ class Engine:
     ) -> contract.Decisions:
         """Replace all that is known of the cluster; what users owe is kept.
 
-        Filters are lost, as in a failover of a stock master.
+        A part of it that cannot be used is set aside. Filters are lost, as in a failover of a stock
+        master, unless it is the same master and all its events have been heard.
 
         Args:
             options: The master's.
@@ -297,47 +313,63 @@ class Engine:
                 is of later than what is known here.
 
         Raises:
-            InvalidEvent: the snapshot is malformed or contradicts itself; nothing has changed.
+            InvalidEvent: the master's options are malformed; nothing has changed.
         """
         if snapshot.time_ns < 0:
             raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
-        cluster = self._empty(options, snapshot.time_ns, self._cluster.statistics)
-        _fill(cluster, snapshot, self.pool.capacity)
+        cluster = self._filled(options, snapshot)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
-        known = self.memory()
+        known = self._known()
         later = memory is not None and memory.time > known.time
         cluster.ledger.clients.users.inherit(memory if later and memory is not None else known)
+        same_master = snapshot.leading_since_ns == self._leading_since_ns
+        if same_master and snapshot.sequence == self._heard:
+            self._carry_over(cluster)
         self._inherited = None
         self._cluster = cluster
         self._allocation = Allocation(cluster)
-        self._sequence = snapshot.sequence
+        self._sequence = self._heard = snapshot.sequence
+        self._leading_since_ns = snapshot.leading_since_ns
+        self._asking = None
         self.statistics.snapshots += 1
         return self._decide()
 
     def apply(self, events: contract.Events) -> contract.Decisions:
         """Apply events in order, then allocate once.
 
+        An event that contradicts what is known changes nothing. The first makes a snapshot
+        necessary; those that follow within a minute are passed over.
+
         Raises:
-            InvalidEvent: an event is malformed or contradicts what is known. It has changed
-                nothing; those before it stand. A snapshot heals the difference.
+            InvalidEvent: a snapshot is needed. Events before the one that it names stand.
         """
-        for event in events.events:
-            self._apply(event)
-        return self._decide()
+        self._asking = None
+        for number, event in enumerate(events.events):
+            try:
+                self._apply(event)
+            except InvalidEvent as error:
+                lost = isinstance(error, LostTrack)
+                if lost or self._may_ask():
+                    self._heard = -1 if lost else self._heard
+                    self._note_unheard(events.events[number:])
+                    raise
+                self._pass_over(event, error)
+        decisions = self._decide()
+        if self._cluster.divergence is not None and self._may_ask():
+            self._asking, self._cluster.divergence = self._cluster.divergence, None
+        return decisions
 
     def divergence(self) -> str | None:
-        """Return, once, what the master said that does not fit; a snapshot would heal it.
+        """Return what of the last message, or before, does not fit; a snapshot would heal it.
 
-        A master that goes on saying such things is not asked more than once a minute: each
-        snapshot costs all filters.
+        A master that goes on saying such things is not asked more than once a minute.
         """
-        found = self._cluster.divergence
-        self._cluster.divergence = None
-        if found is None or self._cluster.now_ns < self._asked_ns + DIVERGENCE_NS:
-            return None
-        self._asked_ns = self._cluster.now_ns
-        return found
+        return self._asking
+
+    def unheard(self, events: Iterable[contract.Event]) -> None:
+        """Learn of events that are not applied, as a snapshot that contains them is under way."""
+        self._note_unheard(events)
 
     def memory(self) -> Memory:
         """Return what a successor must know that no master will tell it."""
@@ -448,9 +480,43 @@ class Engine:
             limits=self._settings.limits,
         )
 
+    def _filled(self, options: contract.Options, snapshot: contract.Snapshot) -> Cluster:
+        """Return the cluster of a snapshot, without what would break the allocator itself.
+
+        Raises:
+            InvalidEvent: the master's options are malformed.
+        """
+        statistics, spoilers = self._cluster.statistics, dict[int, Flaw]()
+        while True:
+            cluster = self._empty(options, snapshot.time_ns, statistics)
+            try:
+                fill(cluster, snapshot, self.pool.capacity, spoilers)
+            except Spoiled as error:
+                statistics.faults += 1
+                spoilers[error.part] = error.flaw
+                if len(spoilers) > MOST_SPOILERS:
+                    raise InvalidEvent(error.flaw.words) from error
+            else:
+                return cluster
+
+    def _carry_over(self, cluster: Cluster) -> None:
+        try:
+            carry_over(self._cluster, cluster)
+        except Exception:  # noqa: BLE001 - what is there is broken, and what is carried may be lost
+            self.statistics.faults += 1
+            cluster.filters = OfferFilters()
+
+    def _known(self) -> Memory:
+        """Return what is to be handed on; if the engine is broken, what it was handed itself."""
+        try:
+            self._last_memory = self.memory()
+        except Exception:  # noqa: BLE001 - a healthy snapshot replaces whatever there is
+            self.statistics.faults += 1
+        return self._last_memory
+
     def _apply(self, event: contract.Event) -> None:
         if event.sequence != self._sequence + 1:
-            raise InvalidEvent(
+            raise LostTrack(
                 f"event {event.sequence} follows event {self._sequence}: events are missing or "
                 "came twice"
             )
@@ -469,29 +535,83 @@ class Engine:
                 "is the master's clock right?"
             )
         cluster.now_ns = max(event.time_ns, before_ns)
+        said = getattr(event, call)
         try:
-            change = PREPARE[call](cluster, getattr(event, call))
-        except InvalidEvent as error:
+            change = PREPARE[call](cluster, said)
+        except Exception as error:
             cluster.now_ns = before_ns
-            raise InvalidEvent(f"event {event.sequence} ({call}): {error}") from error
-        if self._before_change is not None:
-            self._before_change(self.now)
-        self._users.advance(self.now)
+            raise self._refusal(event.sequence, call, error) from error
         replies = len(cluster.replies)
-        change()
+        try:
+            if self._before_change is not None:
+                self._before_change(self.now)
+            self._users.advance(self.now)
+            change()
+        except Exception as error:  # it may have changed a part, which only a snapshot can heal
+            raise self._refusal(event.sequence, call, error) from error
         for reply in cluster.replies[replies:]:
             reply.sequence = event.sequence
         cluster.follow_failover()
-        self._sequence = event.sequence
+        if cluster.quarantine:
+            cluster.quarantine.put(*subject(call, said), "call", None)
+        self._sequence = self._heard = event.sequence
         self.statistics.events += 1
         self.statistics.early_stamps += event.time_ns < before_ns
 
+    def _note_unheard(self, events: Iterable[contract.Event]) -> None:
+        for event in events:
+            if event.sequence == self._heard + 1 and self._heard >= 0:
+                self._heard = event.sequence
+                try:
+                    note_unheard(self._cluster, event)
+                except Exception:  # noqa: BLE001 - what is carried over need not be whole
+                    self.statistics.faults += 1
+                    self._heard = -1
+            elif event.sequence != self._heard:
+                self._heard = -1
+
+    def _refusal(self, sequence: int, call: str, error: Exception) -> InvalidEvent:
+        """Return the refusal of a call, also where the allocator itself is to blame."""
+        if not isinstance(error, InvalidEvent):
+            self.statistics.faults += 1
+        return InvalidEvent(f"event {sequence} ({call}): {in_words(error)}")
+
+    def _may_ask(self) -> bool:
+        """Whether a snapshot may be asked for; it is then."""
+        if self._cluster.now_ns < self._asked_ns + PATIENCE_NS:
+            return False
+        self._asked_ns = self._cluster.now_ns
+        return True
+
+    def _pass_over(self, event: contract.Event, error: InvalidEvent) -> None:
+        """Go on without a call; it is explained, and a snapshot asked for when that may be."""
+        cluster, call = self._cluster, event.WhichOneof("call")
+        if call is not None:
+            flaw = Flaw("contradiction", str(error))
+            cluster.quarantine.put(*subject(call, getattr(event, call)), "call", flaw)
+        if call in {"update_available", "get_inverse_offer_statuses"}:
+            cluster.replies.append(contract.Reply(sequence=event.sequence, error=str(error)))
+        cluster.divergence = str(error)
+        self._sequence = self._heard = event.sequence
+        self.statistics.passed_over += 1
+
     def _decide(self) -> contract.Decisions:
+        """Allocate; a fault of the allocator itself costs the offers of one run."""
         cluster = self._cluster
-        decisions = contract.Decisions(applied_sequence=self._sequence)
-        if cluster.replies:
-            decisions.replies.extend(cluster.replies)
-            cluster.replies = []
+        replies, cluster.replies = cluster.replies, []
+        try:
+            decisions = self._run()
+        except Exception as error:  # noqa: BLE001 - nobody gets offers from an allocator that is down
+            self.statistics.faults += 1
+            cluster.divergence = f"an allocation run: {in_words(error)}"
+            decisions = contract.Decisions()
+        decisions.applied_sequence = self._sequence
+        if replies:
+            decisions.replies.extend(replies)
+        return decisions
+
+    def _run(self) -> contract.Decisions:
+        cluster, decisions = self._cluster, contract.Decisions()
         if not cluster.marks.due or not cluster.allocates:
             return decisions
         changed, called = cluster.marks.take()
@@ -499,13 +619,12 @@ class Engine:
         if self._watcher is not None:
             self._watcher.before_run(self)
         self._random.shuffle(agents)  # so that no agent is always the first to be used
-        offers, inverse_offers = self._allocation.run(agents), self._inverse_offers(called)
-        decisions.offers.extend(offers)
+        made, inverse_offers = self._allocation.run(agents, decisions), self._inverse_offers(called)
         decisions.inverse_offers.extend(inverse_offers)
         done = self.statistics
         done.runs += 1
         done.candidates += len(agents)
-        done.offers += sum(len(each.offers) for each in offers)
+        done.offers += made
         done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
         if self._watcher is not None:
             self._watcher.after_run(self, decisions)
@@ -527,37 +646,6 @@ class Engine:
                     offers = made.setdefault(holder, contract.InverseOffers(framework_id=holder))
                     offers.inverse_offers.add(agent_id=name, unavailability=unavailability)
         return list(made.values())
-
-
-def _fill(cluster: Cluster, snapshot: contract.Snapshot, before: Quantities) -> None:
-    """Put what a snapshot says into an empty cluster, whose capacity was another before.
-
-    Raises:
-        InvalidEvent: the snapshot is malformed or contradicts itself.
-    """
-    for quota in snapshot.quotas:
-        PREPARE["set_quota"](cluster, quota)()
-    for limited in snapshot.limited_quotas:
-        PREPARE["update_quota"](cluster, limited)()
-    PREPARE["update_weights"](cluster, contract.UpdateWeights(weights=snapshot.weights))()
-    if snapshot.HasField("whitelist"):
-        cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
-    for agent in snapshot.agents:
-        PREPARE["add_agent"](cluster, agent)()
-    for agent_id in snapshot.inactive_agents:
-        PREPARE["deactivate_agent"](cluster, contract.DeactivateAgent(agent_id=agent_id))()
-    for framework in snapshot.frameworks:
-        PREPARE["add_framework"](cluster, framework)()
-    for state in snapshot.inverse_offers:
-        if state.HasField("status"):
-            parse_status(state.status)
-        cluster.maintenance.restore(state)
-    cluster.paused = snapshot.paused
-    if snapshot.HasField("hold_off"):
-        told = snapshot.hold_off
-        expected = max(told.agents_expected, told.agents_needed)
-        until_ns = min(told.until_ns, cluster.now_ns + cluster.recovery.timeout_ns)
-        cluster.begin_failover(Failover(told.agents_needed, expected, until_ns, before))
 
 
 def _rules(options: contract.Options) -> Rules:

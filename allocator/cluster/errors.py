@@ -11,3 +11,7 @@ class InvalidEvent(ValueError):  # noqa: N818 - it names the event, which is wha
     The event has changed nothing; those before it in the same message stand. The master's
     side heals the difference by sending a snapshot.
     """
+
+
+class LostTrack(InvalidEvent):
+    """Events are missing or came twice: nothing that follows can be understood."""

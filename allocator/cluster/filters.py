@@ -11,8 +11,8 @@ from itertools import count
 
 from google.protobuf.message import DecodeError
 
-from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.frameworks import Client
+from allocator.cluster.quarantine import Flaw
 from allocator.cluster.resources import Resources
 from allocator.contract import mesos_pb2 as mesos
 
@@ -22,19 +22,19 @@ LONGEST_REFUSAL = 365 * 86400.0
 _NANOSECONDS = 1_000_000_000
 
 
-def refusal_ns(filters: bytes) -> int:
-    """Return for how many nanoseconds a serialised Filters refuses; 0: not at all.
+def read_refusal(filters: bytes) -> tuple[int, Flaw | None]:
+    """Return for how many nanoseconds a serialised Filters refuses, 0: not at all; what is wrong.
 
-    Raises:
-        InvalidEvent: it is malformed.
+    One that cannot be read refuses for as long as one that does not say.
     """
+    seconds, flaw = DEFAULT_REFUSAL, None
     try:
         seconds = mesos.Filters.FromString(filters).refuse_seconds
     except DecodeError as error:
-        raise InvalidEvent(f"filters are not a serialised mesos.Filters: {error}") from error
+        flaw = Flaw("malformed", f"filters are not a serialised mesos.Filters: {error}")
     if math.isnan(seconds) or seconds < 0:
         seconds = DEFAULT_REFUSAL
-    return int(min(seconds, LONGEST_REFUSAL) * _NANOSECONDS)
+    return int(min(seconds, LONGEST_REFUSAL) * _NANOSECONDS), flaw
 
 
 @dataclass(slots=True, eq=False)

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.filters import refusal_ns
+from allocator.cluster.quarantine import Flaw
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 
@@ -68,8 +67,21 @@ class Maintenance:
             return
         if state.outstanding:
             schedule.outstanding.add(state.framework_id)
-        if state.HasField("status"):
-            schedule.statuses[state.framework_id] = state.status
+        status, _flaw = read_status(state.status)
+        if state.HasField("status") and status is not None:
+            schedule.statuses[state.framework_id] = status
+
+    def refusals(self, agent: str, unavailability: bytes) -> dict[str, int]:
+        """Return who does not want to be asked about a schedule: framework → until when."""
+        schedule = self._schedules.get(agent)
+        if schedule is None or schedule.unavailability != unavailability:
+            return {}
+        return dict(schedule.refused)
+
+    def keep_refusals(self, agent: str, before: "Maintenance") -> None:
+        """Take over who did not want to be asked, if the agent's schedule is the same."""
+        schedule = self._schedules[agent]
+        schedule.refused = before.refusals(agent, schedule.unavailability)
 
     def statuses(self) -> list[contract.InverseOfferState]:
         """Return all answers; an agent without any has an entry without a framework."""
@@ -116,39 +128,32 @@ class Maintenance:
             schedule.refused.pop(framework, None)
 
 
-def parse_unavailability(data: bytes) -> bytes:
-    """Check a serialised Unavailability and return it as it is.
+def read_unavailability(
+    call: contract.AddAgent | contract.UpdateUnavailability,
+) -> tuple[bytes | None, Flaw | None]:
+    """Return a call's serialised Unavailability as it is, and what is wrong with it.
 
-    Raises:
-        InvalidEvent: it is malformed.
+    One that cannot be read is as good as none: nobody could be told when to leave.
     """
+    if not call.HasField("unavailability"):
+        return None, None
+    data = call.unavailability
     try:
         message = mesos.Unavailability.FromString(data)
     except DecodeError as error:
-        raise InvalidEvent(f"not a serialised mesos.Unavailability: {error}") from error
+        return None, Flaw("malformed", f"not a serialised mesos.Unavailability: {error}")
     if not message.IsInitialized():
-        raise InvalidEvent("unavailability: a required field is missing")
-    return data
+        return None, Flaw("malformed", "unavailability: a required field is missing")
+    return data, None
 
 
-def parse_status(data: bytes) -> bytes:
-    """Check a serialised InverseOfferStatus and return it as it is.
-
-    Raises:
-        InvalidEvent: it is malformed, or neither accepts nor declines.
-    """
+def read_status(data: bytes) -> tuple[bytes | None, Flaw | None]:
+    """Return a serialised InverseOfferStatus as it is, or what is wrong with it."""
     try:
         status = mesos.InverseOfferStatus.FromString(data)
     except DecodeError as error:
-        raise InvalidEvent(
-            f"not a serialised mesos.allocator.InverseOfferStatus: {error}"
-        ) from error
+        words = f"not a serialised mesos.allocator.InverseOfferStatus: {error}"
+        return None, Flaw("malformed", words)
     if not status.IsInitialized() or status.status == mesos.InverseOfferStatus.UNKNOWN:
-        raise InvalidEvent("an inverse offer is answered by ACCEPT or DECLINE")
-    return data
-
-
-def refused_until(filters: bytes, now_ns: int) -> int | None:
-    """Return the last instant at which a framework does not want to be asked; None: no filter."""
-    refusal = refusal_ns(filters)
-    return now_ns + refusal if refusal else None
+        return None, Flaw("malformed", "an inverse offer is answered by ACCEPT or DECLINE")
+    return data, None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.resources import Resources, parse_total
@@ -54,7 +54,10 @@ def parse_operation(data: bytes) -> list[Conversion]:
     steps = _STEPS.get(operation.type)
     if steps is None:
         raise OperationError(f"{kind} is not an operation on resources that are free")
-    return steps(operation)
+    try:
+        return steps(operation)
+    except EncodeError as error:
+        raise OperationError(f"{kind}: {error}") from error
 
 
 def _reserve(operation: mesos.Operation) -> list[Conversion]:
@@ -123,9 +126,7 @@ def _bag(*resources: mesos.Resource) -> Resources:
 
 
 def _copy(resource: mesos.Resource) -> mesos.Resource:
-    copy = mesos.Resource()
-    copy.CopyFrom(resource)
-    return copy
+    return mesos.Resource.FromString(resource.SerializePartialToString())
 
 
 def _without_reservation(resource: mesos.Resource) -> mesos.Resource:

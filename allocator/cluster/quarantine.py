@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.text import shortened
 
-Kind: TypeAlias = Literal["framework", "agent", "role"]
+Kind: TypeAlias = Literal["framework", "agent", "role", "master"]
 """Of whom something is set aside."""
-Topic: TypeAlias = Literal["subscription", "request", "resources", "maintenance", "orders", "call"]
+Topic: TypeAlias = Literal[
+    "subscription", "request", "resources", "maintenance", "answer", "weight", "call"
+]
 """What it was about: each topic is made good for itself."""
 Reason: TypeAlias = Literal["text", "limit", "malformed", "contradiction", "fault"]
 """Not UTF-8; beyond a limit; not what it should be; against what is known; a fault in here."""
@@ -73,3 +76,17 @@ class Quarantine:
     def forget(self, kind: Kind, name: str) -> None:
         """Forget somebody who is gone."""
         self._flaws.pop((kind, name), None)
+
+
+def in_words(error: Exception) -> str:
+    """Say what went wrong, and where if nobody foresaw it."""
+    if isinstance(error, InvalidEvent):
+        return str(error)
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    where = ""
+    if innermost is not None:
+        file = innermost.tb_frame.f_code.co_filename.rpartition("/")[2]
+        where = f" in {file}, line {innermost.tb_lineno}"
+    return shortened(f"{type(error).__name__}{where}: {error}")

@@ -9,14 +9,17 @@ Rules: `mesos-allocator.md` §2, after `src/common/resources.cpp` of Mesos 1.8.
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from typing import TypeAlias, cast
 
 from google.protobuf.message import DecodeError
 from typing_extensions import override
 
 from allocator.cluster import ranges
+from allocator.cluster.caches import Cache
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.lazily import lazily
+from allocator.cluster.quarantine import Reason
+from allocator.cluster.text import is_text, readable
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities, to_milli
 
@@ -26,8 +29,25 @@ Amount: TypeAlias = int | ranges.Ranges | frozenset[str]
 _INDIVISIBLE_SOURCES = (mesos.Resource.DiskInfo.Source.MOUNT, mesos.Resource.DiskInfo.Source.BLOCK)
 
 
+_BYTES = 16 * 2**20
+_DECODED: "Cache[bytes, tuple[Kind, Amount, str | None]]" = Cache(4 * _BYTES)
+_BAGS: "Cache[tuple[bytes, ...], tuple[str, Resources]]" = Cache(4 * _BYTES)
+_TOTALS: "Cache[tuple[bytes, ...], Resources]" = Cache(_BYTES)
+_KINDS: "Cache[tuple[bytes, int | None], Kind]" = Cache(_BYTES)
+_ENCODED: "Cache[tuple[bytes, Amount, str], bytes]" = Cache(4 * _BYTES)
+
+
 class InvalidResource(InvalidEvent):
-    """A Resource that Mesos itself would refuse; the message says why."""
+    """A Resource that Mesos itself would refuse; the message says why.
+
+    Args:
+        words: For people.
+        reason: For programs.
+    """
+
+    def __init__(self, words: str, reason: Reason = "malformed") -> None:
+        super().__init__(words)
+        self.reason: Reason = reason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +185,7 @@ class Resources(Mapping[Kind, Amount]):
         shared = {kind: amount for kind, amount in total.items() if kind.shared}
         return Resources(self._amounts | shared)
 
-    @cached_property
+    @lazily
     def ordinary(self) -> bool:
         """Whether any framework of any role may have all of it."""
         for kind in self._amounts:
@@ -173,27 +193,27 @@ class Resources(Mapping[Kind, Amount]):
                 return False
         return True
 
-    @cached_property
+    @lazily
     def key(self) -> frozenset[tuple[Kind, Amount]]:
         """What two bags have in common when they are equal."""
         return frozenset(self._amounts.items())
 
-    @cached_property
+    @lazily
     def plain(self) -> "Resources":
         """The unreserved entries that are not revocable."""
         return self if self.ordinary else self.where(lambda kind: kind.plain)
 
-    @cached_property
+    @lazily
     def revocable(self) -> "Resources":
         """The entries that may be taken back at any time."""
         return NOTHING if self.ordinary else self.where(lambda kind: kind.revocable)
 
-    @cached_property
+    @lazily
     def has_shared(self) -> bool:
         """Whether there are shared volumes among them."""
         return not self.ordinary and any(kind.shared for kind in self._amounts)
 
-    @cached_property
+    @lazily
     def reserved(self) -> Mapping[str, Quantities]:
         """Reserved scalars by the role they are reserved for."""
         if self.ordinary:
@@ -204,7 +224,7 @@ class Resources(Mapping[Kind, Amount]):
             for role in cast("set[str]", roles)
         }
 
-    @cached_property
+    @lazily
     def has_whole(self) -> bool:
         """Whether there are entries among them that can only be had whole."""
         return any(kind.whole is not None for kind in self._amounts)
@@ -246,7 +266,7 @@ class Resources(Mapping[Kind, Amount]):
                 left[kind.name] = wanted - size
         return None if any(rest > 0 for rest in left.values()) else Resources(taken)
 
-    @cached_property
+    @lazily
     def counted(self) -> frozenset[str]:
         """Names of what is there for everybody, and comes by the piece: ports, items of sets."""
         return frozenset(
@@ -255,7 +275,7 @@ class Resources(Mapping[Kind, Amount]):
             if kind.plain and not isinstance(amount, int)
         )
 
-    @cached_property
+    @lazily
     def divisible(self) -> Mapping[str, int]:
         """What there is for everybody by name, a port or an item counting as one, as `taken` takes.
 
@@ -269,12 +289,12 @@ class Resources(Mapping[Kind, Amount]):
                 parts[kind.name] = 0 if mixed else parts.get(kind.name, 0) + size
         return parts
 
-    @cached_property
+    @lazily
     def all_divisible(self) -> bool:
         """Whether there is nothing else."""
         return all(kind.plain and kind.whole is None for kind in self._amounts)
 
-    @cached_property
+    @lazily
     def scalars(self) -> Quantities:
         """Quantities of scalars by name; of a shared volume, one copy (§2.3)."""
         total: dict[str, int] = {}
@@ -286,7 +306,7 @@ class Resources(Mapping[Kind, Amount]):
                 total[kind.name] = total.get(kind.name, 0) + size
         return Quantities(total)
 
-    @cached_property
+    @lazily
     def quantities(self) -> Quantities:
         """Quantities by name, a port or an item of a set counting as one (§3.6)."""
         counted: dict[str, int] = {}
@@ -296,7 +316,7 @@ class Resources(Mapping[Kind, Amount]):
                 counted[kind.name] = counted.get(kind.name, 0) + 1000 * size
         return self.scalars + Quantities(counted) if counted else self.scalars
 
-    @cached_property
+    @lazily
     def copies(self) -> Quantities:
         """Quantities of scalars by name, each copy of a shared volume counting (§4.1)."""
         total: dict[str, int] = {}
@@ -317,7 +337,7 @@ class Resources(Mapping[Kind, Amount]):
             ]
         return messages
 
-    @cached_property
+    @lazily
     def _messages(self) -> dict[str, list[bytes]]:
         """What `messages` has returned, by role."""
         return {}
@@ -329,16 +349,16 @@ NOTHING = Resources()
 def parse_total(messages: Iterable[bytes]) -> Resources:
     """Read an agent's total.
 
+    Agents are alike: what is alike is one object, with all that has been worked out about it.
+
     Raises:
         InvalidResource: a message is malformed or carries an allocation.
     """
-    return _parse_total(tuple(messages))
-
-
-@lru_cache(maxsize=1 << 12)
-def _parse_total(messages: tuple[bytes, ...]) -> Resources:
-    """Agents are alike: what is alike is one object, with all that has been worked out about it."""
-    return _sum(messages, None)
+    together = tuple(messages)
+    known = _TOTALS.get(together)
+    if known is not None:
+        return known
+    return _TOTALS.put(together, _sum(together, None), sum(map(len, together)))
 
 
 def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:
@@ -349,20 +369,19 @@ def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:
     Raises:
         InvalidResource: a message is malformed, unallocated, or of another role than the first.
     """
-    return _parse_allocated(tuple(messages))
-
-
-@lru_cache(maxsize=1 << 15)
-def _parse_allocated(messages: tuple[bytes, ...]) -> "tuple[str, Resources]":
-    if not messages:
+    together = tuple(messages)
+    known = _BAGS.get(together)
+    if known is not None:
+        return known
+    if not together:
         return "", NOTHING
-    role = _decoded(messages[0])[2]
+    role = decoded(together[0])[2]
     if role is None:
         raise InvalidResource(
-            f"resource {_decoded(messages[0])[0].name!r} has no allocation_info.role; "
+            f"resource {decoded(together[0])[0].name!r} has no allocation_info.role; "
             "what is offered, used or recovered must carry one"
         )
-    return role, _sum(messages, role)
+    return _BAGS.put(together, (role, _sum(together, role)), sum(map(len, together)))
 
 
 def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
@@ -373,10 +392,10 @@ def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
     """
     by_role: dict[str, list[bytes]] = {}
     for data in messages:
-        role = _decoded(data)[2]
+        role = decoded(data)[2]
         if role is None:
             raise InvalidResource(
-                f"used resource {_decoded(data)[0].name!r} has no allocation_info.role"
+                f"used resource {decoded(data)[0].name!r} has no allocation_info.role"
             )
         by_role.setdefault(role, []).append(data)
     return {role: _sum(entries, role) for role, entries in by_role.items()}
@@ -385,7 +404,7 @@ def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
 def _sum(messages: Iterable[bytes], role: str | None) -> Resources:
     amounts: dict[Kind, Amount] = {}
     for data in messages:
-        kind, amount, allocated_to = _decoded(data)
+        kind, amount, allocated_to = decoded(data)
         if allocated_to != role:
             raise InvalidResource(
                 f"resource {kind.name!r} is allocated to role {allocated_to!r}, "
@@ -453,27 +472,42 @@ def _text(entry: tuple[Kind, Amount]) -> str:
     return f"{kind.name}{''.join(marks)}:{value}"
 
 
-@lru_cache(maxsize=1 << 16)
-def _decoded(data: bytes) -> tuple[Kind, Amount, str | None]:
-    """Split a serialised Resource into kind, amount and the role it is allocated to."""
+def decoded(data: bytes) -> tuple[Kind, Amount, str | None]:
+    """Split a serialised Resource into kind, amount and the role it is allocated to.
+
+    Raises:
+        InvalidResource: it cannot be used; says why.
+    """
+    known = _DECODED.get(data)
+    return known if known is not None else _DECODED.put(data, _decode(data), len(data))
+
+
+def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
     try:
         message = mesos.Resource.FromString(data)
     except DecodeError as error:
         raise InvalidResource(f"not a serialised mesos.Resource: {error}") from error
     if not message.IsInitialized():
-        raise InvalidResource("not a whole mesos.Resource: a required field is missing")
+        _require_essentials(data)
+    _require_text(message)
     _validate(message)
     amount = _amount(message)
-    role = message.allocation_info.role if message.HasField("allocation_info") else None
+    role = message.allocation_info.role or None  # nobody has the role ""
     for field in ("scalar", "ranges", "set", "allocation_info"):
         message.ClearField(field)  # all four are fields of Resource
-    template = message.SerializeToString(deterministic=True)
+    template = message.SerializePartialToString(deterministic=True)
     kind = _kind(template, amount if _is_whole(message) else None)
     return kind, (1 if amount else 0) if kind.whole is not None else amount, role
 
 
-@lru_cache(maxsize=1 << 14)
 def _kind(template: bytes, whole: Amount | None) -> Kind:
+    """Return what a resource is; of resources of one kind the same object, as a rule."""
+    key = template, cast("int | None", whole)
+    known = _KINDS.get(key)
+    return known if known is not None else _KINDS.put(key, _new_kind(*key), len(template))
+
+
+def _new_kind(template: bytes, whole: int | None) -> Kind:
     message = mesos.Resource.FromString(template)
     # Neither where a volume is mounted nor who made it belongs to its identity (§2.2).
     if message.HasField("disk"):
@@ -481,19 +515,19 @@ def _kind(template: bytes, whole: Amount | None) -> Kind:
         if message.disk.HasField("persistence"):
             message.disk.persistence.ClearField("principal")
     for reservation in message.reservations:
-        pairs = sorted(label.SerializeToString() for label in reservation.labels.labels)
+        pairs = sorted(label.SerializePartialToString() for label in reservation.labels.labels)
         del reservation.labels.labels[:]
         for pair in pairs:
             reservation.labels.labels.add().MergeFromString(pair)
-    identity = message.SerializeToString(deterministic=True)
+    identity = message.SerializePartialToString(deterministic=True)
     if whole is not None:
-        identity += b"\0%d" % cast("int", whole)
+        identity += b"\0%d" % whole
     reservations = message.reservations
     return Kind(
         identity=identity,
         name=message.name,
         type=message.type,
-        whole=cast("int | None", whole),
+        whole=whole,
         reservation=reservations[-1].role if reservations else None,
         refined=len(reservations) > 1,
         revocable=message.HasField("revocable"),
@@ -517,8 +551,17 @@ def _is_whole(message: mesos.Resource) -> bool:
     )
 
 
-@lru_cache(maxsize=1 << 16)
 def _encoded(template: bytes, amount: Amount, role: str) -> bytes:
+    """Return a serialised Resource that is allocated to a role."""
+    key = template, amount, role
+    known = _ENCODED.get(key)
+    if known is not None:
+        return known
+    data = _encode(template, amount, role)
+    return _ENCODED.put(key, data, 2 * len(data) + len(template))
+
+
+def _encode(template: bytes, amount: Amount, role: str) -> bytes:
     message = mesos.Resource.FromString(template)
     if isinstance(amount, tuple):
         for begin, end in amount:
@@ -528,7 +571,7 @@ def _encoded(template: bytes, amount: Amount, role: str) -> bytes:
     else:
         message.scalar.value = amount / 1000
     message.allocation_info.role = role
-    return message.SerializeToString(deterministic=True)
+    return message.SerializePartialToString(deterministic=True)
 
 
 def _amount(message: mesos.Resource) -> Amount:
@@ -549,6 +592,26 @@ def _amount(message: mesos.Resource) -> Amount:
     if len(items) != len(message.set.item):
         raise InvalidResource(f"resource {message.name!r} names an item of its set twice")
     return items
+
+
+def _require_essentials(data: bytes) -> None:
+    """Refuse what lacks more than details of a disk or of a provider, which only pass through."""
+    message = mesos.Resource.FromString(data)
+    message.ClearField("disk")
+    message.ClearField("provider_id")
+    if not message.IsInitialized():
+        raise InvalidResource("not a whole mesos.Resource: a required field is missing")
+
+
+def _require_text(message: mesos.Resource) -> None:
+    """Refuse what is not UTF-8 where this module reads text."""
+    texts = [message.name, message.allocation_info.role, *message.set.item]
+    texts += (reservation.role for reservation in message.reservations)
+    for text in texts:
+        if not is_text(text):
+            raise InvalidResource(
+                f"resource {readable(message.name)!r}: {readable(text)!r} is not UTF-8", "text"
+            )
 
 
 def _validate(message: mesos.Resource) -> None:

@@ -36,6 +36,10 @@ class Statistics:
     early_stamps: int = 0
     """Events stamped earlier than the one before."""
     snapshots: int = 0
+    passed_over: int = 0
+    """Calls that contradicted what is known so soon after others that no snapshot was asked for."""
+    faults: int = 0
+    """Errors in the allocator itself; each cost one call, or the offers of one run."""
 
 
 class Marks:

@@ -4,21 +4,21 @@ Siblings are ranked level by level, by what their subtrees hold and owe. A role 
 frameworks of its own and sub-roles competes with these through a *virtual leaf*, `ROLE/.`.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allocator.cluster.frameworks import Client
 from allocator.cluster.memory import Changes, Course, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
-from allocator.fairness import policies
 from allocator.fairness.commitment import decayed
 from allocator.fairness.machines import Machines, MayUse
-from allocator.fairness.pool import Pool, Standing
+from allocator.fairness.peers import Peers
+from allocator.fairness.pool import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT, Pool, Standing
 from allocator.fairness.quantities import Quantities
 
 FADED = 1e-3
 """A dominant commitment below this does not keep a user known."""
-_DRF = policies.create("drf", {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class User:
 
     name: str
     parent: "User | None"
-    clients: Pool[Client]
+    clients: Peers[Client]
     """Its own clients, in DRF order."""
     below: Pool[str] | None = None
     """Its sub-users and its virtual leaf, in the order of the policy; None: it has none."""
@@ -249,7 +249,7 @@ class Users:
         """What is above the users at the top; it has no clients."""
         return self._root
 
-    def clients_of(self, user: User) -> Pool[Client]:
+    def clients_of(self, user: User) -> Peers[Client]:
         """Return a user's own clients, ranked by the capacity there is now."""
         user.clients.set_capacity(self._capacity)  # where it is looked at is early enough
         return user.clients
@@ -365,7 +365,7 @@ class Users:
             for pool in self._pools():
                 pool.set_fading(memory.tau)
         tau = self._tau if memory.tau is None else memory.tau
-        for name, remembered in memory.users.items():
+        for name, remembered in self._possible(memory.users):
             owed, others = _settled(remembered, present.get(name, {}), elapsed, tau)
             if name.endswith("/.") and name not in self._known:
                 branch = self._known.get(name[:-2])
@@ -380,7 +380,7 @@ class Users:
                     continue
             self.get(name).siblings.set_commitment(name, owed, others=others)
             if remembered.weight is not None:
-                self.order_weight(name, remembered.weight)
+                self.order_weight(name, in_range(remembered.weight))
 
     def forget_idle(self) -> None:
         """Forget undeclared users that have been gone, and owe nothing, for long enough."""
@@ -390,7 +390,14 @@ class Users:
                 del self._leaves[name]
                 self._renewed = True
         latest = self._now - self._settings.forget_after
-        for name in [name for name, since in self._idle_since.items() if since <= latest]:
+        idle = [name for name, since in self._idle_since.items() if since <= latest]
+        most = self._settings.limits.idle_users
+        if len(self._idle_since) - len(idle) > most:
+            by_age = sorted(self._idle_since, key=lambda name: self._idle_since[name])
+            idle = by_age[: len(by_age) - most]
+        for name in idle:
+            if name not in self._idle_since:
+                continue
             if name not in self._known:
                 self._forget_leaf(self._known[name[:-2]])
                 continue
@@ -399,6 +406,15 @@ class Users:
                 del self._idle_since[name]
             elif max(user.siblings.standing(name).commitments.values(), default=0.0) < FADED:
                 self._remove(user)
+
+    def _possible(self, users: Mapping[str, Remembered]) -> Iterator[tuple[str, Remembered]]:
+        """Leave out roles that nobody can have any more."""
+        deepest = (
+            self._settings.limits.role_depth if self._settings.user_key == "role" else math.inf
+        )
+        for name, remembered in users.items():
+            if name.count("/") <= deepest:
+                yield name, remembered
 
     def _leaf_debt(self, name: str) -> tuple[dict[str, float], float]:
         """Return what a virtual leaf owes that is not there."""
@@ -410,7 +426,9 @@ class Users:
             pool.machines_changed()
 
     def _renew_tasks(self, user: User) -> None:
-        """Tell the pools of a user, and of all above, what its tasks are."""
+        """Tell the pools of a user, and of all above, what its tasks are, if their policy asks."""
+        if not self._settings.policy.counts_tasks:
+            return
         if user.below is not None and user.leaf in user.below:
             self._tell(user.below, user.leaf, list(user.tasks.values()))
         while user.parent is not None:
@@ -538,8 +556,17 @@ class Users:
         pool.set_charging(charging=self._charging)
         return pool
 
-    def _new_clients(self) -> Pool[Client]:
-        return Pool(_DRF, now=self._now, capacity=self._capacity, excluded=self._excluded)
+    def _new_clients(self) -> Peers[Client]:
+        return Peers(self._capacity, self._excluded)
+
+
+def _bounded(owed: Mapping[str, float]) -> dict[str, float]:
+    return {name: min(commitment, LARGEST_COMMITMENT) for name, commitment in owed.items()}
+
+
+def in_range(weight: float) -> float:
+    """Return the weight that is counted for one that is positive."""
+    return min(max(weight, LEAST_WEIGHT), LARGEST_WEIGHT)
 
 
 def _settled(
@@ -547,7 +574,7 @@ def _settled(
 ) -> tuple[dict[str, float], float]:
     """Return what is owed after some time, by resource and of all others."""
     if tau is None:
-        return dict(remembered.commitments), remembered.others
+        return _bounded(remembered.commitments), min(remembered.others, LARGEST_COMMITMENT)
     owed = {
         name: decayed(
             commitment,
@@ -557,7 +584,8 @@ def _settled(
         )
         for name, commitment in remembered.commitments.items()
     }
-    return owed, decayed(remembered.others, 0.0, elapsed, tau)
+    others = decayed(remembered.others, 0.0, elapsed, tau)
+    return _bounded(owed), min(others, LARGEST_COMMITMENT)
 
 
 def _all_tasks(user: User) -> Iterator[Task]:

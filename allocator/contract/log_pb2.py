@@ -26,7 +26,7 @@ from allocator.contract import allocator_pb2 as allocator_dot_contract_dot_alloc
 from allocator.contract import operator_pb2 as allocator_dot_contract_dot_operator__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61llocator/contract/log.proto\x12\x0clongshare.v1\x1a\"allocator/contract/allocator.proto\x1a!allocator/contract/operator.proto\"\xbd\x01\n\x08LogEntry\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x17.longshare.v1.LogHeaderH\x00\x12+\n\x07restore\x18\x02 \x01(\x0b\x32\x18.longshare.v1.LogRestoreH\x00\x12\'\n\x05\x61pply\x18\x03 \x01(\x0b\x32\x16.longshare.v1.LogApplyH\x00\x12\'\n\x05order\x18\x04 \x01(\x0b\x32\x16.longshare.v1.LogOrderH\x00\x42\x07\n\x05\x65ntry\"H\n\tLogHeader\x12\x19\n\x11longshare_version\x18\x01 \x01(\t\x12\x10\n\x08settings\x18\x02 \x01(\x0c\x12\x0e\n\x06memory\x18\x03 \x01(\x0c\"\x96\x01\n\nLogRestore\x12&\n\x07options\x18\x01 \x01(\x0b\x32\x15.longshare.v1.Options\x12(\n\x08snapshot\x18\x02 \x01(\x0b\x32\x16.longshare.v1.Snapshot\x12&\n\x07outcome\x18\x03 \x01(\x0b\x32\x15.longshare.v1.Outcome\x12\x0e\n\x06memory\x18\x04 \x01(\x0c\"X\n\x08LogApply\x12$\n\x06\x65vents\x18\x01 \x01(\x0b\x32\x14.longshare.v1.Events\x12&\n\x07outcome\x18\x02 \x01(\x0b\x32\x15.longshare.v1.Outcome\"V\n\x08LogOrder\x12\"\n\x05order\x18\x01 \x01(\x0b\x32\x13.longshare.v1.Order\x12&\n\x07outcome\x18\x02 \x01(\x0b\x32\x15.longshare.v1.Outcome\"-\n\x07Outcome\x12\x11\n\tdecisions\x18\x01 \x01(\x0c\x12\x0f\n\x07refusal\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61llocator/contract/log.proto\x12\x0clongshare.v1\x1a\"allocator/contract/allocator.proto\x1a!allocator/contract/operator.proto\"\xea\x01\n\x08LogEntry\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x17.longshare.v1.LogHeaderH\x00\x12+\n\x07restore\x18\x02 \x01(\x0b\x32\x18.longshare.v1.LogRestoreH\x00\x12\'\n\x05\x61pply\x18\x03 \x01(\x0b\x32\x16.longshare.v1.LogApplyH\x00\x12\'\n\x05order\x18\x04 \x01(\x0b\x32\x16.longshare.v1.LogOrderH\x00\x12+\n\x07unheard\x18\x05 \x01(\x0b\x32\x18.longshare.v1.LogUnheardH\x00\x42\x07\n\x05\x65ntry\"H\n\tLogHeader\x12\x19\n\x11longshare_version\x18\x01 \x01(\t\x12\x10\n\x08settings\x18\x02 \x01(\x0c\x12\x0e\n\x06memory\x18\x03 \x01(\x0c\"\x96\x01\n\nLogRestore\x12&\n\x07options\x18\x01 \x01(\x0b\x32\x15.longshare.v1.Options\x12(\n\x08snapshot\x18\x02 \x01(\x0b\x32\x16.longshare.v1.Snapshot\x12&\n\x07outcome\x18\x03 \x01(\x0b\x32\x15.longshare.v1.Outcome\x12\x0e\n\x06memory\x18\x04 \x01(\x0c\"X\n\x08LogApply\x12$\n\x06\x65vents\x18\x01 \x01(\x0b\x32\x14.longshare.v1.Events\x12&\n\x07outcome\x18\x02 \x01(\x0b\x32\x15.longshare.v1.Outcome\"2\n\nLogUnheard\x12$\n\x06\x65vents\x18\x01 \x01(\x0b\x32\x14.longshare.v1.Events\"V\n\x08LogOrder\x12\"\n\x05order\x18\x01 \x01(\x0b\x32\x13.longshare.v1.Order\x12&\n\x07outcome\x18\x02 \x01(\x0b\x32\x15.longshare.v1.Outcome\"-\n\x07Outcome\x12\x11\n\tdecisions\x18\x01 \x01(\x0c\x12\x0f\n\x07refusal\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,15 +34,17 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'allocator.contract.log_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LOGENTRY']._serialized_start=118
-  _globals['_LOGENTRY']._serialized_end=307
-  _globals['_LOGHEADER']._serialized_start=309
-  _globals['_LOGHEADER']._serialized_end=381
-  _globals['_LOGRESTORE']._serialized_start=384
-  _globals['_LOGRESTORE']._serialized_end=534
-  _globals['_LOGAPPLY']._serialized_start=536
-  _globals['_LOGAPPLY']._serialized_end=624
-  _globals['_LOGORDER']._serialized_start=626
-  _globals['_LOGORDER']._serialized_end=712
-  _globals['_OUTCOME']._serialized_start=714
-  _globals['_OUTCOME']._serialized_end=759
+  _globals['_LOGENTRY']._serialized_end=352
+  _globals['_LOGHEADER']._serialized_start=354
+  _globals['_LOGHEADER']._serialized_end=426
+  _globals['_LOGRESTORE']._serialized_start=429
+  _globals['_LOGRESTORE']._serialized_end=579
+  _globals['_LOGAPPLY']._serialized_start=581
+  _globals['_LOGAPPLY']._serialized_end=669
+  _globals['_LOGUNHEARD']._serialized_start=671
+  _globals['_LOGUNHEARD']._serialized_end=721
+  _globals['_LOGORDER']._serialized_start=723
+  _globals['_LOGORDER']._serialized_end=809
+  _globals['_OUTCOME']._serialized_start=811
+  _globals['_OUTCOME']._serialized_end=856
 # @@protoc_insertion_point(module_scope)

@@ -30,6 +30,7 @@ class LogEntry(_message.Message):
     RESTORE_FIELD_NUMBER: _builtins.int
     APPLY_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
+    UNHEARD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___LogHeader: ...
     @_builtins.property
@@ -38,6 +39,8 @@ class LogEntry(_message.Message):
     def apply(self) -> Global___LogApply: ...
     @_builtins.property
     def order(self) -> Global___LogOrder: ...
+    @_builtins.property
+    def unheard(self) -> Global___LogUnheard: ...
     def __init__(
         self,
         *,
@@ -45,12 +48,13 @@ class LogEntry(_message.Message):
         restore: Global___LogRestore | None = ...,
         apply: Global___LogApply | None = ...,
         order: Global___LogOrder | None = ...,
+        unheard: Global___LogUnheard | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "entry", b"entry", "header", b"header", "order", b"order", "restore", b"restore"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "entry", b"entry", "header", b"header", "order", b"order", "restore", b"restore", "unheard", b"unheard"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "entry", b"entry", "header", b"header", "order", b"order", "restore", b"restore"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "entry", b"entry", "header", b"header", "order", b"order", "restore", b"restore", "unheard", b"unheard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["header", "restore", "apply", "order"]  # noqa: Y015
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["header", "restore", "apply", "order", "unheard"]  # noqa: Y015
     _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
 
@@ -138,6 +142,28 @@ class LogApply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LogApply: _TypeAlias = LogApply  # noqa: Y015
+
+@_typing.final
+class LogUnheard(_message.Message):
+    """Events that were not applied, because a snapshot that contains them was under way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _allocator_pb2.Events: ...
+    def __init__(
+        self,
+        *,
+        events: _allocator_pb2.Events | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogUnheard: _TypeAlias = LogUnheard  # noqa: Y015
 
 @_typing.final
 class LogOrder(_message.Message):

@@ -5,10 +5,11 @@ the run is over; meanwhile a front says who is next, and who would be after any 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from allocator.fairness.pool import Pool, Prospect
+from allocator.fairness.peers import Peers
+from allocator.fairness.pool import Pool
 from allocator.fairness.priorities import Rank
 from allocator.fairness.quantities import Quantities
 
@@ -31,14 +32,6 @@ class Place(NamedTuple):
             return self.position < other.position
         mine, others = self.position, other.position
         return (mine[0], mine[1] + blur) < (others[0], others[1])  # type: ignore[operator]
-
-
-class Local(NamedTuple, Generic[User]):
-    """One machine under a policy that ranks on each machine apart."""
-
-    machine: Quantities
-    held: Mapping[User, Quantities]
-    """By user; those who are not named hold nothing."""
 
 
 class _Held:
@@ -87,24 +80,20 @@ class _Kind:
         return held
 
 
-class _Spot(Generic[User]):
+class _Spot:
     """A user that the front has had to look at."""
 
-    __slots__ = ("before", "gifts", "held", "place", "sorted", "times")
+    __slots__ = ("before", "gifts", "held", "place", "sorted", "times", "total")
 
-    def __init__(self, user: User, prospect: Prospect, kind: _Kind) -> None:
-        self.before = prospect.allocation
-        self.gifts = prospect.gifts
+    def __init__(self, before: Quantities, gifts: int) -> None:
+        self.before = self.total = before
+        self.gifts = gifts
         self.times = 0
-        self.held = _Held(kind, prospect.allocation, prospect.rank)
-        rank, blur = prospect.rank
-        self.place = Place((*rank, self.gifts, user), blur)
-        """Where it stands, but for what it has got since it was sorted in."""
+        self.held: _Held | None = None
+        """What it holds; as long as nobody asks where that ranks it, `total` says so alone."""
+        self.place: Place | None = None
+        """Where it stood when that was last worked out."""
         self.sorted = False
-
-    def after(self, user: User, more: Quantities, times: int) -> Place:
-        held = self.held.plus(more)
-        return Place((*held.rank, self.gifts + self.times + times, user), held.blur)
 
 
 class Front(Generic[User]):
@@ -114,7 +103,7 @@ class Front(Generic[User]):
     rank would be is worked out once for all users who stand alike.
     """
 
-    def __init__(self, pool: Pool[User]) -> None:
+    def __init__(self, pool: Pool[User] | Peers[User]) -> None:
         self._pool = pool
         self._coming: Iterator[User] | None = None
         self._still: list[User] = []
@@ -125,7 +114,7 @@ class Front(Generic[User]):
         """Those who have got something, sorted or not."""
         self._late: dict[User, None] = {}
         """Those of them who have not been sorted in since."""
-        self._spots: dict[User, _Spot[User]] = {}
+        self._spots: dict[User, _Spot] = {}
         self._kinds: dict[Hashable, _Kind] = {}
 
     def __iter__(self) -> Iterator[User]:
@@ -144,65 +133,63 @@ class Front(Generic[User]):
             yield user
             number += 1
 
-    def on(self, local: Local[User]) -> Iterator[User]:
-        """Go through active users, the next one on a machine first."""
-        holders = []
-        for user in self:
-            if user in local.held:
-                holders.append((self.local(user, local).position, user))
-            else:
-                yield user
-        holders.sort(key=lambda holder: holder[0])
-        for _position, user in holders:
-            yield user
-
     def place(self, user: User) -> Place:
         """Return where a user stands now."""
         self._sort()
-        return self._spot(user).place
+        spot = self._spot(user)
+        if spot.place is None:
+            spot.place = self._placed(user, spot, self._held(user, spot), 0)
+        return spot.place
 
     def after(self, user: User, more: Quantities, times: int) -> Place:
         """Return where a user would stand after some gifts that amount to this."""
-        return self._spot(user).after(user, more, times)
-
-    def local(
-        self, user: User, local: Local[User], more: Quantities | None = None, times: int = 0
-    ) -> Place:
-        """Return where a user stands on a machine, or would after some gifts of it."""
-        here = self.place(user) if more is None else self.after(user, more, times)
-        held = local.held.get(user)
-        if held is None and more is None:
-            return Place((0, 0.0, *here.position), here.blur)
-        everything = (held or Quantities()) + (more or Quantities())
-        share = self._pool.local_share(user, everything, local.machine)
-        return Place((1, share, *here.position), here.blur)
+        spot = self._spot(user)
+        return self._placed(user, spot, self._held(user, spot).plus(more), times)
 
     def give(self, user: User, quantities: Quantities, times: int) -> None:
         """Note that a user has got something, in so many gifts."""
         spot = self._change(user)
-        spot.held = spot.held.plus(quantities)
         spot.times += times
+        if spot.held is None:
+            spot.total = spot.total + quantities
+        else:
+            spot.held = spot.held.plus(quantities)
 
     def take_back(self, user: User, quantities: Quantities) -> None:
         """Note that a user does not get what it was given; that it was given still counts."""
         spot = self._change(user)
-        spot.held = spot.held.minus(quantities)
+        if spot.held is None:
+            spot.total = spot.total - quantities
+        else:
+            spot.held = spot.held.minus(quantities)
 
     def gains(self) -> Iterator[tuple[User, Quantities, int]]:
         """Go through those to whom something was given: what is left of it, and how often."""
         for user in self._changed:
             spot = self._spots[user]
-            yield user, spot.held.quantities - spot.before, spot.times
+            total = spot.total if spot.held is None else spot.held.quantities
+            yield user, total - spot.before, spot.times
 
-    def _spot(self, user: User) -> _Spot[User]:
+    def _spot(self, user: User) -> _Spot:
         spot = self._spots.get(user)
         if spot is None:
+            spot = self._spots[user] = _Spot(self._pool.held(user), self._pool.gifts(user))
+        return spot
+
+    def _held(self, user: User, spot: _Spot) -> _Held:
+        if spot.held is None:
             prospect = self._pool.prospect(user)
             kind = self._kinds.get(prospect.likeness)
             if kind is None:
                 kind = self._kinds[prospect.likeness] = _Kind(prospect.rank_of)
-            spot = self._spots[user] = _Spot(user, prospect, kind)
-        return spot
+            if user in self._changed:
+                spot.held = kind.held(spot.total)
+            else:
+                spot.held = _Held(kind, spot.total, prospect.rank)
+        return spot.held
+
+    def _placed(self, user: User, spot: _Spot, held: _Held, times: int) -> Place:
+        return Place((*held.rank, spot.gifts + spot.times + times, user), held.blur)
 
     def _at(self, number: int) -> User | None:
         """Return one of those who have got nothing, by its place among them."""
@@ -217,9 +204,9 @@ class Front(Generic[User]):
         return self._still[number]
 
     def _before(self, user: User, position: Position) -> bool:
-        return self._spot(user).place.position < position
+        return self.place(user).position < position
 
-    def _change(self, user: User) -> _Spot[User]:
+    def _change(self, user: User) -> _Spot:
         spot = self._spot(user)
         if user not in self._changed:
             self._changed[user] = None
@@ -233,9 +220,9 @@ class Front(Generic[User]):
         for user in self._late:
             spot = self._spots[user]
             if spot.sorted:
+                assert spot.place is not None
                 del self._moved[bisect_left(self._moved, spot.place.position)]
-            held = spot.held
-            spot.place = Place((*held.rank, spot.gifts + spot.times, user), held.blur)
+            spot.place = self._placed(user, spot, self._held(user, spot), 0)
             insort(self._moved, spot.place.position)
             spot.sorted = True
         self._late.clear()

@@ -13,6 +13,12 @@ from allocator.fairness.priorities import Rank
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import Ranking
 
+LEAST_WEIGHT = 1e-6
+LARGEST_WEIGHT = 1e6
+"""Between these no sum, share or priority overflows, with any number of users."""
+LARGEST_COMMITMENT = 1e9
+"""Fraction of the capacity; a debt beyond is one of numbers, not of use."""
+
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
 
@@ -20,9 +26,6 @@ Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
 class Prospect(NamedTuple):
     """Where a user stands in order at an instant, and would if it held something else."""
 
-    allocation: Quantities
-    gifts: int
-    """How often something was allocated."""
     rank: tuple[Rank, float]
     """With its blur; of equal ranks who got gifts less often comes first."""
     likeness: Hashable
@@ -224,7 +227,7 @@ class Pool(Generic[User]):
         """
         if user in self._accounts:
             raise ValueError(f"user {user!r} is known already")
-        account = Account(weight=_positive(user, weight), settled_at=self._now)
+        account = Account(weight=_in_range(user, weight), settled_at=self._now)
         _set_commitment(user, account, commitment)
         self._unsettle()
         self._accounts[user] = account
@@ -253,7 +256,7 @@ class Pool(Generic[User]):
             ValueError: the weight is not a positive number.
         """
         account = self._account(user)
-        _positive(user, weight)
+        _in_range(user, weight)
         self._unsettle()
         account.weight = weight
         self._weights = math.fsum(other.weight for other in self._accounts.values())
@@ -441,6 +444,14 @@ class Pool(Generic[User]):
             self._catch_up()
         return iter(self._ranking)
 
+    def gifts(self, user: User) -> int:
+        """Return how often something was allocated to a user.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        return self._account(user).count
+
     def prospect(self, user: User) -> "Prospect":
         """Return where a user stands in order at this instant, and would if it held more.
 
@@ -459,8 +470,6 @@ class Pool(Generic[User]):
             return self.policy.rank(self._attribute(settled, phase), phase)
 
         return Prospect(
-            account.allocation,
-            account.count,
             self.policy.rank(self._attribute(account, phase), phase),
             self._likeness(settled),
             rank,
@@ -611,9 +620,12 @@ class Pool(Generic[User]):
         return max(self._base + self.policy.elapsed(phase), self._now)
 
 
-def _positive(user: object, weight: float) -> float:
-    if not 0.0 < weight < math.inf:
-        raise ValueError(f"user {user!r}: weight {weight} is not a positive, finite number")
+def _in_range(user: object, weight: float) -> float:
+    if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
+        raise ValueError(
+            f"user {user!r}: weight {weight} is not a number from {LEAST_WEIGHT:g} to "
+            f"{LARGEST_WEIGHT:g}"
+        )
     return weight
 
 

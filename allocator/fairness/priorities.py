@@ -141,22 +141,21 @@ class Envelopes(Priorities[Envelope, float]):
         low, high = 0, len(nodes)
         while low < high:
             middle = (low + high) // 2
-            other = nodes[middle].attribute
-            lines = other.lines
-            if lines == own:
-                if (other.count, nodes[middle].id) < (count, node.id):
-                    low = middle + 1
-                else:
-                    high = middle
-                continue
+            lines = nodes[middle].attribute.lines
             level, slope = lines[0]
             moved = slope * s
             ahead = level + moved - value
             doubt = _DOUBT * (size + abs(level) + abs(moved))
             # The maximum of several lines may be higher than the first of them, but not lower.
             if ahead > doubt:
-                high = middle
-            elif (ahead < -doubt and len(lines) == 1) or self.precedes(nodes[middle], node, now):
+                before = False
+            elif ahead < -doubt and len(lines) == 1:
+                before = True
+            elif lines == own:
+                before = (nodes[middle].attribute.count, nodes[middle].id) < (count, node.id)
+            else:
+                before = self.precedes(nodes[middle], node, now)
+            if before:
                 low = middle + 1
             else:
                 high = middle

@@ -21,6 +21,7 @@ from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.complaints import complaints
 from allocator.fairness import policies
+from allocator.fairness.pool import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.quantities import Quantities
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
@@ -89,7 +90,7 @@ class UserSection(_Section):
 
     name: Annotated[str, Field(min_length=1)]
     """As the master knows it: a role, or what `users.key` says."""
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=LARGEST_WEIGHT)] = 1.0
     """Its part of the cluster is this of the sum of all known users'."""
     commitment: (
         Annotated[float, Field(ge=0, le=1)] | dict[str, Annotated[float, Field(ge=0, le=1)]]
@@ -225,14 +226,37 @@ class TlsSection(_Section):
     """PEM file: only whoever shows a certificate of this authority may connect."""
 
 
+class RightsSection(_Section):
+    """`[listen.rights]`: who may do what, by the names in a certificate; globs, as `"master-*"`.
+
+    Whoever is not named may do nothing. Absent the section, whoever can connect may do everything.
+    """
+
+    masters: tuple[str, ...] = ()
+    """Who may be a master: its stream is obeyed."""
+    operators: tuple[str, ...] = ()
+    """Who may give orders, and read."""
+    readers: tuple[str, ...] = ()
+    """Who may read only: `longshare shares`, `explain` and `top`."""
+
+
 class ListenSection(_Section):
     """`[listen]`: where masters and operators connect."""
 
     address: Annotated[str, AfterValidator(_target)] = "127.0.0.1:5060"
     """Where masters and operators connect: `"unix:///PATH"` or `"HOST:PORT"`."""
+    operators: Annotated[str, AfterValidator(_target)] | None = None
+    """Where operators connect, so that `address` is for masters alone, and who can reach the one
+    cannot do what the other may.
+    """
     tls: TlsSection | None = None
+    rights: RightsSection | None = None
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
     """Bytes of a message; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of the default."""
+    most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**22
+    """Parts of a message, at all depths together: agents, resources, names. Each takes some hundred
+    bytes of memory, however short it is; a snapshot of 10⁴ agents and 10³ frameworks has some 10⁶.
+    """
     sessions: Annotated[int, Field(ge=1, le=1000)] = 16
     """Masters on standby at once; the one that leads always has room."""
     virtual_clocks: bool = False
@@ -240,18 +264,30 @@ class ListenSection(_Section):
     debts then fade as that clock says, not as time passes.
     """
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.rights is not None and (self.tls is None or self.tls.client_ca is None):
+            raise ValueError("rights go by certificates: give [listen.tls] with a client_ca")
+        if self.operators == self.address:
+            raise ValueError("operators is the same as address; leave it out")
+        return self
+
     def require_protection(self) -> None:
         """Refuse to be reached by strangers.
 
         Raises:
             ConfigError: other machines can connect, and need not show a certificate.
         """
-        if not _is_local(self.address) and (self.tls is None or self.tls.client_ca is None):
-            raise ConfigError(
-                f"listen.address: {self.address!r} can be reached from other machines, and whoever "
-                "does decides about the cluster; give [listen.tls] with a client_ca, listen on "
-                "127.0.0.1, [::1] or a Unix socket, or say --insecure if something else protects it"
-            )
+        if self.tls is not None and self.tls.client_ca is not None:
+            return
+        for name, address in (("address", self.address), ("operators", self.operators)):
+            if address is not None and not _is_local(address):
+                raise ConfigError(
+                    f"listen.{name}: {address!r} can be reached from other machines, and whoever "
+                    "does decides about the cluster; give [listen.tls] with a client_ca, listen on "
+                    "127.0.0.1, [::1] or a Unix socket, or say --insecure if something else "
+                    "protects it"
+                )
 
 
 class MetricsSection(_Section):
@@ -297,6 +333,10 @@ class StoreSection(_Section):
     `$STATE_DIRECTORY` (systemd), else in `$XDG_STATE_HOME/longshare`, else in
     `~/.local/state/longshare`.
     """
+    on_damage: Literal["stop", "set aside"] = "stop"
+    """What to do at the start with a store that is ours and damaged: end, so that somebody restores
+    it; or keep it under another name, and begin as if nobody owed anything.
+    """
     every: Annotated[float, Field(ge=0.05, le=60)] = 1.0
     """Seconds of the wall's clock between saves: a crash costs what changed within."""
     hosts: Annotated[str, Field(min_length=1)] | None = None
@@ -313,7 +353,7 @@ class StoreSection(_Section):
         of_others = {
             "sqlite": {"hosts", "znode", "credentials"},
             "zookeeper": {"path"},
-            "none": {"path", "every", "hosts", "znode", "credentials"},
+            "none": {"path", "on_damage", "every", "hosts", "znode", "credentials"},
         }[self.kind]
         useless = sorted(of_others & self.model_fields_set)
         if useless:

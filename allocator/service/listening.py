@@ -1,11 +1,11 @@
-"""The service's gRPC face: for masters and for operators, on one port."""
+"""The service's gRPC face: for masters and for operators, on one port or two."""
 
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 import structlog
@@ -15,6 +15,8 @@ from allocator.service.config import ConfigError, ListenSection, TlsSection
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
 
+Handlers: TypeAlias = Callable[[grpc.aio.Server], None]
+"""Adds a service to a server."""
 GRACE = 0.5
 """Seconds that a stream gets to end by itself."""
 KEEPALIVE = 20.0
@@ -33,11 +35,33 @@ _log = structlog.get_logger(__name__)
 async def listening(
     section: ListenSection, sessions: Sessions, admin: Admin
 ) -> AsyncIterator[None]:
-    """Serve while the block runs.
+    """Serve masters and operators, on one port or two, while the block runs.
 
     Raises:
-        ConfigError: the address or a file cannot be used.
+        ConfigError: an address or a file cannot be used.
     """
+
+    def masters(server: grpc.aio.Server) -> None:
+        server.add_generic_rpc_handlers((sessions.handlers(),))
+
+    def operators(server: grpc.aio.Server) -> None:
+        add_AdminServicer_to_server(admin, server)
+
+    ports: dict[str, tuple[str, list[Handlers]]] = {"address": (section.address, [masters])}
+    if section.operators is None:
+        ports["address"][1].append(operators)
+    else:
+        ports["operators"] = section.operators, [operators]
+    async with AsyncExitStack() as stack:
+        for name, (address, handlers) in ports.items():
+            await stack.enter_async_context(_port(section, name, address, handlers))
+        yield
+
+
+@asynccontextmanager
+async def _port(
+    section: ListenSection, name: str, address: str, handlers: list[Handlers]
+) -> AsyncIterator[None]:
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", section.largest_message),
@@ -51,21 +75,20 @@ async def listening(
             ("grpc.max_concurrent_streams", CALLS),
         ]
     )
-    server.add_generic_rpc_handlers((sessions.handlers(),))
-    add_AdminServicer_to_server(admin, server)
-    credentials = _credentials(section.tls) if section.tls is not None else None
-    with _socket_for_owner_only(section.address):
+    for add in handlers:
+        add(server)
+    # A second port on a Unix socket is protected by that: whoever else has no certificate.
+    plain = section.tls is None or (name == "operators" and address.startswith("unix:"))
+    with _socket_for_owner_only(name, address):
         try:
-            if credentials is None:
-                server.add_insecure_port(section.address)
+            if plain or section.tls is None:
+                server.add_insecure_port(address)
             else:
-                server.add_secure_port(section.address, credentials)
+                server.add_secure_port(address, _credentials(section.tls))
         except RuntimeError as error:
-            raise ConfigError(
-                f"listen.address: cannot listen on {section.address}: {error}"
-            ) from error
+            raise ConfigError(f"listen.{name}: cannot listen on {address}: {error}") from error
     await server.start()
-    _log.info("listening for masters and operators", address=section.address)
+    _log.info("listening", port=name, address=address)
     try:
         yield
     finally:
@@ -124,13 +147,13 @@ def _certificates(
 
 
 @contextmanager
-def _socket_for_owner_only(address: str) -> Iterator[None]:
+def _socket_for_owner_only(name: str, address: str) -> Iterator[None]:
     """If a Unix socket is made in the block, nobody else can ever connect to it."""
     if not address.startswith("unix:"):
         yield
         return
     path = Path(address.removeprefix("unix://"))
-    _clear_socket(path)
+    _clear_socket(name, path)
     mask = os.umask(0o177)
     try:
         yield
@@ -138,16 +161,16 @@ def _socket_for_owner_only(address: str) -> Iterator[None]:
         os.umask(mask)
 
 
-def _clear_socket(path: Path) -> None:
+def _clear_socket(name: str, path: Path) -> None:
     """Remove a socket that a killed service left behind, but not one that answers."""
     try:
         if not path.exists():
             return
         if not path.is_socket():
-            raise ConfigError(f"listen.address: {path} exists and is not a socket")
+            raise ConfigError(f"listen.{name}: {path} exists and is not a socket")
         with suppress(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as probe:
             probe.connect(str(path))
-            raise ConfigError(f"listen.address: another service listens on {path}")
+            raise ConfigError(f"listen.{name}: another service listens on {path}")
         path.unlink()
     except OSError as error:
-        raise ConfigError(f"listen.address: {path}: {error.strerror}") from error
+        raise ConfigError(f"listen.{name}: {path}: {error.strerror}") from error

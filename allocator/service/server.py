@@ -21,6 +21,7 @@ from allocator.service.masters.sessions import Sessions
 from allocator.service.masters.stamps import Timeline
 from allocator.service.operators.admin import Admin
 from allocator.service.record.event_log import EventLog, LoggedEngine
+from allocator.service.rights import Rights
 from allocator.service.show import metrics
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.sightings import OfferTrail, Past
@@ -66,15 +67,17 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         keeper: Keeper | None = None
         if store is not None:
             keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
-        statistics = SessionStatistics()
+        statistics, rights = SessionStatistics(), Rights(config.listen.rights)
         recall = keeper.recall if keeper is not None else _nothing
         sessions = Sessions(
             engine,
             statistics,
             most=config.listen.sessions,
+            most_parts=config.listen.most_parts,
             recall=recall,
             timeline=Timeline.from_now(memory.time if memory is not None else 0.0),
             virtual_clocks=config.listen.virtual_clocks,
+            rights=rights,
         )
         stored = keeper.statistics if keeper is not None else None
         registry = metrics.registry(
@@ -87,7 +90,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         registry.register(metrics.LoopCollector(pauses))
         status = Status(engine, statistics, past, trail, stored)
         await stack.enter_async_context(serving(config.metrics, engine, registry, status))
-        admin = Admin(engine, statistics, keeper)
+        admin = Admin(engine, statistics, keeper, rights)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())
@@ -134,8 +137,9 @@ async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Mem
 
 
 def _open_store(section: StoreSection) -> Store:
+    set_aside = section.on_damage == "set aside"
     if section.kind == "sqlite":
-        return SqliteStore(section.path)
+        return SqliteStore(section.path, set_aside=set_aside)
     assert section.hosts is not None
     credentials = None
     if section.credentials is not None:
@@ -147,7 +151,7 @@ def _open_store(section: StoreSection) -> Store:
             raise ConfigError(
                 f"store.credentials: {section.credentials} does not contain USER:PASSWORD"
             )
-    return ZookeeperStore(section.hosts, section.znode, credentials)
+    return ZookeeperStore(section.hosts, section.znode, credentials, set_aside=set_aside)
 
 
 @asynccontextmanager

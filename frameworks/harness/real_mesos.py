@@ -66,7 +66,11 @@ class RealMesos:
         """By name of the agent, which must not change its port."""
 
     def master(
-        self, parameters: dict[str, str] | None, *flags: str, port: int | None = None
+        self,
+        parameters: dict[str, str] | None,
+        *flags: str,
+        port: int | None = None,
+        name: str = "mesos",
     ) -> str:
         """Start a master; return its HOST:PORT, where it will answer.
 
@@ -74,6 +78,7 @@ class RealMesos:
             parameters: Of our module; None: the master keeps its own allocator.
             flags: More flags of mesos-master.
             port: Where to listen; None: somewhere.
+            name: Of the child.
         """
         port = port or free_port()
         if parameters is not None:
@@ -81,7 +86,7 @@ class RealMesos:
         if not any(flag.startswith("--registry=") for flag in flags):
             flags = (*flags, "--registry=in_memory")
         self._children.start_program(
-            "mesos",
+            name,
             self._home.program("mesos-master"),
             "--ip=127.0.0.1",
             "--hostname=127.0.0.1",

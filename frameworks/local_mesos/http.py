@@ -17,6 +17,8 @@ from frameworks.local_mesos.link import AllocatorLink
 from frameworks.local_mesos.master import Master
 
 STREAM_ID = "Mesos-Stream-Id"
+LARGEST_BACKLOG = 16 * 2**20
+"""Bytes that wait for a scheduler to read them; one that is further behind loses its stream."""
 _LARGEST_BODY = 64 * 2**20
 _WITHOUT_PART = {v1.Call.UNKNOWN, v1.Call.TEARDOWN, v1.Call.REVIVE, v1.Call.SUPPRESS}
 """Calls that say everything by their type."""
@@ -29,13 +31,30 @@ class Stream:
         self.stream_id = str(uuid.uuid4())
         self.content_type = content_type
         self._queue: list[bytes] = []
+        self.backlog = 0
+        """Bytes that are queued or being written."""
         self._wake = asyncio.Event()
         self._closed = False
+        self._drop: Callable[[], object] | None = None
 
     def send(self, event: v1.Event) -> None:
-        """Queue an event."""
-        self._queue.append(wire.record(wire.encode(event, self.content_type)))
+        """Queue an event; a scheduler that does not read loses its stream instead."""
+        if self._closed:
+            return
+        record = wire.record(wire.encode(event, self.content_type))
+        self.backlog += len(record)
+        if self.backlog > LARGEST_BACKLOG:
+            self._queue, self.backlog = [], 0
+            self.close()
+            if self._drop is not None:
+                self._drop()
+            return
+        self._queue.append(record)
         self._wake.set()
+
+    def dropped_by(self, drop: Callable[[], object]) -> None:
+        """Say what breaks the connection, also while something is being written to it."""
+        self._drop = drop
 
     def close(self) -> None:
         """End the stream after what is queued."""
@@ -47,9 +66,10 @@ class Stream:
         while not self._closed or self._queue:
             await self._wake.wait()
             self._wake.clear()
-            queued, self._queue = self._queue, []
+            queued, self._queue = b"".join(self._queue), []
             if queued:
-                await response.write(b"".join(queued))
+                await response.write(queued)
+                self.backlog -= len(queued)
 
 
 def application(master: Master, link: AllocatorLink) -> web.Application:
@@ -130,6 +150,8 @@ class _Schedulers:
         )
         response.enable_chunked_encoding()
         await response.prepare(request)
+        if request.transport is not None:
+            stream.dropped_by(request.transport.abort)
         framework = self._master.subscribe(call, stream)
         try:
             await stream.write_to(response)

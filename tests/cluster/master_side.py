@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.limits import Limits
+from allocator.cluster.memory import Memory
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -92,11 +94,16 @@ class MasterSide:
         users: tuple[DeclaredUser, ...] = (),
         min_allocatable: Iterable[Mapping[str, float]] = ({"cpus": 0.01}, {"mem": 32.0}),
         excluded: Iterable[str] = (),
+        limits: Limits | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.settings = EngineSettings(
-            policy=policies.create(policy, dict(parameters or {})), user_key=user_key, users=users
+            policy=policies.create(policy, dict(parameters or {})),
+            user_key=user_key,
+            users=users,
+            limits=limits or Limits(),
         )
-        self.engine = Engine(self.settings)
+        self.engine = Engine(self.settings, memory=memory)
         self.now_ns = START_NS
         self.sequence = 0
         self.log: list[tuple[contract.Events, bytes]] = []

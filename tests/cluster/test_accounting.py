@@ -102,17 +102,6 @@ def test_a_rejected_offer_is_free_again() -> None:
             contract.AddFramework(framework_id="f1", info=framework_info("f1", "a")),
             "framework f1 is known already",
         ),
-        (contract.AddAgent(agent_id="s2", info=b"\xff"), "not a serialised"),
-        (
-            contract.RecoverResources(framework_id="f1", agent_id="s1", resources=[b"\xff"]),
-            "not a serialised mesos.Resource",
-        ),
-        (
-            contract.RecoverResources(
-                framework_id="f1", agent_id="s1", resources=resources("cpus:1")
-            ),
-            "no allocation_info.role",
-        ),
         (
             contract.RecoverResources(
                 framework_id="f1",
@@ -120,15 +109,6 @@ def test_a_rejected_offer_is_free_again() -> None:
                 resources=resources("cpus:1", "a") + resources("mem:1", "b"),
             ),
             "allocated to role 'b'",
-        ),
-        (
-            contract.RecoverResources(
-                framework_id="f1",
-                agent_id="s1",
-                resources=resources("cpus:1", "a"),
-                filters=b"\xff",
-            ),
-            "not a serialised mesos.Filters",
         ),
     ],
 )
@@ -231,33 +211,6 @@ def test_debts_survive_a_master_that_comes_back_before_its_agents() -> None:
     master.sequence = 0
     master.add_agent("s1", "cpus:4;mem:4096")
     assert master.engine.pool.standing("a").commitments == {"cpus": 0.5, "mem": 0.5}
-
-
-def test_a_snapshot_that_contradicts_itself_changes_nothing() -> None:
-    master = MasterSide()
-    master.add_framework("f1", "a")
-    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
-    twice = agent_call("s9", "cpus:1")
-    with pytest.raises(InvalidEvent, match="s9 is known already"):
-        master.engine.restore(master.options, contract.Snapshot(agents=[twice, twice]))
-    assert master.engine.agents == 1
-    assert len(master.recover(offer)) == 1
-
-
-def test_a_resource_that_lacks_what_it_needs_is_refused_and_leaves_the_cluster_as_it_was() -> None:
-    master = MasterSide()
-    master.add_framework("f1", "a")
-    master.add_agent("s1", "cpus:2;mem:1024")
-    broken = agent_call("s9", "")
-    broken.total.append(mesos.Resource(name="cpus").SerializePartialToString())
-    with pytest.raises(InvalidEvent, match="required field is missing"):
-        master.engine.restore(
-            master.options, contract.Snapshot(agents=[agent_call("s8", "cpus:1"), broken])
-        )
-    with pytest.raises(InvalidEvent, match="required field is missing"):
-        master.send(broken)
-    assert master.engine.agents == 1
-    assert master.engine.pool.capacity["cpus"] == 2000
 
 
 def test_a_snapshot_of_a_paused_master_offers_nothing_until_it_resumes() -> None:

@@ -2,10 +2,10 @@
 
 import os
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -51,8 +51,7 @@ AVOIDED = "s2"
 """Where some frameworks do not want to go."""
 BAD_CALLS: list[object] = [
     contract.RemoveAgent(agent_id="nobody"),
-    contract.AddAgent(agent_id="s9", total=[b"rubbish"]),
-    contract.AddAgent(agent_id="s9", total=resources("cpus:1", "a")),
+    contract.RecoverResources(agent_id="s1", framework_id="f1", resources=[b"rubbish"]),
     contract.RecoverResources(agent_id="s1", framework_id="f1", resources=resources("cpus:1")),
     contract.SetQuota(role="*"),
     contract.UpdateWeights(weights=[contract.Weight(role="a", weight=-1.0)]),
@@ -493,7 +492,7 @@ class EngineMachine(RuleBasedStateMachine):
     def nonsense_comes(self, call: object) -> None:
         engine = self.master.engine
         before = (engine.memory(), engine.holdings(), engine.available(), engine.now)
-        with pytest.raises(InvalidEvent):
+        with suppress(InvalidEvent):  # the first in a minute; others are passed over
             self.master.send(call)
         assert (engine.memory(), engine.holdings(), engine.available(), engine.now) == before
 
@@ -527,6 +526,10 @@ class EngineMachine(RuleBasedStateMachine):
         model = self.model
         entries = model.held[offer.agent, offer.framework, offer.role]
         known = offer.messages in entries
+        if not known and entries:
+            # The agent or framework came back meanwhile and holds other things under this key:
+            # a real master never recovers across incarnations.
+            return multiple()
         if known:
             entries.remove(offer.messages)
         if (
@@ -540,10 +543,6 @@ class EngineMachine(RuleBasedStateMachine):
                 model.refusals.append(
                     (offer.framework, offer.role, offer.agent, amounts(offer.messages), until)
                 )
-        if not known and model.held[offer.agent, offer.framework, offer.role]:
-            # The agent or framework came back meanwhile and holds other things under this key:
-            # a real master never recovers across incarnations.
-            return multiple()
         return self.check(self.master.recover(offer, refuse_seconds=refuse))
 
     @rule(offer=consumes(offers))
@@ -566,7 +565,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(target=offers)
     def stream_breaks(self) -> object:
-        """The service is rebuilt from a snapshot; only filters are lost."""
+        """The service is given a snapshot; filters may be kept."""
         model = self.model
         used: dict[str, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
         for (agent, framework, _), entries in model.held.items():
@@ -619,6 +618,10 @@ class EngineMachine(RuleBasedStateMachine):
         if name in self.model.schedules:
             call.unavailability = self.model.schedules[name]
         return call
+
+    @invariant()
+    def nothing_has_gone_wrong_in_the_allocator_itself(self) -> None:
+        assert self.master.engine.statistics.faults == 0, list(self.master.engine.set_aside())
 
     @invariant()
     def every_quantity_is_held_by_exactly_one_client(self) -> None:

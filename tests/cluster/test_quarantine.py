@@ -1,10 +1,31 @@
 """Whatever one framework says costs that one alone, until it says something acceptable."""
 
+import math
+import re
+from collections.abc import Callable
+
 import pytest
 
+from allocator.cluster.allocation import Allocation
+from allocator.cluster.calls import PREPARE
+from allocator.cluster.engine import Engine
+from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.limits import Limits
+from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
+from allocator.contract import operator_pb2 as operator
+from tests.cluster.conformance.quota_side import agent_info
+from tests.cluster.master_side import (
+    START_NS,
+    MasterSide,
+    Offered,
+    agent_call,
+    framework_info,
+    resource,
+    resources,
+)
 
 
 def told(**fields: object) -> bytes:
@@ -135,3 +156,420 @@ def test_a_snapshot_with_such_a_framework_is_as_good_as_any(
     offers = master.restore(contract.Snapshot(agents=[agent], frameworks=[add_bad(info), good]))
     assert [offer.framework for offer in offers] == ["good"], f"{reason}: {words}"
     assert master.engine.pool.held()["cpus"] == 2000, "what it holds is counted"
+
+
+def lacking(what: str) -> bytes:
+    """Return a volume of 100 MB for role `a` that lacks a required field."""
+    volume = resource("disk", "100", role="a", reserved=["a"])
+    volume.disk.persistence.id = "v"
+    volume.disk.volume.container_path = "data"
+    volume.disk.volume.mode = mesos.Volume.RW
+    holder = {"mode": volume.disk.volume, "id": volume.disk.persistence, "name": volume}[what]
+    holder.ClearField(what)
+    return volume.SerializePartialToString()
+
+
+def misnamed() -> bytes:
+    [data] = resources("gold:7")
+    return data.replace(b"gold", b"\xffold")
+
+
+UNUSABLE = {
+    "rubbish": b"\xff",
+    "no name": lacking("name"),
+    "a name that is not text": misnamed(),
+    "below nothing": resources("gold:-7")[0],
+    "beyond measure": resources("gold:1e300")[0],
+    "endless": resource(
+        "gold", "[" + ",".join(f"{n}-{n}" for n in range(1, 160_000, 2)) + "]"
+    ).SerializeToString(),
+}
+every_unusable_resource = pytest.mark.parametrize("unusable", UNUSABLE.values(), ids=UNUSABLE)
+
+
+def allocated(data: bytes) -> bytes:
+    return data + b"\x5a\x03\x0a\x01a"  # allocation_info.role
+
+
+@every_unusable_resource
+def test_a_resource_that_cannot_be_used_is_left_out_alone(unusable: bytes) -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    call = agent_call("s1", "cpus:2;mem:1024", {"f1": resources("cpus:1", "a")})
+    call.total.append(unusable)
+    call.used[0].resources.append(allocated(unusable))
+    [offer] = master.send(call)
+    assert offer.resources == "cpus:1;mem:1024"
+    assert [(each.kind, each.name) for each in master.engine.set_aside()] == [("agent", "s1")]
+    back = contract.RecoverResources(
+        framework_id="f1", agent_id="s1", resources=[*offer.messages, allocated(unusable)]
+    )
+    [again] = master.send(back)
+    assert again == offer
+    assert master.engine.divergence() is None
+    assert ("framework", "f1") in [each[:2] for each in master.engine.set_aside()]
+    master.recover(again)
+    info = agent_info("s1")
+    total = contract.ResourceList(resources=resources("cpus:2;mem:1024"))
+    master.send(contract.UpdateAgent(agent_id="s1", info=info, total=total))
+    assert not list(master.engine.set_aside()), "both have said something acceptable"
+
+
+@pytest.mark.parametrize("field", ["mode", "id"])
+def test_a_volume_that_lacks_a_detail_passes_through_as_it_came(field: str) -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    call = agent_call("s1", "cpus:1;mem:64")
+    volume = mesos.Resource.FromString(lacking(field))
+    volume.ClearField("allocation_info")
+    call.total.append(volume.SerializePartialToString())
+    [offer] = master.send(call)
+    [offered] = [data for data in offer.messages if b"disk" in data]
+    assert mesos.Resource.FromString(offered) == mesos.Resource.FromString(lacking(field))
+    assert not list(master.engine.set_aside())
+
+
+def test_operations_that_cannot_be_followed_cost_one_snapshot_in_a_minute_and_no_exception() -> (
+    None
+):
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+    wrong = contract.UpdateAllocation(
+        framework_id="f1",
+        agent_id="s1",
+        offered=offer.messages,
+        conversions=[contract.Conversion(consumed=offer.messages[:1], converted=[b"\xff"])],
+    )
+    asked = 0
+    for _ in range(90):
+        master.wait(1.0)
+        master.send(wrong)
+        asked += master.engine.divergence() is not None
+    assert asked == 2
+    assert not master.engine.available()["s1"]
+
+
+def test_an_empty_operation_of_any_kind_is_answered_with_its_error() -> None:
+    master = MasterSide()
+    master.add_agent("s1", "cpus:2;mem:1024")
+    for kind in mesos.Operation.Type.values():
+        operation = mesos.Operation(type=kind).SerializePartialToString()
+        master.sequence += 1
+        event = contract.Event(sequence=master.sequence, time_ns=master.now_ns)
+        event.update_available.agent_id = "s1"
+        event.update_available.operations.append(operation)
+        [reply] = master.engine.apply(contract.Events(events=[event])).replies
+        assert reply.sequence == master.sequence
+        assert master.engine.available()["s1"]["cpus"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("info", "reason"), [(b"\xff", "malformed"), (agent_info("s2"), "contradiction")]
+)
+def test_an_agent_that_cannot_be_read_is_not_offered_and_counts(info: bytes, reason: str) -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    call = agent_call("s1", "cpus:2;mem:1024")
+    call.info = info
+    assert master.send(call) == []
+    assert [(e.kind, e.name, e.flaw.reason) for e in master.engine.set_aside()] == [
+        ("agent", "s1", reason)
+    ]
+    assert master.engine.pool.capacity["cpus"] == 2000
+    [place] = master.engine.places()
+    assert place.state == "set aside"
+    better = master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1")))
+    assert [offer.agent for offer in better] == ["s1"]
+
+
+def test_a_host_whose_name_is_not_text_is_shown_escaped_and_offered() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    call = agent_call("s1", "cpus:2;mem:1024")
+    call.info = call.info.replace(b"s1.example", b"s\xff.example")
+    assert len(master.send(call)) == 1
+    assert master.engine.agent_name("s1") == r"s\xff.example"
+
+
+def wish(text: str) -> bytes:
+    wanted = mesos.Request()
+    for data in resources(text):
+        wanted.resources.append(mesos.Resource.FromString(data))
+    return wanted.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [wish("cpus:-1"), wish("cpus:1e300"), b"\xff", wish(";".join(f"r{n}:1" for n in range(65)))],
+)
+def test_a_request_that_makes_no_sense_leaves_the_demand_as_it_was(request_: bytes) -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    master.send(contract.RequestResources(framework_id="f1", requests=[wish("cpus:1;mem:64")]))
+    before = master.engine.demands()
+    master.send(contract.RequestResources(framework_id="f1", requests=[request_]))
+    assert master.engine.demands() == before
+    assert [each.topic for each in master.engine.set_aside()] == ["request"]
+    master.send(contract.RequestResources(framework_id="f1", requests=[wish("cpus:1;mem:64")]))
+    assert not list(master.engine.set_aside())
+
+
+def test_nothing_given_back_makes_nobody_a_user() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    master.add_agent("s1", "cpus:2;mem:1024")
+    master.send(contract.RecoverResources(framework_id="f1", agent_id="s1", filters=b""))
+    assert [standing.user for standing in master.engine.standings()] == ["a"]
+
+
+def test_contradictions_ask_for_one_snapshot_in_a_minute_and_are_passed_over_meanwhile() -> None:
+    master = MasterSide()
+    master.add_framework("good", "a")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+    asked = 0
+    for second in range(180):
+        master.wait(1.0)
+        try:
+            master.send(contract.RemoveAgent(agent_id="nobody"))
+        except InvalidEvent:
+            asked += 1
+            master.restore(mirrored(master, offer, sequence=master.sequence + 1))
+        assert master.recover(offer) == [offer], second
+        if master.engine.divergence() is not None:
+            asked += 1
+            master.restore(mirrored(master, offer))
+    assert asked == 4, "at once, and then once a minute"
+    assert master.engine.statistics.passed_over == 179
+    master.send(contract.RemoveAgent(agent_id="nobody"))
+    assert [each[:2] for each in master.engine.set_aside()] == [("agent", "nobody")]
+    master.tick(60.0)
+    assert master.engine.divergence() is not None
+
+
+def mirrored(
+    master: MasterSide, *offers: Offered, sequence: int | None = None
+) -> contract.Snapshot:
+    """Return what a master knows that has one agent, one framework, and these offers out."""
+    used = {offer.framework: list(offer.messages) for offer in offers}
+    master.sequence = master.sequence if sequence is None else sequence
+    return contract.Snapshot(
+        sequence=master.sequence,
+        time_ns=master.now_ns,
+        agents=[agent_call("s1", "cpus:2;mem:1024", used)],
+        frameworks=[
+            contract.AddFramework(
+                framework_id="good", info=framework_info("good", "a"), active=True
+            )
+        ],
+    )
+
+
+def declined_for_an_hour() -> tuple[MasterSide, Offered]:
+    master = MasterSide()
+    master.add_framework("good", "a")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+    assert master.recover(offer, refuse_seconds=3600) == []
+    return master, offer
+
+
+def test_a_snapshot_keeps_the_filters_of_those_who_have_nothing_to_do_with_it() -> None:
+    master, _offer = declined_for_an_hour()
+    with pytest.raises(InvalidEvent):
+        master.send(contract.RemoveAgent(agent_id="nobody"))
+    assert master.restore(mirrored(master, sequence=master.sequence + 1)) == []
+    assert master.engine.filters == 1
+    assert master.tick() == []
+    assert len(master.tick(3600)) == 1
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        contract.ReviveOffers(framework_id="good"),
+        contract.DeactivateFramework(framework_id="good"),
+        contract.UpdateFramework(framework_id="good", info=framework_info("good", "a")),
+        contract.UpdateAgent(agent_id="s1", info=agent_info("s1")),
+    ],
+    ids=lambda call: type(call).__name__,
+)
+def test_what_ends_a_filter_while_a_snapshot_is_under_way_ends_it(meanwhile: object) -> None:
+    master, _offer = declined_for_an_hour()
+    with pytest.raises(InvalidEvent):
+        master.send(contract.RemoveAgent(agent_id="nobody"))
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(meanwhile).__name__).lower()
+    event = contract.Event(sequence=master.sequence + 2, time_ns=master.now_ns)
+    getattr(event, name).CopyFrom(meanwhile)
+    master.engine.unheard([event])
+    assert len(master.restore(mirrored(master, sequence=master.sequence + 2))) == 1
+
+
+def test_filters_are_not_kept_over_events_that_nobody_heard() -> None:
+    master, _offer = declined_for_an_hour()
+    with pytest.raises(InvalidEvent):
+        master.send(contract.RemoveAgent(agent_id="nobody"))
+    assert len(master.restore(mirrored(master, sequence=master.sequence + 2))) == 1
+
+
+def test_what_is_refused_while_a_snapshot_is_under_way_is_not_offered_again() -> None:
+    master = MasterSide()
+    master.add_framework("good", "a")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+    with pytest.raises(InvalidEvent):
+        master.send(contract.RemoveAgent(agent_id="nobody"))
+    event = contract.Event(sequence=master.sequence + 2, time_ns=master.now_ns)
+    event.recover_resources.framework_id = "good"
+    event.recover_resources.agent_id = "s1"
+    event.recover_resources.resources.extend(offer.messages)
+    event.recover_resources.filters = mesos.Filters(refuse_seconds=3600).SerializeToString()
+    master.engine.unheard([event])
+    assert master.restore(mirrored(master, sequence=master.sequence + 2)) == []
+    assert len(master.tick(3600)) == 1
+
+
+def test_a_part_of_a_snapshot_that_contradicts_another_costs_itself_alone() -> None:
+    master = MasterSide()
+    once = contract.AddFramework(framework_id="good", info=framework_info("good", "a"), active=True)
+    snapshot = contract.Snapshot(
+        time_ns=master.now_ns,
+        agents=[agent_call("s1", "cpus:2;mem:1024")] * 2,
+        inactive_agents=["s9"],
+        frameworks=[once, once],
+        quotas=[contract.SetQuota(role="*"), contract.SetQuota(role="q", info=b"\xff")],
+        weights=[contract.Weight(role="a", weight=math.nan), contract.Weight(role="b", weight=2)],
+    )
+    assert len(master.restore(snapshot)) == 1
+    said = {(each.kind, each.name) for each in master.engine.set_aside()}
+    assert said == {
+        ("agent", "s1"),
+        ("agent", "s9"),
+        ("framework", "good"),
+        ("role", "*"),
+        ("role", "q"),
+        ("role", "a"),
+    }
+
+
+def test_a_fault_of_the_allocator_costs_one_call_and_a_snapshot_heals_what_it_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master = MasterSide()
+    master.add_framework("good", "a")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+
+    def broken(cluster: Cluster, call: object) -> Callable[[], None]:
+        def change() -> None:
+            cluster.ledger.clients.users.pool.policy = None  # type: ignore[assignment]
+            raise ZeroDivisionError(str(call))
+
+        return change
+
+    monkeypatch.setitem(PREPARE, "suppress_offers", broken)
+    with pytest.raises(InvalidEvent, match=r"ZeroDivisionError in test_quarantine.py, line"):
+        master.send(contract.SuppressOffers(framework_id="good"))
+    assert master.engine.statistics.faults == 1
+    monkeypatch.undo()
+    assert master.restore(mirrored(master, offer)) == []
+    assert master.recover(offer) == [offer]
+
+
+def test_a_part_that_breaks_the_allocator_is_left_out_of_a_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master = MasterSide()
+    add = PREPARE["add_agent"]
+
+    def fragile(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
+        change = add(cluster, call)
+
+        def broken() -> None:
+            change()
+            if call.agent_id == "s2":
+                raise ZeroDivisionError
+
+        return broken
+
+    monkeypatch.setitem(PREPARE, "add_agent", fragile)
+    snapshot = mirrored(master)
+    snapshot.agents.append(agent_call("s2", "cpus:2;mem:1024"))
+    assert [offer.agent for offer in master.restore(snapshot)] == ["s1"]
+    assert master.engine.pool.capacity["cpus"] == 2000
+    [kept] = master.engine.set_aside()
+    assert (kept.kind, kept.name, kept.flaw.reason) == ("agent", "s2", "fault")
+
+
+def test_a_run_that_fails_costs_its_offers_and_asks_for_a_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master = MasterSide()
+    master.add_framework("good", "a")
+
+    def broken(*_: object) -> list[object]:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Allocation, "run", broken)
+        assert master.add_agent("s1", "cpus:2;mem:1024") == []
+        assert "ZeroDivisionError" in (master.engine.divergence() or "")
+    assert len(master.restore(mirrored(master))) == 1
+
+
+EXTREMES = [1e308, 5e-324, 1e-6, 1e6]
+
+
+@pytest.mark.parametrize(
+    "policy", [("drf", {}), ("sdrf", {"half_life": 60.0}), ("stsf", {"delta": 0.9})]
+)
+@pytest.mark.parametrize("weight", EXTREMES)
+def test_no_weight_of_a_master_makes_numbers_overflow(
+    policy: tuple[str, dict[str, object]], weight: float
+) -> None:
+    master = MasterSide(*policy)
+    for role in ("a", "b", "b/c", "d"):
+        master.add_framework(f"f-{role}", role)
+    weights = [contract.Weight(role=role, weight=weight) for role in ("a", "b", "b/c")]
+    master.send(contract.UpdateWeights(weights=weights))
+    for number in range(4):
+        master.add_agent(f"s{number}", "cpus:2;mem:1024")
+        master.tick(1000.0)
+    for standing in master.engine.standings():
+        numbers = [standing.weight, standing.entitlement, standing.priority, standing.commitment]
+        assert all(0.0 <= number <= 1e16 for number in numbers)
+    assert sum(s.entitlement for s in master.engine.pool.standings()) == pytest.approx(1.0)
+    kept = {each.name for each in master.engine.set_aside()}
+    assert kept == ({"a", "b", "b/c"} if weight not in {1e-6, 1e6} else set())
+    heir = Engine(master.settings, memory=master.engine.memory())
+    assert heir.standings() is not None, "a restart is like any other"
+
+
+@pytest.mark.parametrize("weight", [1e308, 5e-324, math.nan, math.inf, -1.0, 0.0])
+def test_a_weight_out_of_bounds_is_refused_to_an_operator_with_the_bounds(weight: float) -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    order = operator.Order(set_weight=operator.SetWeight(user="a", weight=weight))
+    with pytest.raises(InvalidOrder, match="from 1e-06 to 1e\\+06"):
+        master.engine.order(order)
+    assert master.engine.pool.standing("a").weight == 1.0
+
+
+def test_what_a_store_holds_of_impossible_weights_and_debts_is_brought_into_range() -> None:
+    owed = Remembered({"cpus": 1e308}, others=1e308, weight=1e308)
+    memory = Memory(START_NS / 1e9, {"a": owed, "/".join("r" * 1100): Remembered({"cpus": 0.5})})
+    master = MasterSide("sdrf", {"half_life": 60.0}, memory=memory)
+    master.add_framework("f1", "a")
+    master.add_agent("s1", "cpus:2;mem:1024")
+    master.tick(1.0)
+    [standing] = master.engine.standings()
+    assert standing.weight == 1e6
+    assert 0.0 < standing.priority < 1e16
+
+
+def test_users_that_come_and_go_do_not_add_up() -> None:
+    master = MasterSide("sdrf", {"half_life": 60.0}, limits=Limits(idle_users=50))
+    for number in range(300):
+        roles = [f"r{number}-{each}" for each in range(5)]
+        info = framework_info("bad", *roles)
+        call = contract.UpdateFramework if number else contract.AddFramework
+        master.send(call(framework_id="bad", info=info))
+        master.tick()
+        assert len(master.engine.standings()) <= 50 + 2 * 5

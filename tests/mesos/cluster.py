@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,24 @@ def mesos_home() -> MesosHome:
     return MesosHome(Path(folder))
 
 
+@cache
+def mesos_version() -> tuple[int, ...]:
+    """Return the version of the Mesos that there is, such as (1, 8, 0)."""
+    said = subprocess.run(
+        [mesos_home().program("mesos-master"), "--version"],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return tuple(int(part) for part in said.stdout.split()[-1].split("."))
+
+
+def needs_mesos(*version: int) -> None:
+    """Skip the test on a Mesos that is older."""
+    if mesos_version() < version:
+        pytest.skip(f"Mesos {'.'.join(map(str, mesos_version()))} has no such thing")
+
+
 class Cluster:
     """What runs, and how to talk to it."""
 
@@ -43,6 +62,7 @@ class Cluster:
         self.service: Service
         self.address = ""
         self._flags: tuple[str, ...] = ()
+        self._resyncs = 0.0
 
     def start_service(self) -> None:
         self.service = Service(self.folder, SDRF)
@@ -59,7 +79,15 @@ class Cluster:
         parameters = {"address": self.service.address}
         self.address = self.mesos.master(parameters, *self._flags, port=port)
         self.wait_for(lambda metrics: metrics.get("master/elected") == 1)
-        self.wait_for(lambda metrics: metrics.get("longshare/synchronised") == 1)
+        metrics = self.wait_for(lambda metrics: metrics.get("longshare/synchronised") == 1)
+        self._resyncs = metrics["longshare/resyncs_total"]
+
+    def resyncs(self) -> float:
+        """Return how often service and master have disagreed since the latter was elected.
+
+        One that the service knew before its election is asked for a snapshot upon it.
+        """
+        return self.metrics()["longshare/resyncs_total"] - self._resyncs
 
     def kill_master(self) -> None:
         self._children.latest("mesos").kill()
@@ -72,8 +100,8 @@ class Cluster:
     def metrics(self) -> dict[str, float]:
         return Observer(self.address).metrics()
 
-    def wait_for(self, reached: Callable[[dict[str, float]], bool]) -> None:
-        self.mesos.wait_for(self.address, "what the test waits for", reached)
+    def wait_for(self, reached: Callable[[dict[str, float]], bool]) -> dict[str, float]:
+        return self.mesos.wait_for(self.address, "what the test waits for", reached)
 
     def shares(self) -> dict[str, Any]:
         """Return what `longshare shares` says of each user."""
@@ -90,14 +118,19 @@ class Cluster:
 
     @asynccontextmanager
     async def scheduler(
-        self, role: str, framework_id: str | None = None, *capabilities: str
+        self,
+        role: str,
+        framework_id: str | None = None,
+        *capabilities: str,
+        constraints: dict[str, Any] | None = None,
     ) -> AsyncIterator[HttpScheduler]:
-        """Subscribe a framework of one role."""
+        """Subscribe a framework of one role, with offer constraints if there are any."""
         able = [{"type": capability} for capability in ("MULTI_ROLE", *capabilities)]
         async with aiohttp.ClientSession() as session:
             scheduler = HttpScheduler(session, self.address)
             await scheduler.subscribe(
                 framework_id,
+                constraints=constraints,
                 user="root",
                 roles=[role],
                 capabilities=able,
@@ -182,3 +215,8 @@ def amount(offer: dict[str, Any], name: str, *, reserved: bool | None = None) ->
             if resource["name"] == name and reserved in (None, bool(resource.get("reservations")))
         )
     )
+
+
+def cpus(event: dict[str, Any]) -> float:
+    """Sum the cores of all offers of an event."""
+    return sum(amount(offer, "cpus") for offer in event["offers"])

@@ -76,7 +76,7 @@ def test_the_store_is_where_state_belongs(
         ("[users]\ndeclared = [{name='A'}, {name='A'}]", "users.declared: .*declared twice: A"),
         (
             "[users]\ndeclared = [{name='A', weight=0}]",
-            "users.declared\\[0\\].weight: .*greater than 0",
+            "users.declared\\[0\\].weight: .*greater than or equal to 0.000001",
         ),
         ("[users]\ndeclared = [{name='A', commitment=2}]", "users.declared\\[0\\].commitment"),
         ("[listen]\naddress = 'unix:run.sock'", "listen.address: .*absolute path"),

@@ -94,6 +94,38 @@ def test_with_short_memory_proposition_3_does_not_hold_with_one_resource_either(
     assert lying > truthful
 
 
+def test_who_stays_away_can_gain_a_sixth_by_what_it_hardly_needs() -> None:
+    """The worst game that a climb found with three users, n = 9, three stages and δ = ½."""
+    last = {"cpu": 0.95, "mem": 0.1}
+    game = read_game(
+        {
+            "idle": 6,
+            "users": [
+                {
+                    "name": "1",
+                    "needs": [{}, {"cpu": 0.01, "mem": 0.02}, last],
+                    "claims": [{}, {}, last],
+                },
+                {
+                    "name": "2",
+                    "needs": [
+                        {"cpu": 0.405, "mem": 1},
+                        {"cpu": 1, "mem": 0.04},
+                        {"cpu": 0.5, "mem": 0.5},
+                    ],
+                },
+                {
+                    "name": "3",
+                    "needs": [{}, {"cpu": 0.001, "mem": 0.96}, {"cpu": 0.142, "mem": 0.095}],
+                },
+            ],
+        }
+    )
+    truthful, lying = worths("sdrf", game)
+    assert lying == Fraction("0.55704375")
+    assert lying / truthful > 1 + Fraction(1, 6)
+
+
 @pytest.mark.parametrize("policy", ["sdrf", "stsf"])
 def test_with_short_memory_and_one_resource_it_pays_to_claim_what_one_cannot_use(
     policy: str,

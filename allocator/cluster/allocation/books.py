@@ -101,18 +101,18 @@ class Books:
         parts[place] = parts[place] + give if place in parts else give
         self._cluster.demands.note_offer(client, agent.id, parts[place])
 
-    def offers(self) -> list[contract.Offers]:
-        """Return all offers; at most one `Offers` for each framework."""
-        return [
-            contract.Offers(
-                framework_id=framework,
-                offers=[
-                    contract.Offer(role=role, agent_id=agent, resources=give.messages(role))
-                    for (agent, role), give in parts.items()
-                ],
-            )
-            for framework, parts in self._made.items()
-        ]
+    def offer(self, decisions: contract.Decisions) -> int:
+        """Put all offers into decisions, at most one `Offers` for each framework; return how many.
+
+        Made where they are to be, for a copy of a message costs more than making it.
+        """
+        number = 0
+        for framework, parts in self._made.items():
+            offers = decisions.offers.add(framework_id=framework).offers
+            number += len(parts)
+            for (agent, role), give in parts.items():
+                offers.add(role=role, agent_id=agent, resources=give.messages(role))
+        return number
 
     def _rest(self, agent: Agent, give: Resources) -> Resources | None:
         """Return what an agent has free without this; None: that must be added up."""

@@ -50,50 +50,64 @@ _FAR = 1 << 40
 _EMPTY = Portion(0, {}, {}, Quantities(), 0)
 
 
+class Task:
+    """What a task takes, and multiples of that; each is made once, and known by what it is.
+
+    Args:
+        needs: Thousandths by name, whole ones of what is counted.
+        scalars: What of it counts as held.
+    """
+
+    __slots__ = ("_multiples", "needs", "scalars")
+
+    def __init__(self, needs: Needs, scalars: Quantities) -> None:
+        self.needs = needs
+        self.scalars = scalars
+        self._multiples: dict[int, tuple[Needs, Quantities, int]] = {}
+
+    def multiple(self, number: int) -> tuple[Needs, Quantities, int]:
+        """Return what so many tasks take, what of it counts as held, and in how many gifts."""
+        found = self._multiples.get(number)
+        if found is None:
+            needs = {name: number * amount for name, amount in self.needs.items()}
+            scalars = self.scalars.times(number)
+            found = self._multiples[number] = needs, scalars, number if scalars else 0
+        return found
+
+
 class Leaf:
-    """A client, each of whose tasks needs the same.
+    """A client, each of whose tasks needs the same; without a task, it is not known ahead.
 
     Args:
         client: Who it is.
-        needs: What a task takes: thousandths by name, whole ones of what is counted.
-        scalars: What of it counts as held.
-        special: Whether what it gets next is nothing that can be counted ahead.
+        task: What it gets next, and after that; None: nothing that can be counted ahead.
     """
 
-    __slots__ = ("_one", "client", "needs", "scalars", "special")
+    __slots__ = ("_portions", "client", "task")
 
-    def __init__(self, client: Client, needs: Needs, scalars: Quantities, *, special: bool) -> None:
+    def __init__(self, client: Client, task: Task | None) -> None:
         self.client = client
-        self.needs = needs
-        self.scalars = scalars
-        self.special = special
-        self._one: Portion | None = None
+        self.task = task
+        self._portions: dict[int, Portion] = {0: _EMPTY}
 
     def portion(self, number: int) -> Portion:
-        """Return what so many tasks come to; none of who is special."""
-        if self.special or not number:
-            return _EMPTY
-        if number > 1:
-            return self._portion(number)
-        if self._one is None:
-            self._one = self._portion(1)
-        return self._one
+        """Return what so many tasks come to; nothing without a task."""
+        portion = self._portions.get(number)
+        if portion is None:
+            if self.task is None:
+                return _EMPTY
+            needs, scalars, gifts = self.task.multiple(number)
+            portion = self._portions[number] = Portion(
+                number, {self: number}, needs, scalars, gifts
+            )
+        return portion
 
     def fill(self, room: "Room") -> Portion:
         """Return as many tasks as there is room for."""
-        if self.special:
+        if self.task is None:
             return _EMPTY
-        most = min(room.left.get(name, 0) // amount for name, amount in self.needs.items())
+        most = min(room.left.get(name, 0) // amount for name, amount in self.task.needs.items())
         return self.portion(max(most, 0))
-
-    def _portion(self, number: int) -> Portion:
-        return Portion(
-            number,
-            {self: number},
-            {name: number * amount for name, amount in self.needs.items()},
-            self.scalars.times(number),
-            number if self.scalars else 0,
-        )
 
 
 class Budget(Protocol):
@@ -229,8 +243,18 @@ class _Entry(Generic[User]):
         return self.place.position < other.place.position
 
 
-_Trial: TypeAlias = list[tuple[_Entry[User], int]]
-"""Who would get how many tasks more, in the order of the first of these."""
+@dataclass(slots=True)
+class _Step(Generic[User]):
+    """What an entry would get before it reaches a level."""
+
+    entry: _Entry[User]
+    number: int
+    """Of tasks; where these are too many, the first number that is."""
+    portion: Portion
+    """All that it has got then."""
+    place: Place
+    end: _End
+    """Whether it has reached the level, cannot be counted further, or gets too much."""
 
 
 class _Filling(Generic[User]):
@@ -247,17 +271,20 @@ class _Filling(Generic[User]):
         """Members that have been looked at, in order."""
         self._served: dict[_Entry[User], None] = {}
         """Those that get something, in the order of the first of it."""
-        self._next = 0
-        """Number of the first member that has not."""
+        self._number = 0
+        """Of the first member that has not been looked at."""
+        self._pending: _Entry[User] | None = None
+        """That member."""
 
     def run(self) -> Portion:
         stride = 1
         pick: _Entry[User] | None = None
         while True:
-            first = self._first()
-            if first is None or first.node.portion(first.taken.number + 1).number == (
-                first.taken.number
-            ):
+            first = self._entry(0)
+            if first is None:
+                break
+            one = first.node.portion(first.taken.number + 1)
+            if one.number == first.taken.number or not self._budget.admits(one, first.taken):
                 break
             level = self._ahead(pick or first, stride)
             trial, failed = self._try(level)
@@ -266,120 +293,129 @@ class _Filling(Generic[User]):
             if failed is None:
                 before = self._budget.copy()
                 self._give(trial)
-                pick, stride = None, max(1, min(round(trial[0][1] * self._budget.of(before)), _FAR))
-                continue
-            number = failed[1]
-            if all(got == 1 for _entry, got in trial):
+                again = self._budget.of(before)
+                pick, stride = None, max(1, round(min(trial[0].number * again, _FAR)))
+            elif all(step.number == 1 for step in trial):
                 self._give(trial)
-                if number == 1:
+                if failed.number == 1:
                     break
-                pick, stride = None, number // 2
+                pick, stride = None, failed.number // 2
             else:
-                pick, most = max([*trial, failed], key=lambda got: got[1])
-                stride = most // 2
+                longest = max([*trial, failed], key=lambda step: step.number)
+                pick, stride = longest.entry, longest.number // 2
         return _sum([entry.taken for entry in self._served])
-
-    def _first(self) -> _Entry[User] | None:
-        return self._entry(0)
 
     def _entry(self, number: int) -> _Entry[User] | None:
         """Return an entry by its place in the order; those before it have been looked at."""
-        member = self._branch.member(self._next)
-        if member is not None:
-            user, node = member
-            entry = _Entry(user, node, self._branch.place(user, _EMPTY))
-            if number == len(self._entries) or entry < self._entries[number]:
-                self._entries.insert(number, entry)
-                self._next += 1
+        pending = self._pending
+        if pending is None:
+            member = self._branch.member(self._number)
+            if member is not None:
+                user, node = member
+                pending = _Entry(user, node, self._branch.place(user, _EMPTY))
+        if pending is not None and (
+            number == len(self._entries) or pending < self._entries[number]
+        ):
+            self._entries.insert(number, pending)
+            self._number += 1
+            pending = None
+        self._pending = pending
         return self._entries[number] if number < len(self._entries) else None
 
     def _ahead(self, entry: _Entry[User], number: int) -> Place:
         """Return where an entry would stand with so many tasks more, or as many as are known."""
         return self._branch.place(entry.user, entry.node.portion(entry.taken.number + number))
 
-    def _try(self, level: Place) -> tuple[_Trial[User], tuple[_Entry[User], int] | None]:
+    def _try(self, level: Place) -> tuple[list[_Step[User]], _Step[User] | None]:
         """Count what everybody gets before a level, which is lowered to where counting ends.
 
-        Returns who would get how much, and who would be the first to get too much, how many
-        tasks being too many; None: nobody.
+        Returns who would get how much, in the order of the first of it, and who would be the first
+        to get too much; None: nobody.
         """
         while True:
             left = self._budget.copy()
-            trial: _Trial[User] = []
+            trial: list[_Step[User]] = []
             lowered = False
-            failed: tuple[_Entry[User], int] | None = None
+            failed: _Step[User] | None = None
             number = 0
             while True:
                 entry = self._entry(number)
                 if entry is None or not entry.place.position < level.position:
                     break
                 number += 1
-                got, end = self._reach(entry, level, left)
-                if end == "full":
-                    failed = entry, got
+                step = self._reach(entry, level, left)
+                if step.end == "full":
+                    failed = step
                     break
-                if end == "special":
-                    level, lowered = self._ahead(entry, got) if got else entry.place, True
-                if got:
-                    left.spend(entry.node.portion(entry.taken.number + got), entry.taken)
-                    trial.append((entry, got))
+                if step.end == "special":
+                    level, lowered = step.place, True
+                if step.number:
+                    left.spend(step.portion, entry.taken)
+                    trial.append(step)
             if not lowered:
                 return trial, failed
 
-    def _one(self, entry: _Entry[User]) -> tuple[_Trial[User], tuple[_Entry[User], int] | None]:
+    def _one(self, entry: _Entry[User]) -> tuple[list[_Step[User]], _Step[User] | None]:
         """Count one task for who is next."""
-        if self._budget.admits(entry.node.portion(entry.taken.number + 1), entry.taken):
-            return [(entry, 1)], None
-        return [], (entry, 1)
+        portion = entry.node.portion(entry.taken.number + 1)
+        place = self._branch.place(entry.user, portion)
+        if self._budget.admits(portion, entry.taken):
+            return [_Step(entry, 1, portion, place, "level")], None
+        return [], _Step(entry, 1, portion, place, "full")
 
-    def _reach(self, entry: _Entry[User], level: Place, left: Budget) -> tuple[int, _End]:
+    def _reach(self, entry: _Entry[User], level: Place, left: Budget) -> _Step[User]:
         """Return how many tasks an entry gets before it reaches a level, and what ends that."""
-        taken, node = entry.taken, entry.node
-        base = taken.number
+        step = self._step(entry, 1, level, left)
+        if step is not None:
+            return step
+        number = _first_not(
+            lambda number: self._surely_goes_on(entry, number, level, left),
+            self._guess(entry, level),
+        )
+        while (step := self._step(entry, number, level, left)) is None:
+            number += 1  # where rounding may have the last word, each is asked
+        return step
 
-        def ends(number: int) -> _End | None:
-            portion = node.portion(base + number)
-            if portion.number < base + number:
-                return "special"
-            if not left.admits(portion, taken):
-                return "full"
-            place = self._branch.place(entry.user, portion)
-            return None if place.position < level.position else "level"
+    def _step(
+        self, entry: _Entry[User], number: int, level: Place, left: Budget
+    ) -> _Step[User] | None:
+        """Return what ends an entry's way, if that is over with so many tasks."""
+        total = entry.taken.number + number
+        portion = entry.node.portion(total)
+        place = self._branch.place(entry.user, portion)
+        if portion.number < total:
+            return _Step(entry, portion.number - entry.taken.number, portion, place, "special")
+        if not left.admits(portion, entry.taken):
+            return _Step(entry, number, portion, place, "full")
+        if place.position < level.position:
+            return None
+        return _Step(entry, number, portion, place, "level")
 
-        def surely_goes_on(number: int) -> bool:
-            portion = node.portion(base + number)
-            return (
-                portion.number == base + number
-                and left.admits(portion, taken)
-                and self._branch.place(entry.user, portion).surely_before(level)
-            )
-
-        end = ends(1)
-        if end is None:
-            number = _first_not(surely_goes_on, self._guess(entry, level))
-            while (end := ends(number)) is None:  # where rounding may have the last word
-                number += 1
-        else:
-            number = 1
-        return (number - 1 if end == "special" else number), end
+    def _surely_goes_on(self, entry: _Entry[User], number: int, level: Place, left: Budget) -> bool:
+        """Whether an entry's way is not over with so many tasks, however arithmetic rounds."""
+        total = entry.taken.number + number
+        portion = entry.node.portion(total)
+        return (
+            portion.number == total
+            and left.admits(portion, entry.taken)
+            and self._branch.place(entry.user, portion).surely_before(level)
+        )
 
     def _guess(self, entry: _Entry[User], level: Place) -> int:
         """Return how many tasks it would be if each moved the entry as far as the next one does."""
-        here = entry.place.position
-        there = self._branch.place(entry.user, entry.node.portion(entry.taken.number + 1)).position
+        here, there = entry.place.position, self._ahead(entry, 1).position
         if here[0] != there[0] or there[0] != level.position[0]:
             return 1
         begin, stride = cast("float", here[1]), cast("float", there[1]) - cast("float", here[1])
         way = cast("float", level.position[1]) - begin
         return round(min(way / stride, _FAR)) if way > stride > 0.0 else 1
 
-    def _give(self, trial: _Trial[User]) -> None:
-        for entry, number in trial:
+    def _give(self, trial: list[_Step[User]]) -> None:
+        for step in trial:
+            entry = step.entry
             self._served[entry] = None
-            portion = entry.node.portion(entry.taken.number + number)
-            self._budget.spend(portion, entry.taken)
-            entry.taken = portion
-            entry.place = self._branch.place(entry.user, portion)
+            self._budget.spend(step.portion, entry.taken)
+            entry.taken, entry.place = step.portion, step.place
         self._entries.sort()
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from allocator.cluster.clients import Clients
 from allocator.cluster.frameworks import Client
 from allocator.cluster.users import User
-from allocator.fairness.front import Front, Local, Place
+from allocator.fairness.front import Front, Place
+from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
 
@@ -15,18 +16,35 @@ class LocalFront:
     """A front on one machine, under a policy that ranks on each machine apart."""
 
     front: Front[str]
-    local: Local[str]
+    pool: Pool[str]
+    machine: Quantities
+    held: Mapping[str, Quantities]
+    """What users hold of the machine; those who are not named hold nothing."""
 
     def __iter__(self) -> Iterator[str]:
-        return self.front.on(self.local)
+        """Go through active users: those who hold nothing here first, then by what they hold."""
+        holders = []
+        for user in self.front:
+            if user in self.held:
+                holders.append(user)
+            else:
+                yield user
+        yield from sorted(holders, key=lambda user: self.place(user).position)
 
     def place(self, user: str) -> Place:
         """Return where a user stands now."""
-        return self.front.local(user, self.local)
+        here = self.front.place(user)
+        if user not in self.held:
+            return Place((0, 0.0, *here.position), here.blur)
+        share = self.pool.local_share(user, self.held[user], self.machine)
+        return Place((1, share, *here.position), here.blur)
 
     def after(self, user: str, more: Quantities, times: int) -> Place:
         """Return where a user would stand after so many gifts that amount to this."""
-        return self.front.local(user, self.local, more, times)
+        there = self.front.after(user, more, times)
+        held = self.held.get(user, Quantities()) + more
+        share = self.pool.local_share(user, held, self.machine)
+        return Place((1, share, *there.position), there.blur)
 
 
 class Order:
@@ -59,7 +77,8 @@ class Order:
         users = self._clients.users
         if not users.per_machine:
             return self.below(user)
-        return LocalFront(self.below(user), Local(agent, users.held_below(user, held)))
+        assert user.below is not None
+        return LocalFront(self.below(user), user.below, agent, users.held_below(user, held))
 
     def give(self, client: Client, quantities: Quantities, times: int) -> None:
         """Note that a client has got something, in so many gifts."""
@@ -85,7 +104,6 @@ class Order:
         """Have clients and users hold what they have got."""
         for user, own in self._own.items():
             for client, quantities, times in own.gains():
-                self._clients.gain(client, quantities)
                 user.clients.allocate(client, quantities, times=times)
         for user, below in self._below.items():
             assert user.below is not None

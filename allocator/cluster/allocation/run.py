@@ -27,11 +27,11 @@ class Allocation:
         self._wanting: Wanting | None = None
         self._version: tuple[object, ...] = ()
 
-    def run(self, agents: Iterable[Agent]) -> list[contract.Offers]:
-        """Offer what agents have free; at most one `Offers` for each framework."""
+    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> int:
+        """Offer what agents have free; return how many offers have come into the decisions."""
         open_agents = [agent for agent in agents if self._may_be_offered(agent)]
         if not open_agents:
-            return []
+            return 0
         wanting = self._renewed()
         books = Books(self._cluster)
         walk = Walk(self._ledger.clients, books.order, wanting)
@@ -53,13 +53,14 @@ class Allocation:
             for agent in open_agents:
                 if agent.available:
                     self._cluster.marks.change(agent.id)
-        return books.offers()
+        return books.offer(decisions)
 
     def _may_be_offered(self, agent: Agent) -> bool:
         whitelist = self._cluster.whitelist
         return (
             agent.active
-            and (whitelist is None or agent.info.hostname in whitelist)
+            and agent.flaw is None
+            and (whitelist is None or agent.hostname in whitelist)
             and bool(agent.available)
         )
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
-from allocator.cluster.allocation.filling import Leaf, Needs, Portion, Room
+from allocator.cluster.allocation.filling import Leaf, Needs, Portion, Room, Task
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.frameworks import Client
@@ -24,7 +24,7 @@ class _Turn:
     """What can still be taken for tasks, by name."""
     done: int = 0
     """Those who cannot have more of what is there."""
-    counted: dict[Client, tuple[Leaf, int]] = field(default_factory=dict)
+    counted: dict[Client, tuple[Task, int]] = field(default_factory=dict)
     """Tasks that have been given but not been cut out of what the agent has free."""
     tasks: dict[Client, Resources] = field(default_factory=dict)
     """What clients with a known demand have been given otherwise, in order of the first of it."""
@@ -37,8 +37,7 @@ class Sharing:
         self._books = books
         self._wanting = wanting
         self._walk = walk
-        self._tasks: dict[tuple[int, frozenset[str]], tuple[Needs, Quantities]] = {}
-        """What a task of a demand takes, and what of that is held."""
+        self._tasks: dict[tuple[int, frozenset[str], str], Task] = {}
 
     def serve(self, agent: Agent, may: int) -> None:
         """Serve those who may use an agent until it has nothing left for anybody."""
@@ -67,7 +66,7 @@ class Sharing:
             live = self._live(turn, room)
             if not live:
                 break
-            if live & ~self._wanting.unknown:
+            if live & ~self._wanting.unknown and self._wanting.room_for_two(room):
                 tree = self._walk.tree(
                     turn.agent, live, lambda client, below: self._leaf(turn, client, below=below)
                 )
@@ -116,38 +115,42 @@ class Sharing:
             return None
         demand = self._wanting.tasks.get(client)
         if demand is None:
-            return Leaf(client, {}, Quantities(), special=True)
+            return Leaf(client, None)
         fresh = client not in turn.tasks and client not in turn.counted
-        counted = agent.available.counted
-        key = id(demand), counted
-        known = self._tasks.get(key)
-        if known is None:
-            known = self._tasks[key] = _task(demand, counted)
-        needs, scalars = known
+        if fresh and (below or not agent.available.ordinary):
+            return Leaf(client, None)
+        return Leaf(client, self._task_of(client, demand, agent.available.counted))
+
+    def _task_of(self, client: Client, demand: Quantities, counted: frozenset[str]) -> Task:
+        """Return what a task takes of agents where so much is counted, and of a role's limits."""
         top = top_level(client.role)
+        limited = frozenset[str]()
         if self._books.quotas and top in self._books.quotas:
-            limited = self._books.headroom.left(top)
-            needs = needs | {(top, name): n for name, n in scalars.items() if name in limited}
-        special = fresh and (below or not agent.available.ordinary)
-        return Leaf(client, needs, scalars, special=special)
+            limited = frozenset(self._books.headroom.left(top))
+        key = id(demand), counted, top if limited else ""
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = _task(demand, counted, top, limited)
+        return task
 
     def _count(self, turn: _Turn, portion: Portion) -> None:
         """Give tasks, which are cut out of what the agent has free when somebody needs to know."""
         for name in turn.room:
             turn.room[name] -= portion.needs.get(name, 0)
         for leaf, number in portion.leaves.items():
-            client, scalars = leaf.client, leaf.scalars.times(number)
+            assert leaf.task is not None
+            client, (_needs, scalars, _gifts) = leaf.client, leaf.task.multiple(number)
             self._books.count(client, scalars, number)
             if self._books.quotas:
                 self._books.headroom.give(client.role, scalars)
             before = turn.counted.get(client)
-            turn.counted[client] = leaf, number + (before[1] if before is not None else 0)
+            turn.counted[client] = leaf.task, number + (before[1] if before is not None else 0)
         if self._walk.per_machine:
             self._cut(turn)
 
     def _cut(self, turn: _Turn) -> None:
-        for client, (leaf, number) in turn.counted.items():
-            tasks = self._books.cut(turn.agent, leaf.needs, number)
+        for client, (task, number) in turn.counted.items():
+            tasks = self._books.cut(turn.agent, task.needs, number)
             self._books.book(turn.agent, client, tasks)
             before = turn.tasks.get(client)
             turn.tasks[client] = tasks if before is None else before + tasks
@@ -210,10 +213,11 @@ def _room(agent: Agent) -> Needs:
     return dict(agent.available.divisible.items())
 
 
-def _task(demand: Quantities, counted: frozenset[str]) -> tuple[Needs, Quantities]:
-    """Return what a task takes, whole ones of what is counted, and what is held of it."""
+def _task(demand: Quantities, counted: frozenset[str], top: str, limited: frozenset[str]) -> Task:
     needs: Needs = {
         name: -(-amount // 1000) * 1000 if name in counted else amount
         for name, amount in demand.items()
     }
-    return needs, Quantities({name: n for name, n in demand.items() if name not in counted})
+    scalars = Quantities({name: n for name, n in demand.items() if name not in counted})
+    needs |= {(top, name): amount for name, amount in scalars.items() if name in limited}
+    return Task(needs, scalars)

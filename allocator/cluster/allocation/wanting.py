@@ -51,6 +51,12 @@ class Wanting:
         ]
         self._exclusions = ledger.exclusions
         self._fitting = self._sorted()
+        self._least = [
+            (name, min(amounts))
+            for name, (amounts, masks) in self._fitting.items()
+            if not masks[0] & ~self.unknown
+        ]
+        """Of what every task needs, the least that one does."""
 
     def unguaranteed(self, guaranteed: Container[str]) -> int:
         """Return those whose roles have no quota."""
@@ -77,6 +83,10 @@ class Wanting:
         for name, (amounts, masks) in self._fitting.items():
             mask &= masks[bisect_right(amounts, room.get(name, 0))]
         return mask
+
+    def room_for_two(self, room: Needs) -> bool:
+        """Whether two tasks may fit together, for all that is known of them."""
+        return all(room.get(name, 0) >= 2 * least for name, least in self._least)
 
     def _sorted(self) -> dict[str, tuple[list[int], list[int]]]:
         """Return by name the amounts that tasks need, and who needs no more than each."""

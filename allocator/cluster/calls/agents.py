@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable
 
-from allocator.cluster.agents import Agent, attributes, parse_agent_info
+from allocator.cluster.agents import Agent, attributes, read_agent_info
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.filters import read_refusal
 from allocator.cluster.frameworks import Client
-from allocator.cluster.maintenance import parse_status, parse_unavailability, refused_until
-from allocator.cluster.resources import Resources, parse_total, parse_used
+from allocator.cluster.maintenance import read_status, read_unavailability
+from allocator.cluster.resources import Resources
+from allocator.cluster.sieve import Sieve
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
@@ -15,19 +17,23 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
     """Take in an agent that registered, with all that is allocated on it."""
     if call.agent_id in cluster.ledger.agents:
         raise InvalidEvent(f"agent {call.agent_id} is known already; remove it first")
+    info, flaw = read_agent_info(call.agent_id, call.info)
+    sieve = Sieve(cluster.limits)
     agent = Agent(
         id=call.agent_id,
-        info=parse_agent_info(call.agent_id, call.info),
+        info=info,
         capabilities=frozenset(call.capabilities),
-        total=parse_total(call.total),
+        total=sieve.total(call.total),
+        flaw=flaw,
     )
-    used = _parse_allocations(call.used)
-    running = _parse_allocations(call.running)
-    unavailability = (
-        parse_unavailability(call.unavailability) if call.HasField("unavailability") else None
-    )
+    used = _read_allocations(sieve, call.used)
+    running = _read_allocations(sieve, call.running)
+    unavailability, unreadable = read_unavailability(call)
 
     def change() -> None:
+        cluster.quarantine.put("agent", agent.id, "subscription", flaw)
+        cluster.quarantine.put("agent", agent.id, "resources", sieve.flaw)
+        cluster.quarantine.put("agent", agent.id, "maintenance", unreadable)
         cluster.ledger.exclude(agent.id, _clients(call.excluded))
         cluster.ledger.add_agent(agent, used)
         _begin(cluster, agent, running)
@@ -47,6 +53,7 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
         cluster.filters.drop_agent(agent.id)
         cluster.maintenance.schedule(agent.id, None)
         cluster.marks.forget(agent.id)
+        cluster.quarantine.forget("agent", agent.id)
 
     return change
 
@@ -54,8 +61,9 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
 def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
     """Take over what an agent says of itself now."""
     agent = cluster.agent(call.agent_id)
-    info = parse_agent_info(call.agent_id, call.info)
-    total = parse_total(call.total.resources) if call.HasField("total") else agent.total
+    info, flaw = read_agent_info(call.agent_id, call.info)
+    sieve = Sieve(cluster.limits)
+    total = sieve.total(call.total.resources) if call.HasField("total") else agent.total
     capabilities = (
         frozenset(call.capabilities.capabilities)
         if call.HasField("capabilities")
@@ -65,6 +73,12 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
     moved = attributes(info) != attributes(agent.info)
 
     def change() -> None:
+        cluster.quarantine.put("agent", agent.id, "subscription", flaw)
+        if call.HasField("total"):
+            cluster.quarantine.put("agent", agent.id, "resources", sieve.flaw)
+        if flaw != agent.flaw:
+            agent.flaw = flaw
+            cluster.marks.change(agent.id)
         if moved:
             cluster.filters.drop_agent(agent.id)
             cluster.maintenance.drop_filters(agent=agent.id)
@@ -87,10 +101,13 @@ def add_resource_provider(
 ) -> Callable[[], None]:
     """Add a provider's resources to an agent, and what is allocated of them."""
     agent = cluster.agent(call.agent_id)
-    total = agent.total + parse_total(call.total)
-    used = _parse_allocations(call.used)
+    sieve = Sieve(cluster.limits)
+    total = agent.total + sieve.total(call.total)
+    used = _read_allocations(sieve, call.used)
 
     def change() -> None:
+        if sieve.flaw is not None:
+            cluster.quarantine.put("agent", agent.id, "resources", sieve.flaw)
         cluster.ledger.set_total(agent, total)
         cluster.ledger.add_used(agent, used)
         if cluster.tells_running:
@@ -127,11 +144,10 @@ def update_unavailability(
 ) -> Callable[[], None]:
     """Schedule maintenance of an agent, or cancel it."""
     agent = cluster.agent(call.agent_id)
-    unavailability = (
-        parse_unavailability(call.unavailability) if call.HasField("unavailability") else None
-    )
+    unavailability, flaw = read_unavailability(call)
 
     def change() -> None:
+        cluster.quarantine.put("agent", agent.id, "maintenance", flaw)
         cluster.maintenance.schedule(agent.id, unavailability)
         cluster.marks.change(agent.id)
         cluster.marks.call(agent.id)
@@ -141,13 +157,15 @@ def update_unavailability(
 
 def update_inverse_offer(cluster: Cluster, call: contract.UpdateInverseOffer) -> Callable[[], None]:
     """Take a framework's answer to an inverse offer, or its withdrawal."""
-    status = parse_status(call.status) if call.HasField("status") else None
-    until = refused_until(call.filters, cluster.now_ns) if call.HasField("filters") else None
+    status, flaw = read_status(call.status) if call.HasField("status") else (None, None)
+    refusal, unreadable = read_refusal(call.filters) if call.HasField("filters") else (0, None)
+    until = cluster.now_ns + refusal if refusal else None
 
     def change() -> None:
         if call.agent_id in cluster.ledger.agents and (
             call.framework_id in cluster.ledger.frameworks
         ):
+            cluster.quarantine.put("framework", call.framework_id, "answer", flaw or unreadable)
             cluster.maintenance.answer(call.agent_id, call.framework_id, status, until)
         else:
             cluster.statistics.ignored += 1
@@ -176,12 +194,12 @@ def _begin(cluster: Cluster, agent: Agent, running: dict[str, dict[str, Resource
             cluster.ledger.running.begin(agent, Client(role, framework), resources)
 
 
-def _parse_allocations(
-    used: Iterable[contract.Allocation],
+def _read_allocations(
+    sieve: Sieve, used: Iterable[contract.Allocation]
 ) -> dict[str, dict[str, Resources]]:
     allocations: dict[str, dict[str, Resources]] = {}
     for allocation in used:
         roles = allocations.setdefault(allocation.framework_id, {})
-        for role, resources in parse_used(allocation.resources).items():
+        for role, resources in sieve.used(allocation.resources).items():
             roles[role] = roles[role] + resources if role in roles else resources
     return allocations

@@ -5,9 +5,12 @@ from collections.abc import Callable
 
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.failover import Failover
+from allocator.cluster.quarantine import Flaw
 from allocator.cluster.quota import parse_limited_quota, parse_quota
 from allocator.cluster.state import Cluster
+from allocator.cluster.users import in_range
 from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.pool import LARGEST_WEIGHT, LEAST_WEIGHT
 
 
 def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
@@ -109,9 +112,20 @@ def update_weights(cluster: Cluster, call: contract.UpdateWeights) -> Callable[[
             )
         if not entry.role:
             raise InvalidEvent("a weight for a role without a name")
-    weights = {entry.role: entry.weight for entry in call.weights}
+    weights = {entry.role: in_range(entry.weight) for entry in call.weights}
+    flaws = {
+        entry.role: Flaw(
+            "limit",
+            f"weight {entry.weight:g} is counted as {weights[entry.role]:g}: weights are from "
+            f"{LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}",
+        )
+        for entry in call.weights
+        if entry.weight != weights[entry.role]
+    }
 
     def change() -> None:
+        for role in weights:
+            cluster.quarantine.put("role", role, "weight", flaws.get(role))
         cluster.ledger.clients.users.set_weights(weights)
 
     return change

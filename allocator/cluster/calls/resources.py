@@ -4,26 +4,25 @@ from collections.abc import Callable
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.filters import refusal_ns
+from allocator.cluster.filters import read_refusal
 from allocator.cluster.frameworks import Client
 from allocator.cluster.operations import Conversion, OperationError, applied, parse_operation
-from allocator.cluster.resources import (
-    InvalidResource,
-    Resources,
-    parse_allocated,
-    parse_used,
-)
+from allocator.cluster.quarantine import Flaw
+from allocator.cluster.resources import Resources
+from allocator.cluster.sieve import Sieve
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
 
 def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], None]:
     """Free what was declined, left over, rescinded, or used by a task that ended."""
-    role, resources = parse_allocated(call.resources)
-    refusal = refusal_ns(call.filters) if call.HasField("filters") else None
+    sieve = Sieve(cluster.limits)
+    role, resources = sieve.allocated(call.resources)
+    refusal, flaw = read_refusal(call.filters) if call.HasField("filters") else (None, None)
     client = Client(role, call.framework_id)
 
     def change() -> None:
+        _note(cluster, call.framework_id, sieve.flaw or flaw)
         if call.is_allocated:
             cluster.ledger.running.end(call.agent_id, client, resources)
         agent = _release(cluster, client, call.agent_id, resources)
@@ -33,7 +32,7 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
         if client in cluster.ledger.clients:
             cluster.ledger.note_task(client)
         if resources:
-            _refuse(cluster, client, agent, resources, refusal)
+            refuse(cluster, client, agent, resources, refusal, cluster.now_ns)
 
     return change
 
@@ -42,9 +41,11 @@ def transition_offered_to_allocated(
     cluster: Cluster, call: contract.TransitionOfferedToAllocated
 ) -> Callable[[], None]:
     """Note that what was offered is used; that is for people to see, and decides nothing."""
-    by_role = parse_used(call.resources)
+    sieve = Sieve(cluster.limits)
+    by_role = sieve.used(call.resources)
 
     def change() -> None:
+        _note(cluster, call.framework_id, sieve.flaw)
         agent = cluster.ledger.agents.get(call.agent_id)
         for role, resources in by_role.items():
             client = Client(role, call.framework_id)
@@ -56,9 +57,11 @@ def transition_offered_to_allocated(
 
 def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
     """Free what the master's side did not let through."""
-    role, resources = parse_allocated(call.resources)
+    sieve = Sieve(cluster.limits)
+    role, resources = sieve.allocated(call.resources)
 
     def change() -> None:
+        _note(cluster, call.framework_id, sieve.flaw)
         _release(cluster, Client(role, call.framework_id), call.agent_id, resources)
         cluster.statistics.rejected += 1
 
@@ -71,8 +74,11 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
     A step that consumes nothing makes more copies of a shared volume: there is not more of it.
     """
     agent = cluster.agent(call.agent_id)
-    role, offered = parse_allocated(call.offered)
-    steps = [_parse_conversion(conversion, role) for conversion in call.conversions]
+    sieve = Sieve(cluster.limits)
+    role, offered = sieve.allocated(call.offered)
+    steps = [_parse_conversion(sieve, conversion, role) for conversion in call.conversions]
+    if sieve.flaw is not None:
+        return lambda: _lose_track(cluster, call, sieve.flaw)
     held = agent.held(call.framework_id, role)
     if offered not in held:
         raise InvalidEvent(
@@ -88,6 +94,7 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
             raise InvalidEvent(f"{step.consumed!r} cannot become {step.converted!r}")
 
     def change() -> None:
+        _note(cluster, call.framework_id, None)
         cluster.ledger.set_total(agent, total)
         cluster.ledger.convert(agent, call.framework_id, role, held - offered + left)
         cluster.marks.change(agent.id)
@@ -103,7 +110,7 @@ def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callab
     try:
         steps = [step for data in call.operations for step in parse_operation(data)]
         total = _total_after(agent, steps)
-    except (OperationError, InvalidResource) as error:
+    except (OperationError, InvalidEvent) as error:
         reply.error = f"agent {agent.id}: {error}"
 
     def change() -> None:
@@ -128,12 +135,32 @@ def _total_after(agent: Agent, steps: list[Conversion]) -> Resources:
     return total
 
 
+def _note(cluster: Cluster, framework: str, flaw: Flaw | None) -> None:
+    """Remember what of a framework's resources could not be used, or that all could."""
+    if flaw is None and not cluster.quarantine:
+        return
+    if framework in cluster.ledger.frameworks:
+        cluster.quarantine.put("framework", framework, "resources", flaw)
+
+
+def _lose_track(cluster: Cluster, call: contract.UpdateAllocation, flaw: Flaw | None) -> None:
+    """Pass over operations that cannot be followed; a snapshot will say what came of them."""
+    _note(cluster, call.framework_id, flaw)
+    cluster.divergence = (
+        f"operations of framework {call.framework_id} on agent {call.agent_id} cannot be "
+        f"followed: {flaw.words if flaw is not None else ''}"
+    )
+
+
 def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resources) -> Agent | None:
     """Free resources; that their agent or framework is gone already is normal (§1.6)."""
     agent = cluster.ledger.agents.get(agent_id)
     if agent is None:
         cluster.statistics.ignored += 1
         return None
+    if not resources:
+        cluster.freed(agent_id)
+        return agent  # there is no role that nothing is held for
     if not cluster.ledger.recover(agent, client.framework, client.role, resources):
         if client.framework in cluster.ledger.frameworks:
             cluster.statistics.clamped += 1
@@ -147,8 +174,13 @@ def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resourc
     return agent
 
 
-def _refuse(
-    cluster: Cluster, client: Client, agent: Agent, resources: Resources, refusal: int
+def refuse(  # noqa: PLR0913, PLR0917 - what is refused, by whom, where, and for how long from when
+    cluster: Cluster,
+    client: Client,
+    agent: Agent,
+    resources: Resources,
+    refusal: int,
+    now_ns: int,
 ) -> None:
     """Install a filter that no refuser escapes before the next batch.
 
@@ -157,21 +189,21 @@ def _refuse(
     served: otherwise refuser and allocator would play ping-pong.
     """
     if refusal > cluster.interval_ns:
-        until = cluster.now_ns + refusal - 1  # it is over at the tick that falls on its end
+        until = now_ns + refusal - 1  # it is over at the tick that falls on its end
     elif refusal:
-        until = cluster.now_ns + cluster.interval_ns  # the next tick is not to escape it
+        until = now_ns + cluster.interval_ns  # the next tick is not to escape it
     elif cluster.at_once:
-        until = cluster.now_ns - 1
+        until = now_ns - 1
     else:
         return
     cluster.filters.add(client, agent.id, resources, until)
 
 
-def _parse_conversion(conversion: contract.Conversion, role: str) -> Conversion:
+def _parse_conversion(sieve: Sieve, conversion: contract.Conversion, role: str) -> Conversion:
     sides = []
     for messages in (conversion.consumed, conversion.converted):
-        held_for, resources = parse_allocated(messages)
-        if resources and held_for != role:
+        held_for, resources = sieve.allocated(messages)
+        if resources and held_for != role and sieve.flaw is None:
             raise InvalidEvent(f"a conversion is for role {held_for!r}, the offers for {role!r}")
         sides.append(resources)
     return Conversion(*sides)

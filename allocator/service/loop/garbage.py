@@ -6,9 +6,14 @@ next snapshot, which replaces it; what is no longer referred to is freed at once
 """
 
 import gc
+import time
 
 THRESHOLDS = 500, 5, 5
 """New containers until the young are looked at; rounds of that until the next generation is."""
+REST = 10.0
+"""Seconds: a master that sends one snapshot after the other makes the loop stand still no more."""
+
+_settled = -REST
 
 
 def tame() -> None:
@@ -19,8 +24,14 @@ def tame() -> None:
 
 
 def settle() -> None:
-    """Look at everything once, as after a snapshot; does nothing in a process that is not tame."""
-    if _keep in gc.callbacks:
+    """Look at everything once, as after a snapshot, though not again within seconds.
+
+    Does nothing in a process that is not tame.
+    """
+    global _settled  # noqa: PLW0603 - there is one collector in a process
+    now = time.monotonic()
+    if _keep in gc.callbacks and now >= _settled + REST:
+        _settled = now
         gc.unfreeze()
         gc.collect()
 

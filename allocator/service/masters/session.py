@@ -276,6 +276,8 @@ class Session:
 
     def _apply(self, events: contract.Events) -> contract.ToMaster | None:
         if self._asked:
+            if self._leads:
+                self._engine.unheard(events.events)
             return None  # sent before the request arrived; the snapshot will contain it
         if not self._synchronised:
             raise ProtocolError(

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
+from allocator.service.masters import wire
 from allocator.service.masters.leadership import Leadership, same_master
 from allocator.service.masters.session import (
     Ended,
@@ -19,6 +19,7 @@ from allocator.service.masters.session import (
     Unreadable,
 )
 from allocator.service.masters.stamps import Stamps, Timeline
+from allocator.service.rights import Rights, certificate
 
 STRANGERS = 64
 """Streams at once on which no snapshot has come yet; a newcomer ends the oldest of them."""
@@ -42,7 +43,9 @@ class Sessions:
         recall: Returns what another service has stored meanwhile; None: nothing, or it cannot be
             read.
         timeline: By which stamps are judged.
+        most_parts: Of a message.
         virtual_clocks: Whether a master may say that its clock is virtual; its stamps are believed.
+        rights: Who may be a master.
     """
 
     def __init__(  # noqa: PLR0913 - what a session needs of the service, by name
@@ -53,14 +56,18 @@ class Sessions:
         most: int,
         recall: Callable[[], Awaitable[Memory | None]],
         timeline: Timeline,
+        most_parts: int = 2**22,
         virtual_clocks: bool = False,
+        rights: Rights,
     ) -> None:
+        self._most_parts = most_parts
         self._engine = engine
         self._recall = recall
         self._statistics = statistics
         self._most = most
         self._timeline = timeline
         self._virtual_clocks = virtual_clocks
+        self._rights = rights
         self._open: dict[Session, None] = {}
         self._leadership = Leadership()
 
@@ -70,7 +77,9 @@ class Sessions:
         Not the generated servicer: there, what is not a message ends a stream without a word.
         """
         session = grpc.stream_stream_rpc_method_handler(
-            self._session, request_deserializer=_parse, response_serializer=_serialise
+            self._session,
+            request_deserializer=_parser(self._most_parts),
+            response_serializer=_serialise,
         )
         return grpc.method_handlers_generic_handler(_SERVICE.full_name, {"Session": session})
 
@@ -83,7 +92,8 @@ class Sessions:
         self, requests: Requests, context: Context
     ) -> AsyncIterator[contract.ToMaster]:
         """Serve a stream to its end."""
-        session = Session(self._engine, self._statistics, self)
+        await self._rights.require(context, "masters")
+        session = Session(self._engine, self._statistics, self, certificate(context))
         # Cancelled in a read or abandoned in a write: a lost peer shows in more ways than one.
         closed = "the master's side is gone"
         try:
@@ -95,7 +105,12 @@ class Sessions:
             closed = "the master's side is done"
         except ProtocolError as error:
             closed = ""
-            _log.warning("stream refused", peer=context.peer(), reason=str(error))
+            _log.warning(
+                "stream refused",
+                peer=context.peer(),
+                certificate=session.certificate,
+                reason=str(error),
+            )
             self._leave(session)
             await context.abort(error.code, str(error))
         except Ended as error:
@@ -189,7 +204,12 @@ class Sessions:
     def _welcome(self, session: Session) -> None:
         hello = session.hello
         self._statistics.sessions += 1
-        _log.info("session opened", master=hello.master, mesos=hello.mesos_version)
+        _log.info(
+            "session opened",
+            master=hello.master,
+            mesos=hello.mesos_version,
+            certificate=session.certificate,
+        )
         self._count()
 
     def _supersede(self, session: Session) -> None:
@@ -213,11 +233,14 @@ class Sessions:
         self._statistics.standby = greeted - self._statistics.connected
 
 
-def _parse(data: bytes) -> contract.FromMaster | Unreadable:
-    try:
-        return contract.FromMaster.FromString(data)
-    except DecodeError as error:
-        return Unreadable(str(error))
+def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | Unreadable]:
+    def parse(data: bytes) -> contract.FromMaster | Unreadable:
+        try:
+            return wire.parse(data, most_parts)
+        except wire.WireError as error:
+            return Unreadable(str(error))
+
+    return parse
 
 
 def _serialise(message: contract.ToMaster) -> bytes:

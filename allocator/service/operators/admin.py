@@ -15,6 +15,7 @@ from allocator.contract.admin_pb2_grpc import AdminServicer
 from allocator.fairness.pool import Standing
 from allocator.service.loop.slices import Once, Work, spread
 from allocator.service.masters.session import SessionStatistics
+from allocator.service.rights import Rights, certificate
 from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.store.keeper import Keeper
@@ -32,11 +33,13 @@ class Admin(AdminServicer):
         engine: Whom the orders are for.
         statistics: Of the session.
         keeper: Stores what is ordered at once; None: it is kept in memory alone.
+        rights: Who may ask, and who may order.
     """
 
     def __init__(
-        self, engine: Engine, statistics: SessionStatistics, keeper: Keeper | None
+        self, engine: Engine, statistics: SessionStatistics, keeper: Keeper | None, rights: Rights
     ) -> None:
+        self._rights = rights
         self._engine = engine
         self._statistics = statistics
         self._keeper = keeper
@@ -45,9 +48,10 @@ class Admin(AdminServicer):
     async def Shares(  # noqa: N802 - the name is the contract's
         self,
         request: admin.SharesRequest,  # noqa: ARG002 - asks for nothing in particular
-        context: grpc.aio.ServicerContext[admin.SharesRequest, admin.SharesReply],  # noqa: ARG002
+        context: grpc.aio.ServicerContext[admin.SharesRequest, admin.SharesReply],
     ) -> admin.SharesReply:
         """Say how all users stand."""
+        await self._rights.require(context, "readers")
         reply = admin.SharesReply(cluster=self._cluster())
         await spread(_add_messages(reply, await self._rows.get()))
         return reply
@@ -58,6 +62,7 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation],
     ) -> admin.Explanation:
         """Say why a user is where it is."""
+        await self._rights.require(context, "readers")
         rows = await self._rows.get()
         row = next((row for row in rows if row.user == request.user), None)
         if row is None:
@@ -73,6 +78,7 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[operator.Order, admin.OrderReply],
     ) -> admin.OrderReply:
         """Carry out an order."""
+        await self._rights.require(context, "operators")
         engine = self._engine
         before = {row.user: row for row in await self._rows.get()}
         concerned = _concerned(request, before.values())
@@ -103,6 +109,7 @@ class Admin(AdminServicer):
             users=sorted(_named(request)) or "all",
             changed=len(changes),
             peer=context.peer(),
+            certificate=certificate(context),
         )
         stored = None if self._keeper is None else await self._keeper.remember_soon()
         return admin.OrderReply(changes=changes, stored=stored)
@@ -136,7 +143,7 @@ def _message(row: UserShare) -> admin.UserShare:
         dominant_resource=row.dominant_resource,
         dominant_share=own.share,
         commitments=own.commitments,
-        dominant_commitment=own.commitment,
+        dominant_commitment=row.owed,
         priority=own.priority,
         active=own.active,
         shortfall=row.shortfall,

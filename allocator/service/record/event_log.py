@@ -6,7 +6,7 @@ unseeded number.
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -32,6 +32,11 @@ from allocator.fairness.quantities import Quantities
 from allocator.service.store import codec
 
 MAGIC = b"longshare event log 1\n"
+LARGEST = 2**31 - 1
+"""Bytes of an entry; protobuf knows no larger message."""
+
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What comes of reading settings that say what they like."""
 
 _log = structlog.get_logger(__name__)
 
@@ -130,6 +135,12 @@ class LoggedEngine(Engine):
         )
 
     @override
+    def unheard(self, events: Iterable[contract.Event]) -> None:
+        ignored = contract.Events(events=events)
+        self._event_log.write(log.LogEntry(unheard=log.LogUnheard(events=ignored)))
+        super().unheard(ignored.events)
+
+    @override
     def order(self, order: operator.Order) -> None:
         entry = log.LogEntry(order=log.LogOrder(order=order))
         try:
@@ -184,7 +195,7 @@ def read(
             kind = entry.WhichOneof("entry")
             if kind is None or (kind == "header") != (expected == "header"):
                 raise EventLogError(f"{path}: entry at byte {offset} is {kind}, not {expected}")
-            expected = "restore, apply or order"
+            expected = "restore, apply, unheard or order"
             yield entry
 
 
@@ -199,14 +210,17 @@ def _parse(file: IO[bytes], size: int) -> log.LogEntry | None:
     if length is None:
         return None
     begin = file.tell()
+    # A length that is damaged must not pass for an end, nor claim memory. An entry is one field,
+    # which has a length of its own, and both must agree.
+    file.seek(1, io.SEEK_CUR)
+    within = _varint(file)
+    if within is not None and file.tell() - begin + within != length:
+        raise ValueError(f"a length of {length} bytes, of which {within} are accounted for")
+    if length > LARGEST:
+        raise ValueError(f"a length of {length} bytes, more than a message can have")
     if begin + length > size:
-        # A length that is damaged must not pass for an end. An entry is one field, which has a
-        # length of its own, and both must agree.
-        file.seek(1, io.SEEK_CUR)
-        within = _varint(file)
-        if within is not None and file.tell() - begin + within != length:
-            raise ValueError(f"a length of {length} bytes, of which {within} are accounted for")
         return None
+    file.seek(begin)
     return log.LogEntry.FromString(file.read(length))
 
 
@@ -278,5 +292,7 @@ def decode_settings(data: bytes, policy: policies.Policy | None = None) -> Engin
                 },
             }
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise EventLogError(f"settings in the log's header cannot be read: {error}") from error
+    except _UNREADABLE as error:
+        raise EventLogError(
+            f"settings in the log's header cannot be read: {type(error).__name__} {error}"
+        ) from error

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.resources import parse_allocated, parse_used
+from allocator.cluster.limits import Limits
+from allocator.cluster.sieve import Sieve
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.fairness.quantities import Quantities
 from allocator.service.record.replay import perform
 
+_LIMITS = Limits()
 _NANOSECONDS = 1_000_000_000
 
 
@@ -141,7 +143,7 @@ class _Builder:
         elif call == "recover_resources":
             self._recovered(event.recover_resources, now)
         elif call == "reject_offer":
-            role, resources = parse_allocated(event.reject_offer.resources)
+            role, resources = Sieve(_LIMITS).allocated(event.reject_offer.resources)
             rejected = event.reject_offer
             self._refused((rejected.framework_id, role, rejected.agent_id), resources.scalars)
         elif call == "remove_agent":
@@ -152,7 +154,7 @@ class _Builder:
             self._leave_all([place for place in self._held if place[0] == gone], now)
 
     def _recovered(self, call: contract.RecoverResources, now: float) -> None:
-        role, resources = parse_allocated(call.resources)
+        role, resources = Sieve(_LIMITS).allocated(call.resources)
         place = (call.framework_id, role, call.agent_id)
         if call.HasField("filters"):
             self._refused(place, resources.scalars)
@@ -160,7 +162,7 @@ class _Builder:
             self._ended(place, now, resources.scalars)
 
     def _offered(self, framework: str, offer: contract.Offer, now: float) -> None:
-        role, resources = parse_allocated(offer.resources)
+        role, resources = Sieve(_LIMITS).allocated(offer.resources)
         ready = self._hungry.setdefault((framework, role), now)
         self._hold((framework, role, offer.agent_id), ready, now, resources.scalars)
 
@@ -220,7 +222,7 @@ def _used(
     agent: str, allocations: Iterable[contract.Allocation]
 ) -> Iterator[tuple[_Place, Quantities]]:
     for allocation in allocations:
-        for role, resources in parse_used(allocation.resources).items():
+        for role, resources in Sieve(_LIMITS).used(allocation.resources).items():
             yield (allocation.framework_id, role, agent), resources.scalars
 
 

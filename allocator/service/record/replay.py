@@ -48,7 +48,13 @@ def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
         EventLogError: the header cannot be read.
     """
     memory = _memory(header.memory, "the memory in the log's header")
-    return Engine(decode_settings(header.settings, policy), memory=memory)
+    settings = decode_settings(header.settings, policy)
+    try:
+        return Engine(settings, memory=memory)
+    except Exception as error:  # whatever it is, it comes of what the file says
+        raise EventLogError(
+            f"no engine begins as the log's header says: {type(error).__name__} {error}"
+        ) from error
 
 
 def _memory(data: bytes, which: str) -> Memory | None:
@@ -95,6 +101,8 @@ def perform(engine: Engine, entry: log.LogEntry) -> log.Outcome:
             case "apply":
                 decisions = engine.apply(entry.apply.events)
                 outcome.decisions = decisions.SerializeToString(deterministic=True)
+            case "unheard":
+                engine.unheard(entry.unheard.events.events)
             case _:
                 engine.order(entry.order.order)
     except (InvalidEvent, InvalidOrder) as error:
@@ -109,6 +117,8 @@ def recorded_outcome(entry: log.LogEntry) -> log.Outcome:
             return entry.restore.outcome
         case "apply":
             return entry.apply.outcome
+        case "unheard":
+            return log.Outcome()
         case _:
             return entry.order.outcome
 

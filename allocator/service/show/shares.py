@@ -31,6 +31,17 @@ class UserShare:
     """Of one task of each of its frameworks, as far as they are known."""
 
     @property
+    def owed(self) -> float:
+        """Its dominant commitment; while no agent is known, of all that it owes.
+
+        Which resources count is known with the agents that have them: after an election, none.
+        """
+        own = self.standing
+        if own.shares:
+            return own.commitment
+        return max(own.commitments.values(), default=own.inherited)
+
+    @property
     def user(self) -> str:
         """The user's name."""
         return self.standing.user

@@ -112,7 +112,7 @@ def _user(row: UserShare) -> dict[str, Any]:
         "weight": own.weight,
         "entitlement": own.entitlement,
         "share": own.share,
-        "commitment": own.commitment,
+        "commitment": row.owed,
         "priority": own.priority,
         "shortfall": row.shortfall,
         "allocation": {name: holding.allocation for name, holding in row.holdings.items()},

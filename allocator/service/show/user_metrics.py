@@ -65,7 +65,7 @@ _FAMILIES = (
     _of_user(
         "dominant_commitment_ratio",
         "Largest commitment of a user.",
-        lambda row: row.standing.commitment,
+        lambda row: row.owed,
     ),
     _of_user(
         "shortfall_ratio",

@@ -13,6 +13,10 @@ class StoreUnavailable(StoreError):  # noqa: N818 - it says what is the case, an
     """A store does not answer now, and may later."""
 
 
+class StoreDamaged(StoreError):  # noqa: N818 - likewise
+    """What is in a store is ours, and damaged."""
+
+
 class Store(Protocol):
     """Holds one memory. Its methods block, and are called one at a time, from any thread."""
 

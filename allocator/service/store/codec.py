@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from allocator.cluster.memory import Memory, Remembered
 from allocator.complaints import complaints
-from allocator.service.store import StoreError
+from allocator.service.store import StoreDamaged, StoreError
 
 FORMAT = "longshare-memory"
 VERSION = 2
@@ -67,18 +67,18 @@ def decode(data: bytes) -> Memory:
     except ValueError:
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise StoreError("this is not a memory of Longshare's")
+        raise StoreDamaged("this is not a memory of Longshare's")
     if head.get("version") not in _KNOWN:
         raise StoreError(
             f"written in version {head.get('version')} of the format, this Longshare knows "
             f"versions up to {VERSION}; use the release that wrote it, or a newer one"
         )
     if head.get("sha256") != hashlib.sha256(body).hexdigest():
-        raise StoreError("damaged: the checksum does not fit what is there")
+        raise StoreDamaged("damaged: the checksum does not fit what is there")
     try:
         read = _Memory.model_validate_json(body)
     except ValidationError as error:
-        raise StoreError(f"damaged: {complaints(error, _Memory)[0]}") from error
+        raise StoreDamaged(f"damaged: {complaints(error, _Memory)[0]}") from error
     return Memory(
         time=read.time,
         tau=read.tau,

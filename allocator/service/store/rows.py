@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from allocator.cluster.memory import Changes, Course, Memory, Remembered
 from allocator.complaints import complaints
-from allocator.service.store import StoreError
+from allocator.service.store import StoreDamaged, StoreError
 
 FORMAT = "longshare-memory"
 VERSION = 2
@@ -112,7 +112,7 @@ def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     except ValueError:
         plain = None
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-        raise StoreError("this is not a memory of Longshare's")
+        raise StoreDamaged("this is not a memory of Longshare's")
     if plain.get("version") != VERSION:
         raise StoreError(
             f"written in version {plain.get('version')} of the format, this Longshare knows "
@@ -121,7 +121,7 @@ def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     read = _validated(_Head, head, "head")
     pairs = sorted(rows)
     if _total(sum(_addend(*pair) for pair in pairs), read.time) != read.sum:
-        raise StoreError("damaged: the checksum does not fit what is there")
+        raise StoreDamaged("damaged: the checksum does not fit what is there")
     courses = {user: _course(user, row) for user, row in pairs}
     tau = next((course.tau for course in courses.values() if course.tau is not None), None)
     users = {user: course.at(read.time) for user, course in courses.items()}
@@ -151,7 +151,7 @@ def _validated(model: type[_Read], data: bytes, where: str) -> _Read:
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
-        raise StoreError(f"damaged: {where}: {complaints(error, model)[0]}") from error
+        raise StoreDamaged(f"damaged: {where}: {complaints(error, model)[0]}") from error
 
 
 def _addend(user: str, row: bytes) -> int:

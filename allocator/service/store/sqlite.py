@@ -4,14 +4,17 @@ import fcntl
 import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import structlog
+
 from allocator.cluster.memory import Changes, Memory
-from allocator.service.store import StoreError, StoreUnavailable, codec, rows
+from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, rows
 
 APPLICATION_ID = 0x4C534852
 """In the file's header, by which `file` and we know it: LSHR."""
@@ -21,7 +24,10 @@ FORMER = 1
 """A layout that is read, too, and becomes ours with the first save."""
 BUSY = 1.0
 """Seconds to wait for somebody who reads the file."""
+_log = structlog.get_logger(__name__)
 _MAGIC = b"SQLite format 3\0"
+_COMPANIONS = ("-journal", "-wal")
+"""What a crash may leave beside a file."""
 _TABLES = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {LAYOUT}",
@@ -36,13 +42,18 @@ class SqliteStore:
     Before a file that exists is opened, a copy of it is looked at, so that one which is damaged or
     belongs to something else is not even written to by SQLite's own recovery.
 
+    Args:
+        path: The file.
+        set_aside: Whether a file that is ours and damaged is renamed, and a new one begun.
+
     Raises:
-        StoreError: the file is damaged, not ours, or in use by another service.
+        StoreError: the file is damaged, not ours, no plain file that may be written, or in use by
+            another service.
     """
 
     shared = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, set_aside: bool = False) -> None:
         self._path = path
         self._rows = rows.Rows()
         self._ours = False
@@ -51,8 +62,13 @@ class SqliteStore:
             with _explained(path), ExitStack() as stack:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._held = self._open()
-                stack.callback(self._held.close)
-                self._loaded = _inspect(path)
+                stack.callback(self._let_go)
+                try:
+                    self._loaded = _inspect(path)
+                except StoreDamaged as error:
+                    if not set_aside:
+                        raise
+                    self._begin_anew(error)
                 self._connection = self._connect()
                 stack.pop_all()
         except StoreUnavailable as error:  # a disk that cannot be used now will not heal itself
@@ -95,6 +111,9 @@ class SqliteStore:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._held.close()
 
     def _open(self) -> BinaryIO:
@@ -111,7 +130,7 @@ class SqliteStore:
                 made.chmod(0o600)
                 with suppress(FileExistsError):  # somebody was quicker; the lock decides
                     os.link(made, self._path)
-        held = self._path.open("rb")
+        held = _for_writing(self._path)
         try:
             # Not SQLite's own locks: these are lost when anything in the process closes the file.
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,6 +138,23 @@ class SqliteStore:
             held.close()
             raise StoreError(f"{self._path}: in use by another service") from None
         return held
+
+    def _begin_anew(self, error: StoreDamaged) -> None:
+        """Rename a file that is damaged, with what SQLite keeps beside it, and make a new one."""
+        number = 1
+        while (aside := Path(f"{self._path}.damaged-{number}")).exists():
+            number += 1
+        self._path.rename(aside)
+        for suffix in _COMPANIONS:
+            with suppress(FileNotFoundError):
+                Path(f"{self._path}{suffix}").rename(f"{aside}{suffix}")
+        _log.error(
+            "what users owe is lost: a damaged store has been set aside",
+            file=str(aside),
+            reason=str(error),
+        )
+        self._held.close()
+        self._held, self._loaded = self._open(), None
 
     def _keep_former(self) -> None:
         """Leave a copy of a file in the former layout beside it, for a release that knows no other.
@@ -167,6 +203,26 @@ class SqliteStore:
             )
 
 
+def _for_writing(path: Path) -> BinaryIO:
+    """Open a file that can be written; whatever it is, this does not wait for anybody.
+
+    Raises:
+        StoreError: it is no plain file.
+        OSError: it may not be written, or its folder, in which SQLite keeps its journal.
+    """
+    held = os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(held.fileno()).st_mode):
+        held.close()
+        raise StoreError(f"{path}: not a plain file; choose another path")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError:
+        held.close()
+        raise
+    return held
+
+
 def _inspect(path: Path) -> Memory | None:
     """Read a file that may be anything, without touching it."""
     with path.open("rb") as file:
@@ -184,7 +240,7 @@ def _inspect(path: Path) -> Memory | None:
     with tempfile.TemporaryDirectory(prefix="longshare-") as folder:
         copy = Path(folder, "store")
         shutil.copyfile(path, copy)
-        for suffix in ("-journal", "-wal"):
+        for suffix in _COMPANIONS:
             with suppress(FileNotFoundError):  # there is one only after a crash
                 shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
         try:
@@ -196,7 +252,7 @@ def _inspect(path: Path) -> Memory | None:
             found = str(error)
         except UnicodeDecodeError:  # of a table's name, or of what SQLite says about it
             found = "text in it is not UTF-8"
-    raise StoreError(f"damaged: {found}; move it away to start without it")
+    raise StoreDamaged(f"damaged: {found}; move it away to start without it")
 
 
 def read(connection: sqlite3.Connection) -> Memory | None:
@@ -216,13 +272,13 @@ def read(connection: sqlite3.Connection) -> Memory | None:
     try:
         users = [(_blob(name).decode(), _blob(data)) for name, data in content]
     except UnicodeDecodeError as error:
-        raise StoreError(f"damaged: a user's name: {error}") from error
+        raise StoreDamaged(f"damaged: a user's name: {error}") from error
     return rows.assembled(_blob(heads[0][0]), users)
 
 
 def _blob(value: object) -> bytes:
     if not isinstance(value, bytes):
-        raise StoreError(f"damaged: {type(value).__name__} where bytes should be")
+        raise StoreDamaged(f"damaged: {type(value).__name__} where bytes should be")
     return value
 
 

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import structlog
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
@@ -21,7 +22,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import make_digest_acl
 
 from allocator.cluster.memory import Changes, Memory
-from allocator.service.store import StoreError, StoreUnavailable, codec, rows
+from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, rows
 
 LARGEST = 1_000_000
 """Bytes in a node; a server that is not told otherwise takes little more."""
@@ -36,6 +37,7 @@ _FORMER = b"LSHR1\n"
 _WRITER = 16
 """Bytes that say who wrote it."""
 
+_log = structlog.get_logger(__name__)
 _unheard = logging.getLogger(f"{__name__}.client")
 _unheard.disabled = True  # a failing server fails our saves, and that is said once, in our form
 
@@ -51,6 +53,8 @@ class ZookeeperStore:
         znode: Path of the node; it is made, and those above it, at the first save.
         credentials: USER:PASSWORD of digest authentication, with which the node is protected.
         patience: Seconds to find a server.
+        set_aside: Whether what a node holds that is ours and damaged is copied to another node, and
+            begun anew.
 
     Raises:
         StoreUnavailable: no server was found.
@@ -60,7 +64,13 @@ class ZookeeperStore:
     shared = True
 
     def __init__(
-        self, hosts: str, znode: str, credentials: str | None = None, patience: float = PATIENCE
+        self,
+        hosts: str,
+        znode: str,
+        credentials: str | None = None,
+        patience: float = PATIENCE,
+        *,
+        set_aside: bool = False,
     ) -> None:
         self._znode = znode
         self._name = f"znode {znode} at {hosts}"
@@ -77,7 +87,14 @@ class ZookeeperStore:
         try:
             with self._explained():
                 self._client.start(timeout=patience)
-                self._version, self._loaded = self._read()
+                data, self._version = self._fetch()
+                try:
+                    self._loaded = unpacked(data)
+                except StoreDamaged as error:
+                    if not set_aside:
+                        raise
+                    self._loaded = None
+                    self._keep_aside(data, error)
         except BaseException:
             self.close()
             raise
@@ -136,6 +153,14 @@ class ZookeeperStore:
             changed = self._client.set_async(self._znode, data, self._version)
             self._version = changed.get(timeout=_TIMEOUT).version
 
+    def _keep_aside(self, data: bytes, error: StoreDamaged) -> None:
+        kept = self._client.create_async(f"{self._znode}.damaged-", data, sequence=True)
+        _log.error(
+            "what users owe is lost: what a damaged node held has been set aside",
+            znode=kept.get(timeout=_TIMEOUT),
+            reason=str(error),
+        )
+
     def _catch_up(self) -> None:
         """Learn the node's version if it was we who wrote it.
 
@@ -149,11 +174,6 @@ class ZookeeperStore:
                 "restart this one"
             )
         self._version = stat.version
-
-    def _read(self) -> tuple[int | None, Memory | None]:
-        """Return version and content; None: there is no node, or an empty one."""
-        data, version = self._fetch()
-        return version, unpacked(data)
 
     def _fetch(self) -> tuple[bytes, int | None]:
         """Return bytes and version; version None: there is no node."""
@@ -203,7 +223,7 @@ def unpacked(data: bytes) -> Memory | None:
     try:
         content = zlib.decompress(data[len(_MAGIC) + _WRITER :])
     except zlib.error as error:
-        raise StoreError(f"damaged: {error}; delete it to start without it") from error
+        raise StoreDamaged(f"damaged: {error}; delete it to start without it") from error
     if data.startswith(_FORMER):
         return codec.decode(content)
     head, *lines = content.split(b"\n")
@@ -213,5 +233,5 @@ def unpacked(data: bytes) -> Memory | None:
             for name, _, row in (line.partition(b"\t") for line in lines)
         ]
     except ValueError as error:
-        raise StoreError(f"damaged: a user's name: {error}") from error
+        raise StoreDamaged(f"damaged: a user's name: {error}") from error
     return rows.assembled(head, pairs)

@@ -79,12 +79,11 @@ def update(tree: LiveTree, s: float) -> None:
         return
     moved = 0
     while tree.numbers[BOOKED] > 0 and tree.when[tree.heap[0]] >= s:
-        left = tree.heap[0]
-        tree.moved[moved] = left
-        tree.moved[moved + 1] = tree.users[_position(tree, left) + 1]
+        position = _position(tree, tree.heap[0])
+        tree.moved[moved] = tree.users[position]
+        tree.moved[moved + 1] = tree.users[position + 1]
         tree.numbers[EVENTS] += 1
-        for i in range(moved, moved + 2):
-            delete(tree, tree.moved[i])
+        _take_out(tree, position, 2)
         moved += 2
     tree.s[0] = s
     for i in range(moved):
@@ -101,12 +100,7 @@ def insert(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
 @kernel
 def delete(tree: LiveTree, u: int) -> None:
     """LiveTree.delete."""
-    users, position = tree.users, _position(tree, u)
-    tree.numbers[SIZE] -= 1
-    for i in range(position, tree.numbers[SIZE]):
-        users[i] = users[i + 1]
-    _cancel(tree, u)
-    _renew(tree, position - 1, position)
+    _take_out(tree, _position(tree, u), 1)
 
 
 @kernel
@@ -117,14 +111,12 @@ def replace(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
     _prune(tree, lines, u, tree.s[0])
     if before > 0 and not precedes(tree.envelope, users[before - 1], u, tree.s[0]):
         after = _place(tree, u, 0, before - 1)
-        for i in range(before, after, -1):
-            users[i] = users[i - 1]
+        _shift_right(users[after : before + 1])
         users[after] = u
         _renew(tree, before, before + 1)
     else:
         after = _place(tree, u, before + 1, size) - 1
-        for i in range(before, after):
-            users[i] = users[i + 1]
+        _shift_left(users[before : after + 1], 1)
         users[after] = u
         if after > before:
             _renew(tree, before - 1, before)
@@ -134,11 +126,33 @@ def replace(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
 @kernel
 def _put(tree: LiveTree, u: int) -> None:
     users, position = tree.users, _place(tree, u, 0, tree.numbers[SIZE])
-    for i in range(tree.numbers[SIZE], position, -1):
-        users[i] = users[i - 1]
-    users[position] = u
     tree.numbers[SIZE] += 1
+    _shift_right(users[position : tree.numbers[SIZE]])
+    users[position] = u
     _renew(tree, position - 1, position + 1)
+
+
+@kernel
+def _take_out(tree: LiveTree, position: int, number: int) -> None:
+    """LiveTree._take_out, of so many successive users."""
+    for i in range(position, position + number):
+        _cancel(tree, tree.users[i])
+    _shift_left(tree.users[position : tree.numbers[SIZE]], number)
+    tree.numbers[SIZE] -= number
+    _renew(tree, position - 1, position)
+
+
+@part
+def _shift_left(window: NDArray[np.int64], number: int) -> None:
+    """Move a window's users to its begin; a window of its own, so that no place is below 0."""
+    for i in range(len(window) - number):
+        window[i] = window[i + number]
+
+
+@part
+def _shift_right(window: NDArray[np.int64]) -> None:
+    for i in range(len(window) - 1, 0, -1):
+        window[i] = window[i - 1]
 
 
 @part
@@ -199,24 +213,30 @@ def _place(tree: LiveTree, u: int, low: int, high: int) -> int:
         high: The place after the last.
     """
     users, envelope, s = tree.users, tree.envelope, tree.s[0]
-    own, operands = -np.inf, 0.0
-    for r in range(envelope.shape[1]):
-        moved = envelope[u, r, 1] * s
-        own = max(own, envelope[u, r, 0] + moved)
-        operands = max(operands, abs(envelope[u, r, 0]) + abs(moved))
+    own, own_size = _value(envelope[u], s)
     while low < high:
         middle = (low + high) // 2
         v = users[middle]
-        moved = envelope[v, 0, 1] * s
-        ahead = envelope[v, 0, 0] + moved - own
-        doubt = 16 * ULP * (operands + abs(envelope[v, 0, 0]) + abs(moved))
-        if ahead > doubt:  # the maximum of several lines is not below the first of them
+        other, size = _value(envelope[v], s)
+        doubt = 16 * ULP * (own_size + size)
+        if other - own > doubt:
             high = middle
-        elif (ahead < -doubt and tree.straight[v]) or (v != u and precedes(envelope, v, u, s)):
+        elif own - other > doubt or (v != u and precedes(envelope, v, u, s)):
             low = middle + 1
         else:
             high = middle
     return low
+
+
+@part
+def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
+    """priorities._value."""
+    value, size = -np.inf, 0.0
+    for r in range(len(envelope)):
+        moved = envelope[r, 1] * s
+        value = max(value, envelope[r, 0] + moved)
+        size = max(size, abs(envelope[r, 0]) + abs(moved))
+    return value, size
 
 
 @kernel
@@ -224,7 +244,7 @@ def _renew(tree: LiveTree, first: int, end: int) -> None:
     """LiveTree._update_event, for all who have a new successor."""
     for i in range(max(first, 0), end):
         left = tree.users[i]
-        _cancel(tree, left)
+        when = _NEVER
         if i + 1 < tree.numbers[SIZE]:
             right = tree.users[i + 1]
             a, b = tree.envelope[left], tree.envelope[right]
@@ -232,12 +252,16 @@ def _renew(tree: LiveTree, first: int, end: int) -> None:
                 when = _meeting(a[0, 0], a[0, 1], b[0, 0], b[0, 1], tree.s[0])
             else:
                 when = _crossing(a, b, tree.s[0])
-            if when != _NEVER:
-                tree.when[left] = when
-                tree.serial[left] = tree.numbers[SERIAL]
-                tree.numbers[SERIAL] += 1
-                tree.numbers[BOOKED] += 1
-                _sift(tree, left, tree.numbers[BOOKED] - 1)
+        if when == _NEVER:
+            _cancel(tree, left)
+            continue
+        tree.when[left] = when
+        tree.serial[left] = tree.numbers[SERIAL]
+        tree.numbers[SERIAL] += 1
+        if tree.place[left] == _NONE:
+            tree.place[left] = tree.numbers[BOOKED]
+            tree.numbers[BOOKED] += 1
+        _sift(tree, left, tree.place[left])
 
 
 @kernel

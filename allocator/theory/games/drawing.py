@@ -54,6 +54,33 @@ def _needs(rng: Random, resources: Sequence[str]) -> dict[str, Fraction]:
     return {name: rng.choice(_NEEDS) for name in resources}
 
 
+def like_proposition_3(limits: Limits) -> Game | None:
+    """Return the game that refutes Proposition 3 of the SDRF paper; None: limits leave no room.
+
+    What there is room for beyond it stays empty.
+    """
+    if (limits.resources or 0) < 2 or (limits.users or 0) < 2 or (limits.stages or 0) < 2:
+        return None
+    one, little = Fraction(1), Fraction(1, 100)
+    first = {"cpu": one, "mem": little}
+    later: Stages = (first,) * ((limits.stages or 0) - 1)
+    nothing: Stages = ({},) * (limits.stages or 0)
+    steered = Player(name="2", needs=({"cpu": Fraction(1, 10), "mem": one}, *later))
+    liar = Player(
+        name="1",
+        needs=(first, *later),
+        claims=({name: Fraction(9, 10) * amount for name, amount in first.items()}, *later),
+    )
+    others = [Player(name=str(n), needs=nothing) for n in range(3, (limits.users or 0) + 1)]
+    return Game(
+        users=(liar, steered, *others),
+        idle=limits.idle or 0,
+        delta=Fraction(1, 2) if limits.delta is None else limits.delta,
+        patience=limits.patience,
+        alpha=limits.alpha,
+    )
+
+
 def told(game: Game, number: int, claims: Stages | None) -> Game:
     """Return a game in which one user claims this, and the others what they did."""
     users = list(game.users)

@@ -6,7 +6,7 @@ from fractions import Fraction
 from random import Random
 from typing import TypeAlias
 
-from allocator.theory.games.drawing import Limits, draw, mutated, told
+from allocator.theory.games.drawing import Limits, draw, like_proposition_3, mutated, told
 from allocator.theory.games.game import Game
 from allocator.theory.games.lying import best_lie
 from allocator.theory.games.mechanism import play, utility, worth
@@ -129,13 +129,15 @@ def climb(
 ) -> Climbed:
     """Change games and lies of their first user, keeping what makes the lie pay more.
 
-    What is found is possible; more may be. The same seed gives the same game.
+    The first start is the game that refutes Proposition 3, where it fits the limits. What is found
+    is possible; more may be. The same seed gives the same game.
     """
     steps, restarts = effort.steps, effort.restarts
     rng = Random(f"{effort.seed} climb")  # noqa: S311 - a search, not a secret
     best: Climbed | None = None
     for restart in range(restarts):
-        here = _judged(policy, _start(policy, rng, limits))
+        known = None if restart else like_proposition_3(limits)
+        here = _judged(policy, known or _start(policy, rng, limits))
         for step in range(steps):
             there = mutated(rng, here.game)
             if rng.random() < 0.3:

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include <glog/logging.h>
+#include <process/delay.hpp>
 #include <process/dispatch.hpp>
 #include <process/id.hpp>
 #include <process/process.hpp>
@@ -35,7 +36,7 @@ using process::Future;
 
 namespace {
 
-constexpr uint32_t kContractVersion = 1;
+constexpr uint32_t kContractVersion = 2;
 // Wall time within which the service must answer in synchronous mode, else the call goes on.
 constexpr std::chrono::seconds kPatience(10);
 
@@ -50,7 +51,8 @@ int64_t wall_clock() {
 LongshareAllocator::LongshareAllocator(const Parameters& parameters)
     : parameters_(parameters),
       api_(load_transport(parameters.transport().empty() ? beside_this_library("liblongshare_transport.so") : parameters.transport())),
-      shared_(std::make_shared<Shared>()) {
+      shared_(std::make_shared<Shared>()),
+      patience_(std::chrono::milliseconds(parameters.answer_timeout())) {
   longshare_transport_settings settings;
   api_->defaults(&settings);
   parameters_.apply(&settings);
@@ -95,6 +97,7 @@ void LongshareAllocator::initialize(const Options& options, const OfferCallback&
     if (options.fairnessExcludeResourceNames.isSome()) {
       shared_->excluded = options.fairnessExcludeResourceNames.get();
     }
+    shared_->mirror.initialize(Recovery(options));
     shared_->per_framework = options.publishPerFrameworkMetrics;
     shared_->completed = options.maxCompletedFrameworks;
     shared_->cached = !parameters_.synchronous();
@@ -124,31 +127,34 @@ void LongshareAllocator::initialize(const Options& options, const OfferCallback&
 
 // The calls. Each changes the mirror and queues its event in one step.
 
-void LongshareAllocator::recovered(int expected, const Mirror::Quotas& quotas) {
+void LongshareAllocator::recovered(int expected, const std::vector<RoleQuota>& quotas) {
   const Lock lock(shared_->mutex);
   v1::Event event = this->event();
   shared_->mirror.elected(parameters_.synchronous() ? wall_clock() : event.time_ns());
   shared_->mirror.recovered(event.time_ns(), expected, quotas);
   v1::Recover* call = event.mutable_recover();
   call->set_expected_agents(expected);
-  for (const auto& quota : quotas) {
-    v1::SetQuota* set = call->add_quotas();
-    set->set_role(quota.first);
-    set->set_info(quota.second.SerializePartialAsString());
+  for (const RoleQuota& quota : quotas) {
+    if (quota.capped) {
+      encode(quota, call->add_quotas());
+    } else {
+      encode(quota, call->add_limited_quotas());
+    }
   }
   push(event);
 }
 
-void LongshareAllocator::addFramework(const FrameworkID& id, const FrameworkInfo& info, const hashmap<SlaveID, Resources>&, bool active,
-                                      const std::set<std::string>& suppressed) {
+void LongshareAllocator::framework_added(const FrameworkID& id, const FrameworkInfo& info, bool active,
+                                         const std::set<std::string>& suppressed, const Excludes& excludes) {
   const Lock lock(shared_->mutex);
-  shared_->mirror.add_framework(id, info, active, suppressed);
+  shared_->mirror.add_framework(id, info, active, suppressed, excludes);
   v1::Event event = this->event();
   v1::AddFramework* call = event.mutable_add_framework();
   call->set_framework_id(id.value());
   call->set_info(info.SerializePartialAsString());
   call->set_active(active);
   encode(suppressed, call->mutable_suppressed_roles());
+  shared_->mirror.write_excluded(id, call->mutable_excluded());
   push(event);
 }
 
@@ -176,14 +182,16 @@ void LongshareAllocator::deactivateFramework(const FrameworkID& id) {
   push(event);
 }
 
-void LongshareAllocator::updateFramework(const FrameworkID& id, const FrameworkInfo& info, const std::set<std::string>& suppressed) {
+void LongshareAllocator::framework_updated(const FrameworkID& id, const FrameworkInfo& info, const std::set<std::string>& suppressed,
+                                           const Excludes& excludes) {
   const Lock lock(shared_->mutex);
-  shared_->mirror.update_framework(id, info, suppressed);
+  shared_->mirror.update_framework(id, info, suppressed, excludes);
   v1::Event event = this->event();
   v1::UpdateFramework* call = event.mutable_update_framework();
   call->set_framework_id(id.value());
   call->set_info(info.SerializePartialAsString());
   encode(suppressed, call->mutable_suppressed_roles());
+  shared_->mirror.write_excluded(id, call->mutable_excluded());
   push(event);
 }
 
@@ -201,13 +209,18 @@ void LongshareAllocator::addSlave(const SlaveID& id, const SlaveInfo& info, cons
     call->set_unavailability(unavailability->SerializePartialAsString());
   }
   Agent agent;
+  if (kTellsRunning) {
+    agent.running = used;
+    encode(used, call->mutable_running());
+  }
   agent.info = info;
   agent.capabilities = capabilities;
   agent.unavailability = unavailability;
   agent.total = total;
   agent.used = used;
-  agent.added = push(event);
   shared_->mirror.add_agent(id, agent, event.time_ns());
+  shared_->mirror.write_excluded(id, call->mutable_excluded());
+  shared_->mirror.set_added(id, push(event));
 }
 
 void LongshareAllocator::removeSlave(const SlaveID& id) {
@@ -235,6 +248,7 @@ void LongshareAllocator::updateSlave(const SlaveID& id, const SlaveInfo& info, c
   v1::UpdateAgent* call = event.mutable_update_agent();
   call->set_agent_id(id.value());
   call->set_info(info.SerializePartialAsString());
+  shared_->mirror.write_excluded(id, call->mutable_excluded());
   if (total.isSome()) {
     encode(total.get(), call->mutable_total()->mutable_resources());
   }
@@ -315,6 +329,11 @@ Future<Nothing> LongshareAllocator::updateAvailable(const SlaveID& agent, const 
   if (!synchronised_) {
     return Failure("the allocator service is not connected; try again when it is");
   }
+  const bool waits = !parameters_.synchronous();  // else the clock is not the wall's
+  if (waits && patience_.overdue(std::chrono::steady_clock::now())) {
+    return Failure("the allocator service has not answered for " + stringify(Milliseconds(patience_.limit().count())) +
+                   "; try again when it does");
+  }
   v1::Event event = this->event();
   v1::UpdateAvailable* call = event.mutable_update_available();
   call->set_agent_id(agent.value());
@@ -324,7 +343,12 @@ Future<Nothing> LongshareAllocator::updateAvailable(const SlaveID& agent, const 
   const auto pending = std::make_shared<Pending>();
   pending->agent = agent;
   pending->operations = operations;
-  pending_[push(event)] = pending;
+  const uint64_t sequence = push(event);
+  pending_[sequence] = pending;
+  if (waits) {
+    process::delay(Milliseconds(patience_.limit().count()), pacer_->self(), &Pacer::call,
+                   std::function<void()>([this, sequence]() { give_up(sequence); }));
+  }
   return pending->promise.future();
 }
 
@@ -363,17 +387,19 @@ Future<Mirror::InverseStatuses> LongshareAllocator::getInverseOfferStatuses() {
 }
 
 void LongshareAllocator::resources_recovered(const FrameworkID& framework, const SlaveID& agent, const Resources& resources,
-                                             const Option<mesos::Filters>& filters) {
-  if (resources.empty()) {
+                                             const Option<mesos::Filters>& filters, bool allocated) {
+  const Lock lock(shared_->mutex);
+  // The master may give back what was held of an agent that went and came again under its id meanwhile.
+  const Resources held = shared_->mirror.recover_resources(framework, agent, resources, allocated);
+  if (held.empty()) {
     return;
   }
-  const Lock lock(shared_->mutex);
-  shared_->mirror.recover_resources(framework, agent, resources);
   v1::Event event = this->event();
   v1::RecoverResources* call = event.mutable_recover_resources();
   call->set_framework_id(framework.value());
   call->set_agent_id(agent.value());
-  encode(resources, call->mutable_resources());
+  encode(held, call->mutable_resources());
+  call->set_is_allocated(allocated);
   if (filters.isSome()) {
     call->set_filters(filters->SerializePartialAsString());
   }
@@ -398,12 +424,31 @@ void LongshareAllocator::reviveOffers(const FrameworkID& id, const std::set<std:
   push(event);
 }
 
-void LongshareAllocator::quota_set(const std::string& role, const mesos::quota::QuotaInfo& quota) {
+void LongshareAllocator::launched(const SlaveID& agent, const Resources& resources) {
   const Lock lock(shared_->mutex);
-  shared_->mirror.set_quota(role, quota);
+  for (const auto& of_role : resources.allocations()) {
+    const Option<FrameworkID> framework = shared_->mirror.launched(agent, of_role.second);
+    if (framework.isNone()) {
+      continue;  // the agent has gone meanwhile; this decides nothing
+    }
+    v1::Event event = this->event();
+    v1::TransitionOfferedToAllocated* call = event.mutable_transition_offered_to_allocated();
+    call->set_framework_id(framework->value());
+    call->set_agent_id(agent.value());
+    encode(of_role.second, call->mutable_resources());
+    push(event);
+  }
+}
+
+void LongshareAllocator::quota_set(const RoleQuota& quota) {
+  const Lock lock(shared_->mutex);
+  shared_->mirror.set_quota(quota);
   v1::Event event = this->event();
-  event.mutable_set_quota()->set_role(role);
-  event.mutable_set_quota()->set_info(quota.SerializePartialAsString());
+  if (quota.capped) {
+    encode(quota, event.mutable_set_quota());
+  } else {
+    encode(quota, event.mutable_update_quota());
+  }
   push(event);
 }
 
@@ -458,6 +503,7 @@ v1::Event LongshareAllocator::event() const {
 uint64_t LongshareAllocator::push(const v1::Event& event) {
   const std::string bytes = event.SerializePartialAsString();
   pushed_ = api_->push(transport_, bytes.data(), bytes.size());
+  patience_.sent(pushed_, std::chrono::steady_clock::now());
   if (!flush_due_) {
     flush_due_ = true;
     process::internal::dispatch(turns_, std::unique_ptr<lambda::CallableOnce<void(process::ProcessBase*)>>(
@@ -547,6 +593,8 @@ void LongshareAllocator::snapshot(const std::string& reason) {
   const uint64_t sequence = api_->snapshot(transport_, bytes.data(), bytes.size());
   if (sequence != 0) {
     pushed_ = snapshot_ = sequence;
+    abandoned_.clear();  // the service forgets what it did
+    patience_.reset();
   }
 }
 
@@ -584,12 +632,16 @@ void LongshareAllocator::decide(uint64_t applied, const v1::Decisions& decisions
   }
   const Lock lock(shared_->mutex);
   answered_ = applied;
+  patience_.answered(applied);
   changed_.notify_all();
 }
 
 void LongshareAllocator::reply(const v1::Reply& reply) {
   const auto found = pending_.find(reply.sequence());
   if (found == pending_.end()) {
+    if (abandoned_.erase(reply.sequence()) != 0 && reply.error().empty()) {
+      snapshot("an operation took effect after its operator was told that nobody answers");
+    }
     return;
   }
   const std::shared_ptr<Pending> pending = found->second;
@@ -667,10 +719,24 @@ void LongshareAllocator::fail_pending(const std::string& reason) {
   pending_.clear();
 }
 
+void LongshareAllocator::give_up(uint64_t sequence) {
+  const Lock lock(shared_->mutex);
+  const auto found = pending_.find(sequence);
+  if (found == pending_.end()) {
+    return;
+  }
+  const std::string limit = stringify(Milliseconds(patience_.limit().count()));
+  LOG(WARNING) << "Longshare: the service has not answered an operator within " << limit;
+  abandoned_.insert(sequence);
+  found->second->promise.fail("the allocator service has not answered within " + limit + "; nothing was done");
+  pending_.erase(found);
+}
+
 void LongshareAllocator::disconnected(const std::string& reason) {
   const Lock lock(shared_->mutex);
   LOG(WARNING) << "Longshare: the service is gone, there are no offers until it is back: " << reason;
   synchronised_ = false;
+  patience_.reset();
   fail_pending("the allocator service is gone: " + reason);
   changed_.notify_all();
 }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -20,6 +21,7 @@
 #include "mesos_version.hpp"
 #include "mirror.hpp"
 #include "parameters.h"
+#include "patience.hpp"
 #include "transport.h"
 
 namespace longshare {
@@ -47,12 +49,9 @@ class LongshareAllocator : public VersionedAllocator {
       lambda::function<void(const mesos::FrameworkID&, const hashmap<mesos::SlaveID, mesos::UnavailableResources>&)>;
 
   void initialize(const mesos::allocator::Options& options, const OfferCallback& offer, const InverseOfferCallback& inverse) override;
-  void addFramework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const hashmap<mesos::SlaveID, mesos::Resources>&, bool active,
-                    const std::set<std::string>& suppressed) override;
   void removeFramework(const mesos::FrameworkID& id) override;
   void activateFramework(const mesos::FrameworkID& id) override;
   void deactivateFramework(const mesos::FrameworkID& id) override;
-  void updateFramework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const std::set<std::string>& suppressed) override;
   void addSlave(const mesos::SlaveID& id, const mesos::SlaveInfo& info, const std::vector<mesos::SlaveInfo::Capability>& capabilities,
                 const Option<mesos::Unavailability>& unavailability, const mesos::Resources& total, const Used& used) override;
   void removeSlave(const mesos::SlaveID& id) override;
@@ -77,11 +76,16 @@ class LongshareAllocator : public VersionedAllocator {
   void resume() override;
 
  protected:
-  void recovered(int expected, const Mirror::Quotas& quotas) override;
-  void quota_set(const std::string& role, const mesos::quota::QuotaInfo& quota) override;
+  void recovered(int expected, const std::vector<RoleQuota>& quotas) override;
+  void quota_set(const RoleQuota& quota) override;
   void quota_removed(const std::string& role) override;
   void resources_recovered(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const mesos::Resources& resources,
-                           const Option<mesos::Filters>& filters) override;
+                           const Option<mesos::Filters>& filters, bool allocated) override;
+  void launched(const mesos::SlaveID& agent, const mesos::Resources& resources) override;
+  void framework_added(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, bool active, const std::set<std::string>& suppressed,
+                       const Excludes& excludes) override;
+  void framework_updated(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const std::set<std::string>& suppressed,
+                         const Excludes& excludes) override;
 
  private:
   friend class Pacer;
@@ -107,6 +111,7 @@ class LongshareAllocator : public VersionedAllocator {
   void offer(const v1::Offers& offers, uint64_t applied);
   void inverse_offer(const v1::InverseOffers& offers, uint64_t applied);
   void fail_pending(const std::string& reason);
+  void give_up(uint64_t sequence);
   void disconnected(const std::string& reason);
   longshare_transport_owner owner();
 
@@ -126,6 +131,8 @@ class LongshareAllocator : public VersionedAllocator {
   uint64_t pushed_ = 0;    // number of the latest event or snapshot
   uint64_t snapshot_ = 0;  // of the latest snapshot; decisions from before are void
   std::map<uint64_t, std::shared_ptr<Pending>> pending_;
+  std::set<uint64_t> abandoned_;  // operations that nobody waits for any more, and which may still take effect
+  Patience patience_;
   uint64_t answered_ = 0;  // latest event that decisions knew of
   bool synchronised_ = false;
   std::condition_variable changed_;

@@ -43,6 +43,10 @@ void encode(const std::vector<mesos::SlaveInfo::Capability>& capabilities, googl
 void encode(const mesos::allocator::Options& options, v1::Options* into) {
   into->set_allocation_interval_ns(options.allocationInterval.ns());
   into->set_filter_gpu_resources(options.filterGpuResources);
+  into->set_tells_running(kTellsRunning);
+  const Recovery recovery(options);
+  into->set_recovery_timeout_ns(recovery.timeout.ns());
+  into->set_recovery_factor(recovery.factor);
   if (options.fairnessExcludeResourceNames.isSome()) {
     encode(options.fairnessExcludeResourceNames.get(), into->mutable_fairness_excluded());
   }
@@ -66,6 +70,25 @@ void encode(const Option<hashset<std::string>>& whitelist, v1::UpdateWhitelist* 
       listed->add_hostnames(hostname);
     }
   }
+}
+
+void encode(const RoleQuota& quota, v1::SetQuota* into) {
+  mesos::quota::QuotaInfo info;
+  info.set_role(quota.role);
+  for (const auto& amount : quota.guarantees) {
+    Resource* resource = info.add_guarantee();
+    resource->set_name(amount.first);
+    resource->set_type(mesos::Value::SCALAR);
+    resource->mutable_scalar()->set_value(amount.second);
+  }
+  into->set_role(quota.role);
+  into->set_info(info.SerializePartialAsString());
+}
+
+void encode(const RoleQuota& quota, v1::UpdateQuota* into) {
+  into->set_role(quota.role);
+  into->mutable_guarantees()->mutable_amounts()->insert(quota.guarantees.begin(), quota.guarantees.end());
+  into->mutable_limits()->mutable_amounts()->insert(quota.limits.begin(), quota.limits.end());
 }
 
 Try<Resources> decode_offer(const v1::Offer& offer) {

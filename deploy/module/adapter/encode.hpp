@@ -14,6 +14,7 @@
 #include <stout/hashmap.hpp>
 
 #include "allocator/contract/allocator.pb.h"
+#include "mesos_version.hpp"
 
 namespace longshare {
 namespace adapter {
@@ -32,6 +33,8 @@ void encode(const std::set<std::string>& names, Names* into);
 void encode(const std::vector<mesos::SlaveInfo::Capability>& capabilities, google::protobuf::RepeatedField<int>* into);
 void encode(const mesos::allocator::Options& options, v1::Options* into);
 void encode(const Option<hashset<std::string>>& whitelist, v1::UpdateWhitelist* into);
+void encode(const RoleQuota& quota, v1::SetQuota* into);
+void encode(const RoleQuota& quota, v1::UpdateQuota* into);
 
 // Reads what the service offers; an error says what is wrong with it.
 Try<mesos::Resources> decode_offer(const v1::Offer& offer);

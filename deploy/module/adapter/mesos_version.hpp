@@ -2,6 +2,10 @@
 
 #pragma once
 
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,75 +21,138 @@
 namespace longshare {
 namespace adapter {
 
-// Mesos's interface, with the calls that changed after 1.8 told in the terms of 1.8.
-class VersionedAllocator : public mesos::allocator::Allocator {
-#if LONGSHARE_MESOS_AT_LEAST(9)
- public:
-  void recover(const int expected, const hashmap<std::string, mesos::Quota>& quotas) override {
-    std::vector<std::pair<std::string, mesos::quota::QuotaInfo>> infos;
-    for (const auto& quota : quotas) {
-      infos.emplace_back(quota.first, quota_info(quota.first, quota.second));
-    }
-    recovered(expected, infos);
-  }
+// Whether the master tells what is running from what is only offered.
+constexpr bool kTellsRunning = LONGSHARE_MESOS_AT_LEAST(10);
 
-  void updateQuota(const std::string& role, const mesos::Quota& quota) override {
-    quota_removed(role);
-    if (!quota.guarantees.empty()) {
-      quota_set(role, quota_info(role, quota));
-    }
-  }
+// The quota of one role, in any version.
+struct RoleQuota {
+  std::string role;
+  std::map<std::string, double> guarantees;
+  std::map<std::string, double> limits;  // a name that is absent has none
+  bool capped = false;                   // as in 1.8: the guarantee is the limit
+};
 
- private:
-  // The guarantee only: that of 1.8 is the limit, too.
-  static mesos::quota::QuotaInfo quota_info(const std::string& role, const mesos::Quota& quota) {
-    mesos::quota::QuotaInfo info;
-    info.set_role(role);
-    for (const auto& amount : quota.guarantees) {
-      mesos::Resource* resource = info.add_guarantee();
-      resource->set_name(amount.first);
-      resource->set_type(mesos::Value::SCALAR);
-      resource->mutable_scalar()->CopyFrom(amount.second);
-    }
-    return info;
-  }
+// Whether a framework wants no offers of an agent in a role.
+using Excludes = std::function<bool(const std::string& role, const mesos::SlaveInfo& agent)>;
+
+// How long to hold off after an election.
+struct Recovery {
+#if LONGSHARE_MESOS_AT_LEAST(11)
+  explicit Recovery(const mesos::allocator::Options& options) : timeout(options.recoveryTimeout), factor(options.agentRecoveryFactor) {}
 #else
+  explicit Recovery(const mesos::allocator::Options&) {}
+#endif
+  Duration timeout = Minutes(10);
+  double factor = 0.8;
+};
+
+// Mesos's interface, with the calls that differ told in the same terms.
+class VersionedAllocator : public mesos::allocator::Allocator {
  public:
-  void recover(const int expected, const hashmap<std::string, ::Quota>& quotas) override {
-    std::vector<std::pair<std::string, mesos::quota::QuotaInfo>> infos;
+  using Held = hashmap<mesos::SlaveID, mesos::Resources>;
+
+#if LONGSHARE_MESOS_AT_LEAST(9)
+  void recover(const int expected, const hashmap<std::string, mesos::Quota>& quotas) override {
+    std::vector<RoleQuota> converted;
     for (const auto& quota : quotas) {
-      infos.emplace_back(quota.first, quota.second.info);
+      converted.push_back(role_quota(quota.first, quota.second));
     }
-    recovered(expected, infos);
+    recovered(expected, converted);
   }
 
-  void setQuota(const std::string& role, const ::Quota& quota) override { quota_set(role, quota.info); }
+  void updateQuota(const std::string& role, const mesos::Quota& quota) override { quota_set(role_quota(role, quota)); }
+#else
+  void recover(const int expected, const hashmap<std::string, ::Quota>& quotas) override {
+    std::vector<RoleQuota> converted;
+    for (const auto& quota : quotas) {
+      converted.push_back(role_quota(quota.first, quota.second));
+    }
+    recovered(expected, converted);
+  }
+
+  void setQuota(const std::string& role, const ::Quota& quota) override { quota_set(role_quota(role, quota)); }
   void removeQuota(const std::string& role) override { quota_removed(role); }
 #endif
 
 #if LONGSHARE_MESOS_AT_LEAST(10)
- public:
   void recoverResources(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const mesos::Resources& resources,
-                        const Option<mesos::Filters>& filters, bool) override {
-    resources_recovered(framework, agent, resources, filters);
+                        const Option<mesos::Filters>& filters, bool allocated) override {
+    resources_recovered(framework, agent, resources, filters, allocated);
   }
 
-  // What is offered and what is used are the same to Longshare: both are allocated.
-  void transitionOfferedToAllocated(const mesos::SlaveID&, const mesos::Resources&) override {}
+  void transitionOfferedToAllocated(const mesos::SlaveID& agent, const mesos::Resources& resources) override { launched(agent, resources); }
 #else
- public:
   void recoverResources(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const mesos::Resources& resources,
                         const Option<mesos::Filters>& filters) override {
-    resources_recovered(framework, agent, resources, filters);
+    resources_recovered(framework, agent, resources, filters, false);
+  }
+#endif
+
+#if LONGSHARE_MESOS_AT_LEAST(11)
+  void addFramework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const Held&, bool active,
+                    mesos::allocator::FrameworkOptions&& options) override {
+    framework_added(id, info, active, options.suppressedRoles, excludes(&options));
+  }
+
+  void updateFramework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, mesos::allocator::FrameworkOptions&& options) override {
+    framework_updated(id, info, options.suppressedRoles, excludes(&options));
+  }
+#else
+  void addFramework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const Held&, bool active,
+                    const std::set<std::string>& suppressed) override {
+    framework_added(id, info, active, suppressed, nullptr);
+  }
+
+  void updateFramework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const std::set<std::string>& suppressed) override {
+    framework_updated(id, info, suppressed, nullptr);
   }
 #endif
 
  protected:
-  virtual void recovered(int expected, const std::vector<std::pair<std::string, mesos::quota::QuotaInfo>>& quotas) = 0;
-  virtual void quota_set(const std::string& role, const mesos::quota::QuotaInfo& quota) = 0;
+  virtual void recovered(int expected, const std::vector<RoleQuota>& quotas) = 0;
+  virtual void quota_set(const RoleQuota& quota) = 0;  // neither guarantee nor limit, and not capped: removes it
   virtual void quota_removed(const std::string& role) = 0;
   virtual void resources_recovered(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const mesos::Resources& resources,
-                                   const Option<mesos::Filters>& filters) = 0;
+                                   const Option<mesos::Filters>& filters, bool allocated) = 0;
+  virtual void launched(const mesos::SlaveID& agent, const mesos::Resources& resources) = 0;
+  // `excludes` may be empty: the framework takes any agent.
+  virtual void framework_added(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, bool active,
+                               const std::set<std::string>& suppressed, const Excludes& excludes) = 0;
+  virtual void framework_updated(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const std::set<std::string>& suppressed,
+                                 const Excludes& excludes) = 0;
+
+ private:
+#if LONGSHARE_MESOS_AT_LEAST(9)
+  static RoleQuota role_quota(const std::string& role, const mesos::Quota& quota) {
+    RoleQuota converted;
+    converted.role = role;
+    for (const auto& amount : quota.guarantees) {
+      converted.guarantees[amount.first] = amount.second.value();
+    }
+    for (const auto& amount : quota.limits) {
+      converted.limits[amount.first] = amount.second.value();
+    }
+    return converted;
+  }
+#else
+  static RoleQuota role_quota(const std::string& role, const ::Quota& quota) {
+    RoleQuota converted;
+    converted.role = role;
+    converted.capped = true;
+    for (const mesos::Resource& resource : quota.info.guarantee()) {
+      converted.guarantees[resource.name()] = resource.scalar().value();
+    }
+    return converted;
+  }
+#endif
+
+#if LONGSHARE_MESOS_AT_LEAST(11)
+  // Shared, as the filter can be moved but not copied.
+  static Excludes excludes(mesos::allocator::FrameworkOptions* options) {
+    const auto filter = std::make_shared<mesos::allocator::OfferConstraintsFilter>(std::move(options->offerConstraintsFilter));
+    return [filter](const std::string& role, const mesos::SlaveInfo& agent) { return filter->isAgentExcluded(role, agent); };
+  }
+#endif
 };
 
 }  // namespace adapter

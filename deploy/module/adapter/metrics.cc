@@ -251,13 +251,17 @@ std::map<std::string, Metrics::Read> Metrics::wanted() {
   const std::lock_guard<std::mutex> lock(shared_->mutex);
   for (const auto& quota : shared_->mirror.quotas()) {
     const std::string& role = quota.first;
-    for (const Resource& guarantee : quota.second.guarantee()) {
-      const std::string name = guarantee.name();
-      const std::string prefix = kPrefix + ("quota/roles/" + role) + "/resources/" + name;
-      const double value = guarantee.scalar().value();
-      wanted[prefix + "/guarantee"] = [value]() { return value; };
-      wanted[prefix + "/offered_or_allocated"] = [sums, role, name]() { return sums->allocated(role, name); };
-    }
+    const auto show = [&](const std::map<std::string, double>& amounts, const std::string& what) {
+      for (const auto& amount : amounts) {
+        const std::string name = amount.first;
+        const std::string prefix = kPrefix + ("quota/roles/" + role) + "/resources/" + name;
+        const double value = amount.second;
+        wanted[prefix + "/" + what] = [value]() { return value; };
+        wanted[prefix + "/offered_or_allocated"] = [sums, role, name]() { return sums->allocated(role, name); };
+      }
+    };
+    show(quota.second.guarantees, "guarantee");
+    show(quota.second.limits, "limit");
   }
   if (!shared_->per_framework) {
     return wanted;

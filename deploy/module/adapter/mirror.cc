@@ -16,6 +16,25 @@ using mesos::SlaveID;
 using mesos::Unavailability;
 using mesos::allocator::InverseOfferStatus;
 
+namespace {
+
+// Takes resources from what a framework has; returns the part that it had.
+Resources release(const FrameworkID& framework, const Resources& resources, Used* from) {
+  const auto held = from->find(framework);
+  if (held == from->end()) {
+    return Resources();
+  }
+  const Resources before = held->second;
+  held->second -= resources;
+  const Resources after = held->second;
+  if (after.empty()) {
+    from->erase(held);
+  }
+  return before - after;
+}
+
+}  // namespace
+
 Resources Agent::available() const {
   Resources allocated;
   for (const auto& held : used) {
@@ -34,27 +53,40 @@ std::set<std::string> Framework::roles() const {
   return {info.role()};
 }
 
-void Mirror::recovered(int64_t time_ns, int expected_agents, const Quotas& quotas) {
-  for (const auto& quota : quotas) {
-    set_quota(quota.first, quota.second);
+void Framework::ask(const SlaveID& id, const mesos::SlaveInfo& agent) {
+  if (!excludes) {
+    return;
   }
-  agents_needed_ = expected_agents * 4 / 5;
-  agents_expected_ = expected_agents;
-  hold_off_until_ = time_ns + Minutes(10).ns();
+  for (const std::string& role : roles()) {
+    if (excludes(role, agent)) {
+      excluded_by[role].insert(id.value());
+    } else {
+      excluded_by[role].erase(id.value());
+    }
+  }
 }
 
-void Mirror::add_framework(const FrameworkID& id, const FrameworkInfo& info, bool active, const std::set<std::string>& suppressed) {
-  Framework added;
-  added.info = info;
-  added.active = active;
-  added.suppressed = suppressed;
-  frameworks_[id] = added;
+void Mirror::recovered(int64_t time_ns, int expected_agents, const std::vector<RoleQuota>& quotas) {
+  for (const RoleQuota& quota : quotas) {
+    set_quota(quota);
+  }
+  agents_needed_ = static_cast<int64_t>(expected_agents * recovery_.factor);
+  agents_expected_ = expected_agents;
+  hold_off_until_ = time_ns + recovery_.timeout.ns();
+}
+
+void Mirror::add_framework(const FrameworkID& id, const FrameworkInfo& info, bool active, const std::set<std::string>& suppressed,
+                           const Excludes& excludes) {
+  frameworks_[id] = Framework();
+  frameworks_[id].active = active;
+  update_framework(id, info, suppressed, excludes);
 }
 
 void Mirror::remove_framework(const FrameworkID& id) {
   frameworks_.erase(id);
   for (auto& agent : agents_) {
     agent.second.used.erase(id);
+    agent.second.running.erase(id);
     agent.second.inverse_offers.erase(id);
   }
 }
@@ -75,11 +107,18 @@ void Mirror::set_framework_active(const FrameworkID& id, bool active) {
   }
 }
 
-void Mirror::update_framework(const FrameworkID& id, const FrameworkInfo& info, const std::set<std::string>& suppressed) {
+void Mirror::update_framework(const FrameworkID& id, const FrameworkInfo& info, const std::set<std::string>& suppressed,
+                              const Excludes& excludes) {
   Framework* found = framework(id);
-  if (found != nullptr) {
-    found->info = info;
-    found->suppressed = suppressed;
+  if (found == nullptr) {
+    return;
+  }
+  found->info = info;
+  found->suppressed = suppressed;
+  found->excludes = excludes;
+  found->excluded_by.clear();
+  for (const auto& agent : agents_) {
+    found->ask(agent.first, agent.second.info);
   }
 }
 
@@ -106,6 +145,9 @@ void Mirror::revive(const FrameworkID& id, const std::set<std::string>& roles) {
 
 void Mirror::add_agent(const SlaveID& id, Agent agent, int64_t time_ns) {
   agents_[id] = std::move(agent);
+  for (auto& entry : frameworks_) {
+    entry.second.ask(id, agents_[id].info);
+  }
   const int64_t known = static_cast<int64_t>(agents_.size());
   if (known >= agents_needed_ || time_ns >= hold_off_until_) {
     agents_needed_ = 0;
@@ -115,7 +157,14 @@ void Mirror::add_agent(const SlaveID& id, Agent agent, int64_t time_ns) {
   }
 }
 
-void Mirror::remove_agent(const SlaveID& id) { agents_.erase(id); }
+void Mirror::remove_agent(const SlaveID& id) {
+  agents_.erase(id);
+  for (auto& entry : frameworks_) {
+    for (auto& excluded : entry.second.excluded_by) {
+      excluded.second.erase(id.value());
+    }
+  }
+}
 
 void Mirror::update_agent(const SlaveID& id, const mesos::SlaveInfo& info, const Option<Resources>& total,
                           const Option<std::vector<mesos::SlaveInfo::Capability>>& capabilities) {
@@ -124,6 +173,9 @@ void Mirror::update_agent(const SlaveID& id, const mesos::SlaveInfo& info, const
     return;
   }
   found->info = info;
+  for (auto& entry : frameworks_) {
+    entry.second.ask(id, info);
+  }
   if (total.isSome()) {
     found->total = total.get();
   }
@@ -140,6 +192,9 @@ void Mirror::add_resource_provider(const SlaveID& id, const Resources& total, co
   found->total += total;
   for (const auto& held : used) {
     found->used[held.first] += held.second;
+    if (kTellsRunning) {
+      found->running[held.first] += held.second;
+    }
   }
 }
 
@@ -179,17 +234,41 @@ void Mirror::answer_inverse_offer(const SlaveID& agent_id, const FrameworkID& fr
   }
 }
 
-void Mirror::recover_resources(const FrameworkID& framework, const SlaveID& agent_id, const Resources& resources) {
+Resources Mirror::recover_resources(const FrameworkID& framework, const SlaveID& agent_id, const Resources& resources, bool allocated) {
   Agent* found = agent(agent_id);
   if (found == nullptr) {
-    return;
+    return Resources();
   }
-  const auto held = found->used.find(framework);
-  if (held != found->used.end()) {
-    held->second -= resources;
-    if (held->second.empty()) {
-      found->used.erase(held);
+  if (allocated) {
+    release(framework, resources, &found->running);
+  }
+  return release(framework, resources, &found->used);
+}
+
+Option<FrameworkID> Mirror::launched(const SlaveID& agent_id, const Resources& resources) {
+  Agent* found = agent(agent_id);
+  if (found == nullptr) {
+    return None();
+  }
+  for (const auto& held : found->used) {
+    Resources offered = held.second;
+    const auto running = found->running.find(held.first);
+    if (running != found->running.end()) {
+      offered -= running->second;
     }
+    if (offered.contains(resources)) {
+      found->running[held.first] += resources;
+      return held.first;
+    }
+  }
+  return None();
+}
+
+void Mirror::set_quota(const RoleQuota& quota) {
+  if (quota.capped || !quota.guarantees.empty() || !quota.limits.empty()) {
+    quotas_[quota.role] = quota;
+  } else {
+    quotas_.erase(quota.role);
   }
 }
 
@@ -290,6 +369,32 @@ Mirror::Verdict Mirror::admit(const FrameworkID& framework_id, const v1::Inverse
   return Verdict::ADMITTED;
 }
 
+void Mirror::write_excluded(const SlaveID& agent, v1::ExclusionList* into) const {
+  for (const auto& entry : frameworks_) {
+    for (const auto& excluded : entry.second.excluded_by) {
+      if (excluded.second.count(agent.value()) != 0) {
+        v1::Exclusion* exclusion = into->add_exclusions();
+        exclusion->set_framework_id(entry.first.value());
+        exclusion->set_role(excluded.first);
+      }
+    }
+  }
+}
+
+void Mirror::write_excluded(const FrameworkID& framework, google::protobuf::RepeatedPtrField<v1::ExcludedAgents>* into) const {
+  const auto found = frameworks_.find(framework);
+  if (found == frameworks_.end()) {
+    return;
+  }
+  for (const auto& excluded : found->second.excluded_by) {
+    if (!excluded.second.empty()) {
+      v1::ExcludedAgents* agents = into->Add();
+      agents->set_role(excluded.first);
+      encode(excluded.second, agents->mutable_agent_ids());
+    }
+  }
+}
+
 void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
   snapshot->set_time_ns(time_ns);
   snapshot->set_paused(paused_);
@@ -300,9 +405,11 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
     snapshot->mutable_hold_off()->set_agents_expected(agents_expected_);
   }
   for (const auto& quota : quotas_) {
-    v1::SetQuota* set = snapshot->add_quotas();
-    set->set_role(quota.first);
-    set->set_info(quota.second.SerializePartialAsString());
+    if (quota.second.capped) {
+      encode(quota.second, snapshot->add_quotas());
+    } else {
+      encode(quota.second, snapshot->add_limited_quotas());
+    }
   }
   for (const auto& weight : weights_) {
     v1::Weight* set = snapshot->add_weights();
@@ -322,6 +429,8 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
     encode(agent.capabilities, add->mutable_capabilities());
     encode(agent.total, add->mutable_total());
     encode(agent.used, add->mutable_used());
+    encode(agent.running, add->mutable_running());
+    write_excluded(entry.first, add->mutable_excluded());
     if (agent.unavailability.isSome()) {
       add->set_unavailability(agent.unavailability->SerializePartialAsString());
     }

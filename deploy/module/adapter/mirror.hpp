@@ -20,6 +20,7 @@
 #include <stout/try.hpp>
 
 #include "encode.hpp"
+#include "mesos_version.hpp"
 
 namespace longshare {
 namespace adapter {
@@ -36,7 +37,8 @@ struct Agent {
   Option<mesos::Unavailability> unavailability;
   bool active = true;
   mesos::Resources total;
-  Used used;  // outstanding offers included
+  Used used;     // outstanding offers included
+  Used running;  // the part of it that is not only offered, if the master tells
   hashmap<mesos::FrameworkID, InverseOffer> inverse_offers;
   uint64_t added = 0;        // number of the event
   uint64_t unavailable = 0;  // number of the event that set or changed this
@@ -48,25 +50,31 @@ struct Framework {
   mesos::FrameworkInfo info;
   bool active = false;
   std::set<std::string> suppressed;
+  Excludes excludes;                                          // may be empty
+  std::map<std::string, std::set<std::string>> excluded_by;  // the ids of the agents that it excludes, by role
 
   std::set<std::string> roles() const;
+  // Asks anew about an agent.
+  void ask(const mesos::SlaveID& id, const mesos::SlaveInfo& info);
 };
 
 // Everything that the master has told its allocator and an allocator that begins anew must know. Not thread-safe. Calls
 // about agents and frameworks that are not known change nothing.
 class Mirror {
  public:
-  using Quotas = std::vector<std::pair<std::string, mesos::quota::QuotaInfo>>;
-
+  void initialize(const Recovery& recovery) { recovery_ = recovery; }
   void elected(int64_t time_ns) { leading_since_ = time_ns; }
-  void recovered(int64_t time_ns, int expected_agents, const Quotas& quotas);
-  void add_framework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, bool active, const std::set<std::string>& suppressed);
+  void recovered(int64_t time_ns, int expected_agents, const std::vector<RoleQuota>& quotas);
+  void add_framework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, bool active, const std::set<std::string>& suppressed,
+                     const Excludes& excludes);
   void remove_framework(const mesos::FrameworkID& id);
   void set_framework_active(const mesos::FrameworkID& id, bool active);
-  void update_framework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const std::set<std::string>& suppressed);
+  void update_framework(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const std::set<std::string>& suppressed,
+                        const Excludes& excludes);
   void suppress(const mesos::FrameworkID& id, const std::set<std::string>& roles);
   void revive(const mesos::FrameworkID& id, const std::set<std::string>& roles);
   void add_agent(const mesos::SlaveID& id, Agent agent, int64_t time_ns);
+  void set_added(const mesos::SlaveID& id, uint64_t sequence) { agents_[id].added = sequence; }
   void remove_agent(const mesos::SlaveID& id);
   void update_agent(const mesos::SlaveID& id, const mesos::SlaveInfo& info, const Option<mesos::Resources>& total,
                     const Option<std::vector<mesos::SlaveInfo::Capability>>& capabilities);
@@ -76,8 +84,13 @@ class Mirror {
   void set_unavailability(const mesos::SlaveID& id, const Option<mesos::Unavailability>& unavailability, uint64_t sequence);
   void answer_inverse_offer(const mesos::SlaveID& agent, const mesos::FrameworkID& framework,
                             const Option<mesos::allocator::InverseOfferStatus>& status);
-  void recover_resources(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const mesos::Resources& resources);
-  void set_quota(const std::string& role, const mesos::quota::QuotaInfo& quota) { quotas_[role] = quota; }
+  // Returns the part that was held. The rest is of an agent or framework that is gone, perhaps to come again under its id.
+  mesos::Resources recover_resources(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const mesos::Resources& resources,
+                                     bool allocated);
+  // Resources of one agent and one role run from now on. Returns whose they must be, as the master does not say: the first
+  // framework that is offered all of them there.
+  Option<mesos::FrameworkID> launched(const mesos::SlaveID& agent, const mesos::Resources& resources);
+  void set_quota(const RoleQuota& quota);
   void remove_quota(const std::string& role) { quotas_.erase(role); }
   void set_weight(const std::string& role, double weight) { weights_[role] = weight; }
   void set_paused(bool paused) { paused_ = paused; }
@@ -100,6 +113,10 @@ class Mirror {
   // Likewise with an inverse offer.
   Verdict admit(const mesos::FrameworkID& framework, const v1::InverseOffer& inverse, uint64_t applied);
 
+  // Whom an agent is not offered.
+  void write_excluded(const mesos::SlaveID& agent, v1::ExclusionList* into) const;
+  // Which agents a framework is not offered.
+  void write_excluded(const mesos::FrameworkID& framework, google::protobuf::RepeatedPtrField<v1::ExcludedAgents>* into) const;
   void write(int64_t time_ns, v1::Snapshot* snapshot) const;
 
   using InverseStatuses = hashmap<mesos::SlaveID, hashmap<mesos::FrameworkID, mesos::allocator::InverseOfferStatus>>;
@@ -107,7 +124,7 @@ class Mirror {
 
   const hashmap<mesos::SlaveID, Agent>& agents() const { return agents_; }
   const hashmap<mesos::FrameworkID, Framework>& frameworks() const { return frameworks_; }
-  const std::map<std::string, mesos::quota::QuotaInfo>& quotas() const { return quotas_; }
+  const std::map<std::string, RoleQuota>& quotas() const { return quotas_; }
   double weight(const std::string& role) const;
 
  private:
@@ -116,7 +133,8 @@ class Mirror {
 
   hashmap<mesos::SlaveID, Agent> agents_;
   hashmap<mesos::FrameworkID, Framework> frameworks_;
-  std::map<std::string, mesos::quota::QuotaInfo> quotas_;
+  Recovery recovery_{mesos::allocator::Options()};
+  std::map<std::string, RoleQuota> quotas_;
   std::map<std::string, double> weights_;
   Option<hashset<std::string>> whitelist_;
   bool paused_ = false;

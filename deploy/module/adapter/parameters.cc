@@ -103,6 +103,7 @@ std::map<std::string, Parameters::Taker> Parameters::takers() {
       {"key", text(&key_)},
       {"insecure", flag(&insecure_)},
       {"synchronous", flag(&synchronous_)},
+      {"answer_timeout", duration(&answer_timeout_)},
       {"connect_timeout", duration(&Settings::connect_timeout)},
       {"first_retry", duration(&Settings::first_retry)},
       {"last_retry", duration(&Settings::last_retry)},
@@ -133,6 +134,15 @@ Parameters::Taker Parameters::flag(bool* into) {
 
 Parameters::Taker Parameters::duration(uint64_t longshare_transport_settings::* field) {
   return [this, field](const std::string& value) { numbers_.emplace_back(field, parse_duration(value)); };
+}
+
+Parameters::Taker Parameters::duration(uint64_t* into) {
+  return [into](const std::string& value) {
+    *into = parse_duration(value);
+    if (*into == 0) {
+      throw std::invalid_argument("'" + value + "' is no time at all");
+    }
+  };
 }
 
 Parameters::Taker Parameters::count(uint64_t longshare_transport_settings::* field) {

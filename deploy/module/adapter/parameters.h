@@ -29,6 +29,9 @@ class Parameters {
   // Every call waits for the service's answer: for Mesos's own tests, never for a cluster.
   bool synchronous() const { return synchronous_; }
 
+  // Milliseconds that an operator waits for the service at most.
+  uint64_t answer_timeout() const { return answer_timeout_; }
+
  private:
   using Taker = std::function<void(const std::string&)>;
 
@@ -36,6 +39,7 @@ class Parameters {
   Taker text(std::string* into);
   Taker flag(bool* into);
   Taker duration(uint64_t longshare_transport_settings::* field);
+  Taker duration(uint64_t* into);
   Taker count(uint64_t longshare_transport_settings::* field);
 
   std::string address_;
@@ -45,6 +49,7 @@ class Parameters {
   std::string key_;
   bool insecure_ = false;
   bool synchronous_ = false;
+  uint64_t answer_timeout_ = 2000;
   std::vector<std::pair<uint64_t longshare_transport_settings::*, uint64_t>> numbers_;
 };
 

@@ -71,11 +71,10 @@ def test_what_may_come_late_is_let_pass_and_changes_nothing(call: object) -> Non
 
 
 def test_an_agent_or_framework_cannot_be_added_twice() -> None:
-    master = known()
     with pytest.raises(InvalidEvent, match="known already"):
-        master.add_agent("s1", "cpus:1")
+        known().add_agent("s1", "cpus:1")
     with pytest.raises(InvalidEvent, match="known already"):
-        master.add_framework("f1", "r1")
+        known().add_framework("f1", "r1")
 
 
 def known() -> BatchMaster:

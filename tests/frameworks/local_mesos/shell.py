@@ -140,10 +140,17 @@ class HttpScheduler:
         self.ended = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
 
-    async def subscribe(self, framework_id: str | None = None, **info: object) -> dict[str, Any]:
+    async def subscribe(
+        self,
+        framework_id: str | None = None,
+        constraints: dict[str, Any] | None = None,
+        **info: object,
+    ) -> dict[str, Any]:
         """Open the stream; return the content of the event that answers."""
         info = {"user": "u", "name": "n", **info}
         call: dict[str, Any] = {"type": "SUBSCRIBE", "subscribe": {"framework_info": info}}
+        if constraints is not None:
+            call["subscribe"]["offer_constraints"] = constraints
         if framework_id is not None:
             info["id"] = call["framework_id"] = {"value": framework_id}
         response = await self.session.post(self.url, json=call)

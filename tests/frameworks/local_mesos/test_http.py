@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos import wire
+from frameworks.local_mesos.http import LARGEST_BACKLOG, Stream
 from frameworks.local_mesos.server import Embedded
 from tests.frameworks.local_mesos.shell import STREAM_ID, HttpScheduler, system, until
 
@@ -101,6 +103,41 @@ def test_a_malformed_request_gets_mesos_s_code_says_what_is_wrong_and_changes_no
                 assert status != 405 or response.headers["Allow"] == "POST"
             assert embedded.link.sequence == before
             assert len(embedded.master.frameworks) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_scheduler_that_does_not_read_loses_its_stream_and_costs_no_memory(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path) as (_, embedded), aiohttp.ClientSession() as http:
+            host, port = embedded.master.address
+            mute = socket.create_connection((host, port))
+            body = json.dumps(
+                {
+                    "type": "SUBSCRIBE",
+                    "subscribe": {
+                        "framework_info": {"user": "u", "name": "mute", "failover_timeout": 1e6}
+                    },
+                }
+            ).encode()
+            head = f"POST /api/v1/scheduler HTTP/1.1\r\nHost: {host}\r\n"
+            head += f"Content-Type: {wire.JSON}\r\nContent-Length: {len(body)}\r\n\r\n"
+            mute.sendall(head.encode() + body)
+            await until(lambda: embedded.master.frameworks)
+            [framework] = embedded.master.frameworks.values()
+            stream = framework.subscriber
+            assert isinstance(stream, Stream)
+            event = v1.Event(type=v1.Event.ERROR, error=v1.Event.Error(message="x" * 2**20))
+            for _ in range(8 * LARGEST_BACKLOG // 2**20):
+                framework.send(event)
+                assert stream.backlog <= LARGEST_BACKLOG + 2**21
+                await asyncio.sleep(0)
+            await until(lambda: not framework.connected)
+            reader = HttpScheduler(http, embedded.address)
+            await reader.subscribe()
+            mute.close()
 
     asyncio.run(scenario())
 

@@ -18,6 +18,11 @@ def as_before() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.fixture(autouse=True)
+def rested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "_settled", -garbage.REST)
+
+
 class Node:
     """Refers to itself, as a parent and its children do."""
 
@@ -43,6 +48,15 @@ def test_the_garbage_of_a_former_snapshot_is_collected_at_the_next() -> None:
     assert gone() is not None, "it was frozen"
     garbage.settle()
     assert gone() is None
+
+
+def test_one_snapshot_after_the_other_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    garbage.tame()
+    collected: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    for _ in range(5):
+        garbage.settle()
+    assert len(collected) == 1
 
 
 def test_a_process_that_is_not_tame_is_left_alone() -> None:

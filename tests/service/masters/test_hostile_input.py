@@ -1,9 +1,11 @@
 """Whatever comes over the wire, the service lives, says what was wrong, and keeps its state."""
 
 import os
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.service.masters.sessions import STRANGERS
 from tests.cluster.master_side import START_NS, MasterSide, framework_info, resources
 from tests.service.hostile import METHOD, Attacker, attacks
-from tests.service.served import Stream, hello, service
+from tests.service.served import Stream, free_port, hello, service
 from tests.service.show.test_metrics import scrape
 
 ATTACKS = int(os.environ.get("LONGSHARE_ATTACKS", "600"))
@@ -121,6 +123,18 @@ def test_streams_that_say_nothing_keep_no_master_out(tmp_path: Path) -> None:
         waiting.set()
         for call in silent:
             call.cancel()
+
+
+@pytest.mark.slow
+def test_connections_that_say_nothing_keep_no_master_out(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with service(tmp_path, listen=address) as running, ExitStack() as stack:
+        for _ in range(1100):
+            host, _, port = address.partition(":")
+            stack.enter_context(socket.create_connection((host, int(port))))
+        leader = Stream(running.address)
+        leader.open()
+        assert leader.tell(tick=contract.Tick()).HasField("decisions")
 
 
 def silence(until: threading.Event) -> Iterator[bytes]:

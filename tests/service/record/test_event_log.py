@@ -3,6 +3,7 @@
 import io
 import json
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -178,7 +179,7 @@ def take(step: str, number: int, master: RecordedMaster, offers: list[Offered]) 
         case "framework":
             return master.add_framework(f"f{number}", "ab"[number % 2])
         case "bad":
-            with pytest.raises(InvalidEvent):
+            with suppress(InvalidEvent):  # the first in a minute, others are passed over
                 master.remove_agent("nobody")
         case "weigh":
             order = operator.SetWeight(user="a", weight=number / 2)
@@ -484,9 +485,9 @@ def test_what_was_refused_by_the_engine_has_not_happened(tmp_path: Path) -> None
     freed = contract.RecoverResources(
         framework_id="f1", agent_id="s1", resources=resources("cpus:1", "a")
     )
-    malformed = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=[b"\xff"])
+    wrong = contract.RemoveAgent(agent_id="nobody")
     with pytest.raises(InvalidEvent):
-        master.send(freed, malformed, contract.RemoveAgent(agent_id="s1"))
+        master.send(freed, wrong, contract.RemoveAgent(agent_id="s1"))
     master.tick(10)
     master.event_log.close()
     tasks = times_of(history_of(tmp_path / "log").tasks)

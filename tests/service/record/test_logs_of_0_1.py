@@ -1,8 +1,9 @@
 """Logs that the first version recorded are decided again bit for bit.
 
 They are of random clusters with all that a master can say: role trees and plain roles, quotas,
-weights, constraints, declared and learned demands, refusals, volumes, reservations, snapshots,
-operators' orders.
+weights, constraints, demands, refusals, volumes, reservations, operators' orders. What was decided
+otherwise on purpose since is not in them: what follows an event that contradicts what is known,
+and learned demands, which have a floor now.
 """
 
 from pathlib import Path

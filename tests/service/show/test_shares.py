@@ -130,3 +130,16 @@ def test_a_commitment_is_half_when_it_is_said_to_be_and_never_before_where_it_is
     for seconds in (1, 10, 100, 1_000, 10_000):
         pool.advance(seconds)
         assert pool.standing("a").commitment >= now.commitment / 2
+
+
+def test_what_is_owed_is_shown_while_no_agent_has_come_back() -> None:
+    side = MasterSide("sdrf", {"delta": 0.999})
+    side.add_agent("s1", "cpus:4;mem:4096")
+    side.add_framework("f1", "a")
+    side.add_framework("f2", "b")
+    side.tick(100.0)
+    [owed] = [row.owed for row in user_shares(side.engine) if row.user == "a"]
+    side.remove_agent("s1")
+    rows = {row.user: row for row in user_shares(side.engine)}
+    assert rows["a"].owed == owed > 0.0
+    assert rows["b"].owed == 0.0

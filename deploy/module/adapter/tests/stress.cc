@@ -2,6 +2,9 @@
 //
 //     adapter_stress ADDRESS-OF-SERVICE SECONDS
 //
+// First comes, again and again, the one order of calls by which the two have disagreed: what was offered of an agent is
+// given back after the agent has gone and come again under its id, as a master does whose authorizer takes its time.
+//
 // Prints `calls N offers M resyncs R`, exits with 1 if the two have disagreed or nothing was offered.
 
 #include <atomic>
@@ -26,13 +29,25 @@
 
 namespace {
 
-using longshare::adapter::LongshareAllocator;
 using mesos::FrameworkID;
 using mesos::Resources;
 using mesos::SlaveID;
 
 constexpr int kFrameworks = 4;
 constexpr int kAgents = 20;
+constexpr int kTurns = 20;
+
+// The allocator as any version of Mesos calls it.
+class LongshareAllocator : public longshare::adapter::LongshareAllocator {
+ public:
+  using longshare::adapter::LongshareAllocator::LongshareAllocator;
+
+  void give_back(const FrameworkID& framework, const SlaveID& agent, const Resources& resources) {
+    mesos::Filters filters;
+    filters.set_refuse_seconds(0.01);
+    resources_recovered(framework, agent, resources, filters, false);
+  }
+};
 
 struct Offered {
   FrameworkID framework;
@@ -94,6 +109,37 @@ int main(int argc, char** argv) {
     for (int number = 0; number < kFrameworks; ++number) {
       allocator.addFramework(framework_id(number), framework_info(number), {}, true, {});
     }
+    const auto take = [&]() {
+      std::vector<Offered> mine;
+      const std::lock_guard<std::mutex> lock(mutex);
+      mine.swap(open);
+      return mine;
+    };
+    const auto give_back = [&](const std::vector<Offered>& mine) {
+      for (const Offered& offered : mine) {
+        for (const auto& role : offered.parts) {
+          for (const auto& part : role.second) {
+            allocator.give_back(offered.framework, part.first, part.second);
+            ++calls;
+          }
+        }
+      }
+    };
+    SlaveID again;
+    again.set_value("again");
+    for (int turn = 0; turn < kTurns; ++turn) {
+      add_agent(&allocator, again.value());
+      std::vector<Offered> old;
+      for (int wait = 0; old.empty() && wait < 5000; ++wait) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        old = take();
+      }
+      allocator.removeSlave(again);
+      add_agent(&allocator, again.value());
+      give_back(old);
+      allocator.removeSlave(again);
+      take();
+    }
     for (int number = 0; number < kAgents; ++number) {
       add_agent(&allocator, "agent" + stringify(number));
     }
@@ -101,21 +147,7 @@ int main(int argc, char** argv) {
     const std::vector<std::function<void(int)>> jobs = {
         // Frameworks, which give back whatever is offered.
         [&](int) {
-          std::vector<Offered> mine;
-          {
-            const std::lock_guard<std::mutex> lock(mutex);
-            mine.swap(open);
-          }
-          for (const Offered& offered : mine) {
-            for (const auto& role : offered.parts) {
-              for (const auto& part : role.second) {
-                mesos::Filters filters;
-                filters.set_refuse_seconds(0.01);
-                allocator.recoverResources(offered.framework, part.first, part.second, filters);
-                ++calls;
-              }
-            }
-          }
+          give_back(take());
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         },
         // The watcher of the whitelist.

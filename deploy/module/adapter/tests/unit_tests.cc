@@ -3,6 +3,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -11,8 +12,10 @@
 
 #include "library.h"
 #include "parameters.h"
+#include "patience.hpp"
 
 using longshare::adapter::Parameters;
+using longshare::adapter::Patience;
 using longshare::adapter::parse_duration;
 
 namespace {
@@ -47,6 +50,32 @@ TEST_CASE("what is given overwrites the transport's defaults, and nothing else d
   CHECK(settings.queue_bytes == 99);
   CHECK(settings.insecure == 0);
   CHECK_FALSE(parameters.synchronous());
+  CHECK(parameters.answer_timeout() == 2000);
+}
+
+TEST_CASE("how long an operator waits can be set, but not to nothing") {
+  CHECK(Parameters({{"address", "x:1"}, {"answer_timeout", "500ms"}}).answer_timeout() == 500);
+  CHECK(contains(refusal({{"address", "x:1"}, {"answer_timeout", "0secs"}}), "answer_timeout: '0secs' is no time at all"));
+}
+
+TEST_CASE("an answer is late once its time is over, and not before") {
+  using std::chrono::milliseconds;
+  const Patience::Time begin;
+  Patience patience(milliseconds(100));
+  CHECK_FALSE(patience.overdue(begin));
+  patience.sent(7, begin);
+  patience.sent(8, begin + milliseconds(90));
+  CHECK_FALSE(patience.overdue(begin + milliseconds(100)));
+  CHECK(patience.overdue(begin + milliseconds(101)));
+  patience.answered(6);
+  CHECK(patience.overdue(begin + milliseconds(101)));
+  patience.answered(7);
+  CHECK_FALSE(patience.overdue(begin + milliseconds(500)));
+  patience.sent(9, begin + milliseconds(500));
+  CHECK_FALSE(patience.overdue(begin + milliseconds(600)));
+  CHECK(patience.overdue(begin + milliseconds(601)));
+  patience.reset();
+  CHECK_FALSE(patience.overdue(begin + milliseconds(601)));
 }
 
 TEST_CASE("the address is needed") { CHECK(contains(refusal({}), "address: missing")); }

@@ -3,18 +3,25 @@
 import json
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from allocator.cli.connection import USAGE, AsJson, fail
+from allocator.cli.games.show import (
+    climbed_as_json,
+    outcome_as_json,
+    played_as_json,
+    show_game,
+    show_outcomes,
+)
 from allocator.cli.optimum import read_toml
 
 if TYPE_CHECKING:
     from allocator.theory.games.game import Game
     from allocator.theory.games.policies import GamePolicy
-    from allocator.theory.games.properties import Complaint, TimeProperty
-    from allocator.theory.games.search import Climbed, Found, Outcome
+    from allocator.theory.games.properties import TimeProperty
+    from allocator.theory.games.search import Outcome
 
 games_app = typer.Typer(
     help="Games over time: do policies keep their promises when demands change? docs/games.md.",
@@ -87,10 +94,10 @@ def search(
                 watch=lambda tried, _of, task=task: progress.update(task, completed=tried),  # type: ignore[misc]
             )
     if as_json:
-        found = {name: _outcome_as_json(outcome) for name, outcome in outcomes.items()}
+        found = {name: outcome_as_json(outcome) for name, outcome in outcomes.items()}
         typer.echo(json.dumps({"policy": policy, "seed": seed, "properties": found}, indent=2))
     else:
-        _show_outcomes(chosen, outcomes)
+        show_outcomes(chosen, outcomes)
     for outcome in outcomes.values():
         if out is not None and outcome.found is not None:
             _write(out, outcome.found.game, f"{policy}: {outcome.found.complaint.text}")
@@ -140,9 +147,9 @@ def worst(
             watch=lambda tried, _of: progress.update(task, completed=tried),
         )
     if as_json:
-        typer.echo(json.dumps({"policy": policy, "seed": seed, **_climbed_as_json(climbed)}))
+        typer.echo(json.dumps({"policy": policy, "seed": seed, **climbed_as_json(climbed)}))
     else:
-        _show_game(chosen, climbed.game)
+        show_game(chosen, climbed.game)
     if out is not None:
         _write(
             out, climbed.game, f"{policy}: lying pays {float(climbed.ratio):.4f} times the truth"
@@ -163,9 +170,9 @@ def play(
     try:
         game = read_game(read_toml(file))
         if as_json:
-            typer.echo(json.dumps({"policy": policy, **_played_as_json(chosen, game)}, indent=2))
+            typer.echo(json.dumps({"policy": policy, **played_as_json(chosen, game)}, indent=2))
         else:
-            _show_game(chosen, game)
+            show_game(chosen, game)
     except ValueError as error:
         fail(USAGE, f"{file}: {error}")
 
@@ -188,7 +195,7 @@ def gains(
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
-    from allocator.cli.games_figure import draw_gains, write_gains  # noqa: PLC0415
+    from allocator.cli.games.figure import draw_gains, write_gains  # noqa: PLC0415
     from allocator.theory.games.gains import cells  # noqa: PLC0415
     from allocator.theory.games.gains import gains as climb_all  # noqa: PLC0415
     from allocator.theory.games.search import Effort  # noqa: PLC0415
@@ -238,135 +245,6 @@ def _below_one(delta: float | None) -> Fraction | None:
     if delta is not None and delta >= 1:
         raise typer.BadParameter(f"{delta} is not below 1", param_hint="--delta")
     return None if delta is None else Fraction(str(delta))
-
-
-def _outcome_as_json(outcome: "Outcome") -> dict[str, Any]:
-    return {
-        "tried": outcome.tried,
-        "found": None if outcome.found is None else _found_as_json(outcome.found),
-    }
-
-
-def _found_as_json(found: "Found") -> dict[str, Any]:
-    from allocator.theory.games.game import file_of  # noqa: PLC0415
-
-    return {**_complaint_as_json(found.complaint), "game": file_of(found.game)}
-
-
-def _complaint_as_json(complaint: "Complaint") -> dict[str, Any]:
-    return {
-        "user": complaint.user,
-        "has": float(complaint.has),
-        "instead": float(complaint.instead),
-        "text": complaint.text,
-    }
-
-
-def _climbed_as_json(climbed: "Climbed") -> dict[str, Any]:
-    from allocator.theory.games.game import file_of  # noqa: PLC0415
-
-    return {
-        "truthful": float(climbed.truthful),
-        "lying": float(climbed.gained),
-        "ratio": float(climbed.ratio),
-        "game": file_of(climbed.game),
-    }
-
-
-def _played_as_json(policy: "GamePolicy", game: "Game") -> dict[str, Any]:
-    from allocator.theory.games.mechanism import play as played  # noqa: PLC0415
-    from allocator.theory.games.mechanism import worth  # noqa: PLC0415
-
-    truth, told = played(policy, game, game.truth), played(policy, game, game.told)
-    complaints = {name: each(policy, game) for name, each in _complaints(game).items()}
-    return {
-        "users": {
-            user.name: {
-                "truthful": float(worth(game, number, truth)),
-                "lying": float(worth(game, number, told)),
-            }
-            for number, user in enumerate(game.users)
-        },
-        "complaints": {
-            name: None if found is None else _complaint_as_json(found)
-            for name, found in complaints.items()
-        },
-    }
-
-
-def _complaints(game: "Game") -> dict[str, Any]:
-    """Return the properties that are defined for a game."""
-    from allocator.theory.games.properties import PROPERTIES  # noqa: PLC0415
-
-    return {
-        name: each.complaint
-        for name, each in PROPERTIES.items()
-        if not (each.one_resource and len(game.resources) > 1)
-    }
-
-
-def _show_outcomes(policy: "GamePolicy", outcomes: "dict[str, Outcome]") -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(title=f"Properties of {policy.name} over time")
-    table.add_column("property")
-    table.add_column("violation")
-    table.add_column("games", justify="right")
-    for name, outcome in outcomes.items():
-        table.add_row(name, "found" if outcome.found else "none found", str(outcome.tried))
-    Console().print(table)
-    for name, outcome in outcomes.items():
-        if outcome.found is not None:
-            typer.echo(f"\n{policy.name} lacks {name}: {outcome.found.complaint.text}.")
-            _show_game(policy, outcome.found.game)
-
-
-def _show_game(policy: "GamePolicy", game: "Game") -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    from allocator.theory.games.mechanism import play as played  # noqa: PLC0415
-    from allocator.theory.games.mechanism import utility, worth  # noqa: PLC0415
-
-    truth, told = played(policy, game, game.truth), played(policy, game, game.told)
-    lied = any(user.claims is not None for user in game.users)
-    resources = ", ".join(game.resources)
-    table = Table(
-        title=f"{policy.name}: δ {float(game.delta):g}, patience {float(game.patience):g}, "
-        f"{len(game.users) + game.idle} users, {game.idle} idle"
-    )
-    table.add_column("stage", justify="right")
-    table.add_column("user")
-    table.add_column(f"needs ({escape(resources)})")
-    if lied:
-        table.add_column("claims")
-    table.add_column("gets", justify="right")
-    if lied:
-        table.add_column("with the lie", justify="right")
-    for stage in range(game.stages):
-        for number, user in enumerate(game.users):
-            needs, claims = game.truth[number][stage], game.told[number][stage]
-            row = [str(stage + 1), escape(user.name), _vector(needs)]
-            row += ["" if claims == needs else _vector(claims)] if lied else []
-            for held in [truth, told] if lied else [truth]:
-                row.append(f"{float(utility(needs, held[stage][number])):.6g}")
-            table.add_row(*row, end_section=number == len(game.users) - 1)
-    for number, user in enumerate(game.users):
-        row = ["all", escape(user.name), *[""] * (1 + lied)]
-        for held in [truth, told] if lied else [truth]:
-            row.append(f"{float(worth(game, number, held)):.6g}")
-        table.add_row(*row)
-    Console().print(table)
-    for complain in _complaints(game).values():
-        complaint = complain(policy, game)
-        if complaint is not None:
-            typer.echo(complaint.text)
-
-
-def _vector(amounts: tuple[Fraction, ...]) -> str:
-    return ", ".join(f"{float(amount):g}" for amount in amounts) if any(amounts) else "-"
 
 
 def _write(out: Path, game: "Game", text: str) -> None:

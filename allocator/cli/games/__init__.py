@@ -1,0 +1,1 @@
+"""`longshare games`: what users can gain and lose in games over time."""

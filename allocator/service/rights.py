@@ -1,0 +1,84 @@
+"""Who may do what on the gRPC ports, by the names in the certificate that a peer shows."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import grpc
+import structlog
+
+from allocator.service.config import RightsSection
+
+Right = Literal["masters", "operators", "readers"]
+"""To feed the engine; to give orders, and read; to read."""
+_Context = grpc.aio.ServicerContext[Any, Any]
+_INCLUDED: dict[Right, tuple[Right, ...]] = {
+    "masters": ("masters",),
+    "operators": ("operators",),
+    "readers": ("readers", "operators"),
+}
+"""Who has a right: those that it is given, and those who have more."""
+
+_log = structlog.get_logger(__name__)
+
+
+def names(context: _Context) -> Sequence[str] | None:
+    """Return the names in a peer's certificate, which an authority of ours has signed.
+
+    The common name is first. None: the connection is without TLS.
+    """
+    told = context.auth_context()
+    if b"ssl" not in told.get("transport_security_type", ()):
+        return None
+    values = [
+        *told.get("x509_common_name", ()),
+        *told.get("x509_subject_alternative_name", ()),
+    ]
+    return [value.decode(errors="replace") for value in values]
+
+
+def certificate(context: _Context) -> str | None:
+    """Return the first name in a peer's certificate, for the log; None: it has shown none."""
+    found = names(context)
+    return found[0] if found else None
+
+
+class Rights:
+    """Decides who may do what.
+
+    Args:
+        section: Who has which right; None: whoever can connect may do everything.
+    """
+
+    def __init__(self, section: RightsSection | None) -> None:
+        self._granted: dict[Right, tuple[str, ...]] | None = None
+        if section is not None:
+            self._granted = {
+                "masters": section.masters,
+                "operators": section.operators,
+                "readers": section.readers,
+            }
+
+    def has(self, found: Sequence[str] | None, right: Right) -> bool:
+        """Whether whoever has these names has a right.
+
+        Without TLS one can only come by the operators' own socket, once rights are given by name.
+        """
+        if self._granted is None:
+            return True
+        if found is None:
+            return right != "masters"
+        patterns = [pattern for group in _INCLUDED[right] for pattern in self._granted[group]]
+        return any(fnmatchcase(name, pattern) for name in found for pattern in patterns)
+
+    async def require(self, context: _Context, right: Right) -> None:
+        """End a call whose peer lacks a right with PERMISSION_DENIED."""
+        found = names(context)
+        if self.has(found, right):
+            return
+        who = ", ".join(found or ()) or "a certificate without a name"
+        _log.warning("permission denied", certificate=who, right=right, peer=context.peer())
+        await context.abort(
+            grpc.StatusCode.PERMISSION_DENIED,
+            f"{who} is not among listen.rights.{right}",
+        )

@@ -1,0 +1,46 @@
+"""A service that is there and says nothing: whoever asks hears that soon, and nothing is lost."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.mesos.cluster import Cluster, amount, next_offer, offer_where, running
+from tests.mesos.test_real_mesos import RESERVED, decline
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+def test_an_operator_is_told_soon_that_a_stopped_service_does_not_answer(tmp_path: Path) -> None:
+    async def reserve(cluster: Cluster, agent: object) -> tuple[int, str, float]:
+        begun = time.monotonic()
+        resources = {"agent_id": agent, "resources": [RESERVED]}
+        status, said = await cluster.operate("RESERVE_RESOURCES", reserve_resources=resources)
+        return status, said, time.monotonic() - begun
+
+    async def conduct(cluster: Cluster) -> None:
+        async with cluster.scheduler("a") as scheduler:
+            offer = await next_offer(scheduler)
+            agent = offer["agent_id"]
+            await scheduler.call("SUPPRESS")
+            await decline(scheduler, offer, 0.01)
+            cluster.wait_for(lambda found: found["longshare/queue_events"] == 0)
+            os.kill(cluster.service.process.pid, signal.SIGSTOP)
+            first, second = await reserve(cluster, agent), await reserve(cluster, agent)
+            os.kill(cluster.service.process.pid, signal.SIGCONT)
+            print("an operator waited", first[2], "then", second[2])  # noqa: T201 - a measurement
+            assert (first[0], second[0]) == (409, 409), (first, second)
+            assert "has not answered" in first[1]
+            assert "has not answered" in second[1]
+            # What the service did when it woke up is undone by a snapshot.
+            cluster.wait_for(lambda _: cluster.resyncs() == 1)
+            await scheduler.call("REVIVE")
+            await offer_where(
+                scheduler, lambda found: amount(found, "disk", reserved=False) == 1024
+            )
+
+    with running(tmp_path) as cluster:
+        asyncio.run(conduct(cluster))

@@ -1,0 +1,140 @@
+"""Masters, operators and readers are kept apart: by certificate, or by where they connect."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import operator_pb2 as operator
+from allocator.contract.admin_pb2_grpc import AdminStub
+from allocator.contract.allocator_pb2_grpc import AllocatorStub
+from allocator.service.config import Config, RightsSection
+from allocator.service.rights import Right, Rights
+from tests.service.served import PATIENCE, Service, Stream, free_port, hello, service
+from tests.service.test_tls import Authority
+
+RIGHTS = RightsSection(masters=("master-*",), operators=("alice",), readers=("dashboard",))
+ALL: tuple[Right, ...] = ("masters", "operators", "readers")
+ANSWERED = grpc.StatusCode.OK
+DENIED = grpc.StatusCode.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize(
+    ("name", "has"),
+    [
+        ("master-1", {"masters"}),
+        ("alice", {"operators", "readers"}),
+        ("dashboard", {"readers"}),
+        ("alice2", set()),
+        ("xmaster-1", set()),
+        ("", set()),
+    ],
+)
+def test_a_name_gives_the_rights_it_is_listed_for(name: str, has: set[str]) -> None:
+    rights = Rights(RIGHTS)
+    assert {right for right in ALL if rights.has([name], right)} == has
+
+
+@given(st.lists(st.text()), st.sampled_from(ALL))
+def test_nobody_has_a_right_without_a_name_that_is_listed(found: list[str], right: Right) -> None:
+    assert not Rights(RightsSection()).has(found, right)
+    assert not Rights(RIGHTS).has([], right)
+
+
+def test_rights_by_name_want_certificates() -> None:
+    with pytest.raises(ValidationError, match="client_ca"):
+        Config.model_validate({"listen": {"rights": {"masters": ["m"]}}})
+
+
+def asked(channel: grpc.Channel) -> dict[str, grpc.StatusCode]:
+    """Try everything that one can do; return how each call ended."""
+
+    def reading() -> None:
+        AdminStub(channel).Shares(admin.SharesRequest(), timeout=PATIENCE)
+
+    def ordering() -> None:
+        order = operator.Order(reset_commitments=operator.ResetCommitments())
+        AdminStub(channel).Order(order, timeout=PATIENCE)
+
+    def leading() -> None:
+        next(AllocatorStub(channel).Session(iter([hello()]), timeout=PATIENCE))
+
+    ended = {}
+    for call in (reading, ordering, leading):
+        try:
+            call()
+            ended[call.__name__] = ANSWERED
+        except grpc.RpcError as error:
+            ended[call.__name__] = error.code()
+    return ended
+
+
+@contextmanager
+def protected(folder: Path, authority: Authority, listen: str) -> Iterator[Service]:
+    own = authority.issue("service")
+    settings = (
+        f'[listen]\n{listen}\n[listen.tls]\ncertificate = "{own.certificate}"\n'
+        f'key = "{own.key}"\nclient_ca = "{authority.certificate}"\n'
+        '[listen.rights]\nmasters = ["master-*"]\noperators = ["alice"]\nreaders = ["dashboard"]\n'
+    )
+    with service(folder, settings, listen=f"localhost:{free_port()}") as running:
+        yield running
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+def test_each_may_do_what_its_certificate_is_named_for_and_no_more(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca").found()
+    socket = f"unix://{tmp_path}/operators.sock"
+    with protected(tmp_path, authority, f'operators = "{socket}"') as running:
+        ended = {}
+        for name in ("master-1", "alice", "nobody"):
+            credentials = authority.issue(name).credentials()
+            assert credentials is not None
+            with grpc.secure_channel(running.address, credentials) as channel:
+                ended[name] = asked(channel)["leading"]
+        assert ended == {"master-1": ANSWERED, "alice": DENIED, "nobody": DENIED}
+        running.wait_to_say('"certificate": "master-1"')
+        with grpc.insecure_channel(socket) as channel:
+            assert asked(channel) == {
+                "reading": ANSWERED,
+                "ordering": ANSWERED,
+                "leading": grpc.StatusCode.UNIMPLEMENTED,
+            }
+    with protected(tmp_path, authority, "") as running:
+        for name, may in {
+            "master-1": {"leading"},
+            "alice": {"reading", "ordering"},
+            "dashboard": {"reading"},
+            "nobody": set[str](),
+        }.items():
+            credentials = authority.issue(name).credentials()
+            assert credentials is not None
+            with grpc.secure_channel(running.address, credentials) as channel:
+                assert asked(channel) == {
+                    call: ANSWERED if call in may else DENIED
+                    for call in ("reading", "ordering", "leading")
+                }
+
+
+def test_without_tls_masters_and_operators_are_kept_apart_by_where_they_connect(
+    tmp_path: Path,
+) -> None:
+    socket = f"unix://{tmp_path}/operators.sock"
+    with service(tmp_path, f'[listen]\noperators = "{socket}"\n') as running:
+        assert Path(tmp_path, "operators.sock").stat().st_mode & 0o777 == 0o600
+        Stream(running.address).open()
+        with grpc.insecure_channel(running.address) as channel:
+            ended = asked(channel)
+            assert ended["reading"] == ended["ordering"] == grpc.StatusCode.UNIMPLEMENTED
+        with grpc.insecure_channel(socket) as channel:
+            ended = asked(channel)
+            assert ended["reading"] == ended["ordering"] == ANSWERED
+            assert ended["leading"] == grpc.StatusCode.UNIMPLEMENTED
