@@ -159,10 +159,7 @@ def _add_agent(stream: _Stream, call: contract.AddAgent) -> None:
 
 
 def _roles(info: bytes) -> set[str]:
-    try:
-        return set(mesos.FrameworkInfo.FromString(info).roles)
-    except UnicodeError:
-        return set()
+    return set(mesos.FrameworkInfo.FromString(info).roles)
 
 
 def _add_framework(stream: _Stream, call: contract.AddFramework) -> None:

@@ -43,7 +43,6 @@ class Debts(Checker):
         match entry.WhichOneof("entry"):
             case "restore":
                 if not entry.restore.outcome.refusal:
-                    self._refused.clear()
                     twin.restore(entry.restore)
                     self._served(twin, entry.restore.outcome)
             case "apply":

@@ -11,7 +11,7 @@ from allocator.contract import allocator_pb2 as contract
 from tests.world.checkers.checker import Violated
 
 BASE = 20_000
-EACH = 4_000
+EACH = 10_000
 """Calls of functions that a message may take: some, and so many for each agent and framework that
 is there, each event and each offer made."""
 

@@ -53,8 +53,6 @@ class Liveness(Checker):
 
     @override
     def said(self, link: Link, message: contract.FromMaster) -> None:
-        if message.HasField("snapshot") and message.snapshot.leading_since_ns > 0:
-            self._refused.clear()
         for event in message.events.events:
             if event.HasField("recover_resources") and event.recover_resources.HasField("filters"):
                 call = event.recover_resources

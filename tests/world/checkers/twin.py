@@ -74,6 +74,8 @@ class Twin:
         self._remembers = self.rate is not None
         self._failover: Failover | None = None
         self._offering = True
+        self._told = False
+        """Whether a snapshot has come."""
         self._declared = {
             user["name"]: Fraction(user["weight"]) for user in settings.get("users", [])
         }
@@ -110,7 +112,7 @@ class Twin:
             saved_at, saved, saved_with = read_memory(entry.memory)
             if saved_at > known_at:
                 known_at, known, made_with = saved_at, saved, saved_with
-        self._made_with, before = None, self.capacity
+        self._told, self._made_with, before = True, None, self.capacity
         self._failover, self._offering = None, True
         self.users, self.agents, self.frameworks, self.held = {}, {}, {}, {}
         self._weights = {w.role: Fraction(w.weight) for w in snapshot.weights}
@@ -222,8 +224,8 @@ class Twin:
 
     def _rate(self) -> None:
         """Work out anew what commitments move towards (Eq. 7)."""
-        if not self._remembers:
-            return
+        if not self._remembers or not self._told:
+            return  # without a snapshot, what was held before the restart is all that is known
         weights = {user: self.weight(user) for user in self.users}
         everybody, capacity = sum(weights.values(), start=Fraction(0)), self.capacity
         held: dict[str, Amounts] = {}
@@ -358,13 +360,11 @@ class Twin:
 
 def acceptable_roles(framework: str, info: bytes) -> frozenset[str] | None:
     """Return a framework's roles; None: what it says cannot be accepted."""
-    try:
-        said = mesos.FrameworkInfo.FromString(info)
-        texts = [*said.roles, said.principal]
-        sizes = [len(text.encode()) for text in (*texts, said.id.value, said.name)]
-    except UnicodeError:
+    said = mesos.FrameworkInfo.FromString(info)
+    texts: list[str | bytes] = [*said.roles, said.principal]  # what is not UTF-8 comes as bytes
+    if any(isinstance(text, bytes) or len(text.encode()) > 1024 for text in texts):
         return None
-    if max(sizes) > 1024 or said.id.value not in {"", framework}:
+    if len(said.name) > 1024 or said.id.value not in {"", framework}:
         return None
     for role in said.roles:
         parts = role.split("/")
