@@ -146,7 +146,7 @@ def fail(code: int, text: str) -> NoReturn:
     Raises:
         typer.Exit: always.
     """
-    from allocator.cli.tables import printable  # noqa: PLC0415
+    from allocator.contract.printable import printable  # noqa: PLC0415
 
     typer.echo(f"longshare: {printable(text)}", err=True)
     raise typer.Exit(code)

@@ -30,12 +30,13 @@ def explain(
     explanation = Connection(address, config, timeout).explain(user)
 
     from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.contract.printable import printable  # noqa: PLC0415
 
     if as_json:
         typer.echo(tables.as_json(explanation))
         return
     console = tables.console()
     for sentence in explanation.words:
-        console.print(tables.printable(sentence))
+        console.print(printable(sentence))
     console.print()
     console.print(tables.table_of_resources(explanation.user, explanation.cluster))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allocator.cli.parameters import Parameters, parse
+from allocator.contract.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,11 +41,10 @@ def replay(
     recorded policy goes through the same model, so that differences between the two columns
     are due to the policy.
     """
-    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
-
+    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
     from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
 
-    console = Console()
+    console = tables.console()
     try:
         if policy is None:
             if parameters:
@@ -53,7 +53,7 @@ def replay(
         else:
             _ask(file, _policy(policy, parameters), console, as_json=as_json)
     except (EventLogError, OSError) as error:
-        typer.echo(f"longshare replay: {error}", err=True)
+        typer.echo(f"longshare replay: {printable(str(error))}", err=True)
         raise typer.Exit(2) from error
 
 
@@ -95,8 +95,8 @@ def _say(replayed: "Replayed", console: "Console") -> None:
         highlight=False,
     )
     for name, text in (("recorded", found.recorded), ("replayed", found.replayed)):
-        console.print(f"[bold]{name}:[/bold]")
-        console.print(text, markup=False, highlight=False)
+        console.print(f"{name}:", style="bold")
+        console.print("\n".join(map(printable, text.splitlines())))
 
 
 def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> None:
@@ -163,6 +163,7 @@ def _table(
     console: "Console",
 ) -> None:
     from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     fact, control, answer = fates
     before, after = policies
@@ -176,7 +177,7 @@ def _table(
     for user, modelled in control.items():
         other = answer[user]
         table.add_row(
-            user,
+            Text(printable(user)),
             f"{modelled.tasks:,}",
             f"{fact[user].share:.1%}" if user in fact else "",
             f"{modelled.wait:.0f} s",

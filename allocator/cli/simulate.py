@@ -191,7 +191,8 @@ def _simulator(
 def _show(answer: dict[str, Any], trace: "Trace", setting: "Setting") -> None:
     from rich.table import Table  # noqa: PLC0415
 
-    from allocator.cli.tables import console, printable  # noqa: PLC0415
+    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.contract.printable import printable  # noqa: PLC0415
 
     out = console()
     where = (

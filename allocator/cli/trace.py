@@ -220,7 +220,8 @@ def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:
 
 
 def _show_conversion(conversion: "Conversion") -> None:
-    from allocator.cli.tables import console, printable  # noqa: PLC0415
+    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.contract.printable import printable  # noqa: PLC0415
 
     trace = conversion.trace
     print_line = console().print
@@ -239,7 +240,8 @@ def _show_conversion(conversion: "Conversion") -> None:
 def _show_statistics(found: "Statistics") -> None:
     from rich.table import Table  # noqa: PLC0415
 
-    from allocator.cli.tables import console, printable  # noqa: PLC0415
+    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.contract.printable import printable  # noqa: PLC0415
 
     out = console()
     out.print(
@@ -306,7 +308,8 @@ def _rows(trace: "Trace") -> Iterator[dict[str, Any]]:
 def _show_rows(rows: list[dict[str, Any]], resources: tuple[str, ...]) -> None:
     from rich.table import Table  # noqa: PLC0415
 
-    from allocator.cli.tables import console, printable  # noqa: PLC0415
+    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.contract.printable import printable  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("submitted, s", "run time, s"):

@@ -240,6 +240,8 @@ def _equals(attribute: mesos.Attribute, value: str) -> bool:
 
 
 def _address(text: str) -> _Address | None:
+    if ":" not in text and not text[:1].isdigit():
+        return None  # as a rule; to be told by an exception takes long
     try:
         return ipaddress.ip_address(text)
     except ValueError:

@@ -398,7 +398,7 @@ def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
                 f"used resource {decoded(data)[0].name!r} has no allocation_info.role"
             )
         by_role.setdefault(role, []).append(data)
-    return {role: _sum(entries, role) for role, entries in by_role.items()}
+    return {role: parse_allocated(entries)[1] for role, entries in by_role.items()}
 
 
 def _sum(messages: Iterable[bytes], role: str | None) -> Resources:

@@ -1,5 +1,6 @@
 """All that the allocator knows of one master's cluster."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from allocator.cluster.agents import Agent
@@ -51,16 +52,19 @@ class Marks:
 
     def __init__(self) -> None:
         self._changed: dict[str, None] = {}
+        self._everybody: Mapping[str, Agent] | None = None
+        """All agents, if all are changed; None: those in `_changed` are."""
         self._due: dict[str, None] | None = {}
         """None: all that are changed."""
 
     def change(self, agent: str) -> None:
         """Say that an agent is not what a run has seen."""
-        self._changed[agent] = None
+        if self._everybody is None:
+            self._changed[agent] = None
 
-    def change_all(self, agents: "dict[str, Agent]") -> None:
-        """Say that everything may look different now."""
-        self._changed = dict.fromkeys(agents)
+    def change_all(self, agents: Mapping[str, Agent]) -> None:
+        """Say that everything may look different now, also what comes yet. O(1)."""
+        self._everybody = agents
 
     def call(self, agent: str) -> None:
         """Have the next run look at an agent, if it has changed."""
@@ -80,6 +84,9 @@ class Marks:
         """Return who must be looked at, and who was called for (None: all); they are seen then."""
         called = None if self._due is None else list(self._due)
         self._due = {}
+        if self._everybody is not None:
+            self._changed = dict.fromkeys(self._everybody)
+            self._everybody = None
         if called is None:
             seen = list(self._changed)
             self._changed = {}

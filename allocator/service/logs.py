@@ -13,6 +13,7 @@ import structlog
 from structlog.typing import EventDict, WrappedLogger
 from typing_extensions import override
 
+from allocator.contract.printable import printable
 from allocator.service.config import LogSection
 
 BURST = 20
@@ -36,6 +37,7 @@ def configure(section: LogSection) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _cleaned,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
@@ -44,6 +46,14 @@ def configure(section: LogSection) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     logging.basicConfig(handlers=[_Libraries()], level=logging.WARNING, force=True)
+
+
+def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Make what others have said fit to be shown; tracebacks are ours and keep their lines."""
+    for key, value in event.items():
+        if isinstance(value, str) and key != "exception":
+            event[key] = printable(value)
+    return event
 
 
 @dataclass(slots=True)

@@ -66,6 +66,7 @@ def decode(body: bytes, content_type: str, into: type[M]) -> M:
             message = into.FromString(body)
         except DecodeError as error:
             raise Malformed(f"Failed to parse body into {name} protobuf") from error
+        _require_text(message)
     else:
         try:
             parsed = json.loads(body)
@@ -81,6 +82,25 @@ def decode(body: bytes, content_type: str, into: type[M]) -> M:
         missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]  # not in the stubs
         raise Malformed(f"Failed to read {name} protobuf: {missing} is required and missing")
     return message
+
+
+def _require_text(message: Message) -> None:
+    """Refuse text that is not UTF-8, which proto2 lets through, as bytes.
+
+    A real master forwards it; here it would end in the streams of others.
+    """
+    for field, value in message.ListFields():
+        for each in _each(field, value):
+            if field.type == FieldDescriptor.TYPE_STRING and isinstance(each, bytes):
+                raise Malformed(f"{field.full_name} is not UTF-8")
+            if isinstance(each, Message):
+                _require_text(each)
+
+
+def _each(field: FieldDescriptor, value: Any) -> list[Any]:  # noqa: ANN401 - a field's value
+    if not field.is_repeated:
+        return [value]
+    return list(value.values()) if hasattr(value, "values") else list(value)
 
 
 def record(data: bytes) -> bytes:

@@ -102,7 +102,7 @@ class Leaf:
             )
         return portion
 
-    def fill(self, room: "Room") -> Portion:
+    def fill(self, room: "Room", _stride: int = 1) -> Portion:
         """Return as many tasks as there is room for."""
         if self.task is None:
             return _EMPTY
@@ -204,9 +204,14 @@ class Branch(Generic[User]):
             portion = self._portions[number] = self.fill(_Count(number))
         return portion
 
-    def fill(self, budget: Budget) -> Portion:
-        """Return what can be given until it is the turn of who cannot have one more task."""
-        return _Filling(self, budget).run()
+    def fill(self, budget: Budget, stride: int = 1) -> Portion:
+        """Return what can be given until it is the turn of who cannot have one more task.
+
+        Args:
+            budget: How much may be given.
+            stride: How many tasks the first is likely to get; the outcome does not depend on it.
+        """
+        return _Filling(self, budget).run(stride)
 
     def member(self, number: int) -> "tuple[User, Node] | None":
         """Return a member by its place in the order; None: there are not so many."""
@@ -276,8 +281,7 @@ class _Filling(Generic[User]):
         self._pending: _Entry[User] | None = None
         """That member."""
 
-    def run(self) -> Portion:
-        stride = 1
+    def run(self, stride: int) -> Portion:
         pick: _Entry[User] | None = None
         while True:
             first = self._entry(0)
@@ -450,13 +454,17 @@ def _sum(portions: list[Portion]) -> Portion:
     if len(portions) == 1:
         return portions[0]
     leaves: dict[Leaf, int] = {}
-    needs: Needs = {}
-    scalars = Quantities()
+    tasks: dict[Task, int] = {}
     for portion in portions:
-        leaves |= portion.leaves
-        scalars = scalars + portion.scalars
-        for name, amount in portion.needs.items():
+        for leaf, number in portion.leaves.items():
+            assert leaf.task is not None
+            leaves[leaf] = number
+            tasks[leaf.task] = tasks.get(leaf.task, 0) + number
+    needs: Needs = {}
+    scalars, gifts = Quantities(), 0
+    for task, number in tasks.items():  # which are few: many have tasks alike
+        more, held, times = task.multiple(number)
+        scalars, gifts = scalars + held, gifts + times
+        for name, amount in more.items():
             needs[name] = needs.get(name, 0) + amount
-    number = sum(portion.number for portion in portions)
-    gifts = sum(portion.gifts for portion in portions)
-    return Portion(number, leaves, needs, scalars, gifts)
+    return Portion(sum(leaves.values()), leaves, needs, scalars, gifts)

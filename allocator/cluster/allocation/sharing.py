@@ -37,6 +37,8 @@ class Sharing:
         self._books = books
         self._wanting = wanting
         self._walk = walk
+        self._stride = 1
+        """How many tasks the first got the last time: agents are alike."""
         self._tasks: dict[tuple[int, frozenset[str], str], Task] = {}
 
     def serve(self, agent: Agent, may: int) -> None:
@@ -72,8 +74,9 @@ class Sharing:
                 )
                 if tree is None:
                     continue  # who has been found out not to be able to use it is done
-                portion = tree.fill(Room(room))
+                portion = tree.fill(Room(room), self._stride)
                 if portion.number:
+                    self._stride = next(iter(portion.leaves.values()))
                     self._count(turn, portion)
                     continue
             self._step(turn, live)

@@ -215,6 +215,11 @@ def _words_of_fits(engine: Engine, user: str) -> list[str]:
                 f"{name} has tasks below the least that counts (limits.smallest_demand): it is "
                 f"offered {fit.at_a_time} tasks' worth at a time."
             )
+    words.extend(
+        f"Of it is set aside: {each.flaw.words}."
+        for each in engine.set_aside()
+        if each.kind == "role" and each.name == user
+    )
     return words
 
 

@@ -1,6 +1,9 @@
 """What Prometheus sees: read from the engine at each scrape, so it cannot drift from it."""
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import product
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client.metrics_core import (
@@ -13,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from allocator import __version__
 from allocator.cluster.engine import Engine
+from allocator.cluster.quarantine import Kind, Reason
 from allocator.service.loop.pauses import BUDGET, Pauses
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.record.event_log import EventLog
@@ -96,6 +100,7 @@ class _EngineCollector(Collector):
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"longshare_{name}", text, value=value)
         yield from self._roles()
+        yield self._set_aside()
         upcoming = next(engine.pool.crossings(), None)
         if upcoming is not None:
             yield GaugeMetricFamily(
@@ -116,9 +121,26 @@ class _EngineCollector(Collector):
             "rejected_offers": ("Offers the master's side did not let through.", done.rejected),
             "early_stamps": ("Events stamped earlier than one before.", done.early_stamps),
             "snapshots": ("Snapshots restored.", done.snapshots),
+            "passed_over_calls": (
+                "Calls that contradicted what is known and were passed over.",
+                done.passed_over,
+            ),
+            "faults": ("Errors in the allocator itself; each cost one call or run.", done.faults),
         }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"longshare_{name}", text, value=value)
+
+    def _set_aside(self) -> Metric:
+        family = GaugeMetricFamily(
+            "longshare_set_aside",
+            "What could not be accepted of what somebody has said, by who it is and why.",
+            labels=["kind", "reason"],
+        )
+        counts = Counter(dict.fromkeys(product(get_args(Kind), get_args(Reason)), 0))
+        counts.update((each.kind, each.flaw.reason) for each in self._engine.set_aside())
+        for labels, number in sorted(counts.items()):
+            family.add_metric(list(labels), number)
+        return family
 
     def _roles(self) -> Iterator[Metric]:
         guarantee = GaugeMetricFamily(

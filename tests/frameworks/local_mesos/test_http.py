@@ -22,6 +22,12 @@ UUID = "AAAAAAAAAAAAAAAAAAAAAA=="
 JSON = {"Content-Type": wire.JSON}
 
 
+def _misspelt() -> bytes:
+    said = v1.Call(type=v1.Call.SUBSCRIBE)
+    said.subscribe.framework_info.MergeFrom(mesos.FrameworkInfo(user="u", name="n", role="ROLE"))
+    return said.SerializeToString().replace(b"ROLE", b"R\xffLE")
+
+
 def _bad_requests(framework: str, stream: str, away: str) -> dict[str, Any]:
     """Return requests: name → (method, headers, body, status, part of the answer)."""
 
@@ -38,6 +44,10 @@ def _bad_requests(framework: str, stream: str, away: str) -> dict[str, Any]:
         "another content type": ("POST", {"Content-Type": "text/xml"}, b"", 415, "x-protobuf"),
         "no JSON": ("POST", JSON, b"{", 400, "parse body into JSON"),
         "no protobuf": ("POST", {"Content-Type": wire.PROTOBUF}, b"\xff", 400, "Call protobuf"),
+        "a role that is not text": (
+            *("POST", {"Content-Type": wire.PROTOBUF}, _misspelt(), 400),
+            "FrameworkInfo.role is not UTF-8",
+        ),
         "no type": ("POST", JSON, {}, 400, "Expecting 'type'"),
         "a type there is not": ("POST", mine, call("FLY"), 400, "Expecting 'type'"),
         "a type that says nothing": ("POST", mine, call("UNKNOWN"), 501, ""),

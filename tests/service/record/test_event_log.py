@@ -230,6 +230,23 @@ def test_an_entry_that_was_cut_off_is_left_out_and_reported(tmp_path: Path) -> N
     assert "last 1 bytes are left out" in said.stderr
 
 
+def test_no_name_steers_the_terminal_of_whoever_replays(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    master = RecordedMaster(path, FORGETFUL)
+    for number, role in enumerate(("[red]a[/red]", "[/]", "a\x1b[2Jb")):
+        master.add_framework(f"f{number}", role)
+    for number in range(9):
+        master.add_agent(f"s{number}", "cpus:2;mem:512")
+        master.tick(10)
+    master.event_log.close()
+    command = ["replay", str(path), "--policy", "sdrf", "--set", "half_life=1m"]
+    said = CliRunner().invoke(app, command)
+    assert said.exit_code == 0
+    assert "[red]a[" in said.stdout
+    assert r"a\x1b[2Jb" in said.stdout
+    assert "\x1b" not in said.stdout
+
+
 @pytest.mark.parametrize("length", [b"\xff\x7f", b"\xff\xff\xff\xff\xff"])
 def test_a_damaged_length_does_not_pass_for_the_end(tmp_path: Path, length: bytes) -> None:
     path = tmp_path / "log"

@@ -32,7 +32,8 @@ def test_requests_that_are_sent_by_half_keep_nobody_out(running: Service) -> Non
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", port(running))))
             connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: local")
         assert scrape(running)["longshare_session_connected",] == 0.0
-        Stream(running.address).open()
+        leader = Stream(running.address)
+        leader.open()
         assert scrape(running)["longshare_session_connected",] == 1.0
         descriptors = len(list(Path(f"/proc/{running.process.pid}/fd").iterdir()))
         assert descriptors < MOST + 60

@@ -1,0 +1,141 @@
+"""What it costs to fill agents task by task, beside giving them whole; and agents one by one.
+
+A snapshot of agents with everything free, and frameworks that all want offers: without a demand a
+framework gets a whole agent, with one as many tasks as are its due. Runs with and without demands
+alternate; CPU time of the process, medians.
+"""
+
+import argparse
+import time
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness import policies
+
+SECOND = 1_000_000_000
+OPTIONS = contract.Options(
+    allocation_interval_ns=SECOND,
+    min_allocatable=[
+        contract.Quantities(amounts={"cpus": 0.01}),
+        contract.Quantities(amounts={"mem": 32.0}),
+    ],
+)
+CASES = [
+    (1000, 1000, 16, "cpus:1;mem:1024"),
+    (1000, 50, 64, "cpus:0.5"),
+    (3000, 2, 64, "cpus:0.5"),
+    (3000, 2, 16, "cpus:0.001"),
+    (3000, 1, 64, "cpus:0.001"),
+    (1000, 10, 64, "mem:0.001"),
+]
+"""Agents, frameworks, processors of an agent, demand."""
+FULL = (10_000, 1000, 16, "cpus:1;mem:1024")
+
+
+def resources(cpus: float, mem: float) -> list[bytes]:
+    """Return an agent's resources."""
+    made = []
+    for name, amount in (("cpus", cpus), ("mem", mem)):
+        made.append(mesos.Resource(name=name, type=mesos.Value.SCALAR))
+        made[-1].scalar.value = amount
+    return [message.SerializeToString() for message in made]
+
+
+def agent(number: int, cpus: float) -> contract.AddAgent:
+    """Return an agent with everything free."""
+    return contract.AddAgent(
+        agent_id=f"agent-{number}",
+        info=mesos.SlaveInfo(hostname=f"host{number}").SerializeToString(),
+        capabilities=[mesos.SlaveInfo.Capability.MULTI_ROLE],
+        total=resources(cpus, 4096 * cpus),
+    )
+
+
+def framework(number: int, role: str, demand: str | None) -> contract.AddFramework:
+    """Return a framework that wants offers."""
+    info = mesos.FrameworkInfo(user="bench", name=f"f{number}", role=role)
+    if demand is not None:
+        info.labels.labels.add(key="longshare.demand", value=demand)
+    return contract.AddFramework(
+        framework_id=f"f{number}", info=info.SerializeToString(), active=True
+    )
+
+
+def engine() -> Engine:
+    """Return an engine that knows nothing yet."""
+    return Engine(EngineSettings(policy=policies.create("sdrf", {"half_life": 3600.0})))
+
+
+def filled(agents: int, frameworks: int, cpus: float, demand: str | None) -> tuple[float, int]:
+    """Return the seconds of CPU that a snapshot took, and how many offers it made."""
+    snapshot = contract.Snapshot(
+        time_ns=SECOND,
+        leading_since_ns=1,
+        agents=[agent(number, cpus) for number in range(agents)],
+        frameworks=[framework(number, f"r{number}", demand) for number in range(frameworks)],
+    )
+    new = engine()
+    begun = time.process_time()
+    decisions = new.restore(OPTIONS, snapshot)
+    took = time.process_time() - begun
+    return took, sum(len(offers.offers) for offers in decisions.offers)
+
+
+def registered(agents: int, frameworks: int) -> float:
+    """Return the seconds of CPU for each of some agents that come one by one, to one role."""
+    new = engine()
+    frameworks_ = [framework(number, "r", None) for number in range(frameworks)]
+    new.restore(
+        OPTIONS, contract.Snapshot(time_ns=SECOND, leading_since_ns=1, frameworks=frameworks_)
+    )
+    events = []
+    for number in range(agents):
+        events.append(contract.Events())
+        stamp = SECOND + number * SECOND // 1000
+        event = events[-1].events.add(sequence=number + 1, time_ns=stamp)
+        event.add_agent.CopyFrom(agent(number, 16))
+    begun = time.process_time()
+    for each in events:
+        new.apply(each)
+    return (time.process_time() - begun) / agents
+
+
+def main() -> None:
+    """Print a row for each size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="the largest case as well")
+    parser.add_argument("--repeat", type=int, default=3)
+    arguments = parser.parse_args()
+    table = Table(title="Filling task by task, and giving agents whole: CPU time of a snapshot")
+    for heading in ("agents", "frameworks", "cpus", "demand", "offers", "without", "offers"):
+        table.add_column(heading, justify="right")
+    for heading in ("with", "ratio", "ratio per offer"):
+        table.add_column(heading, justify="right")
+    for agents, frameworks, cpus, demand in [*CASES, *([FULL] if arguments.full else [])]:
+        plain, told = [], []
+        for _ in range(arguments.repeat):
+            plain.append(filled(agents, frameworks, cpus, None))
+            told.append(filled(agents, frameworks, cpus, demand))
+        without, with_ = median(took for took, _ in plain), median(took for took, _ in told)
+        few, many = plain[0][1], told[0][1]
+        table.add_row(
+            *(str(agents), str(frameworks), str(cpus), demand),
+            *(str(few), f"{without:.2f} s", str(many), f"{with_:.2f} s"),
+            *(f"{with_ / without:.1f}", f"{with_ / many / (without / few):.2f}"),
+        )
+    console = Console(width=110)
+    console.print(table)
+    each = median(registered(1000, 1000) for _ in range(arguments.repeat))
+    console.print(
+        f"An agent that registers, with 1,000 frameworks in one role: {1000 * each:.3f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()
