@@ -27,13 +27,8 @@ OPERATIONS := $(VENV)-operations/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-<<<<<<< HEAD
-.PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz crashes sanitize proto lock
-.PHONY: clean python world mutants endurance
-=======
 .PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz hostile crashes sanitize proto lock
-.PHONY: clean python world mutants
->>>>>>> main
+.PHONY: clean python world mutants endurance
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
