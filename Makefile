@@ -27,8 +27,8 @@ OPERATIONS := $(VENV)-operations/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz crashes sanitize proto lock
-.PHONY: clean python world mutants
+.PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz hostile crashes sanitize proto lock
+.PHONY: clean python world mutants endurance
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -94,6 +94,9 @@ sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanit
 fuzz: $(DEV) ## attack the service for minutes with messages that mean harm
 	LONGSHARE_ATTACKS=30000 $(BIN)/pytest --timeout 0 tests/service/masters/test_hostile_input.py $(ARGS)
 
+hostile: $(DEV) ## ten million hostile messages beside a framework that does no harm, for hours (LONGSHARE_SEED=...)
+	LONGSHARE_HOSTILE=10000000 $(BIN)/pytest --timeout 0 tests/service/test_hostile_structure.py $(ARGS)
+
 crashes: $(DEV) ## kill the service 50 times in a running cluster
 	LONGSHARE_CRASHES=50 $(BIN)/pytest --timeout 0 tests/frameworks/test_crashes.py $(ARGS)
 
@@ -102,6 +105,10 @@ world: $(DEV) ## search for faults in simulated worlds for minutes (SEED=... rep
 
 mutants: $(DEV) ## put old faults back, one by one: the world must find each
 	$(BIN)/pytest tests/world/test_world.py -k put_back $(ARGS)
+
+endurance: $(DEV) ## kill simulated services 1,000 times, then let one live for a week, in minutes
+	$(BIN)/python -m tests.world.endurance kills
+	$(BIN)/python -m tests.world.endurance week
 
 proto: $(DEV) ## renew the Python code generated from proto/
 	$(BIN)/python proto/generate.py

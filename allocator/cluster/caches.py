@@ -8,6 +8,8 @@ Result = TypeVar("Result")
 
 _ENTRY = 1024
 """Bytes that an entry takes beside what it was made from, in round numbers."""
+_GROWTH = 12
+"""Bytes in memory for each byte that an entry was made from; ranges need as many."""
 
 
 class Cache(Generic[Key, Result]):
@@ -40,7 +42,7 @@ class Cache(Generic[Key, Result]):
 
     def put(self, key: Key, result: Result, size: int) -> Result:
         """Remember a result that is not None, made from so many bytes, and return it."""
-        taken = _ENTRY + size * 4
+        taken = _ENTRY + size * _GROWTH
         if taken * 50 <= self._most:
             self._left -= taken
             if self._left < 0:

@@ -5,7 +5,7 @@ a run asks. Nothing is changed.
 """
 
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, TypeAlias
@@ -15,6 +15,7 @@ from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
+from allocator.cluster.steps import Steps
 from allocator.cluster.subscriptions import Alternatives
 from allocator.fairness.quantities import Quantities
 
@@ -141,7 +142,7 @@ class Survey:
             alike = self._alike[key] = _Alike(agent, state, total, free)
         alike.ids.add(agent.id)
 
-    def look(self, client: Client) -> Generator[None, None, Why | None]:
+    def look(self, client: Client) -> Steps[Why | None]:
         """Return why a client gets nothing of what is free; None: it is gone."""
         ledger = self._cluster.ledger
         framework = ledger.frameworks.get(client.framework)
@@ -172,7 +173,7 @@ class Survey:
 
     def _refusals(
         self, client: Client, agents: set[str], give: Resources
-    ) -> Generator[None, None, tuple[int, int | None]]:
+    ) -> Steps[tuple[int, int | None]]:
         """Return on how many agents a client refuses something, and when the first of that ends."""
         filters, ends = self._cluster.filters, []
         for number, agent in enumerate(agents, start=1):
@@ -247,7 +248,7 @@ class Survey:
         return not headroom.divisible or not headroom.within(role, give)
 
 
-def survey(cluster: Cluster) -> Generator[None, None, Survey]:
+def survey(cluster: Cluster) -> Steps[Survey]:
     """Look at all agents, and return what was found. O(agents · what is allocated on them)."""
     made = Survey(cluster)
     agents = iter(list(cluster.ledger.agents.values()))

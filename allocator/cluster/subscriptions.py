@@ -90,6 +90,9 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
         min_allocatable = _min_allocatable(info, limits)
     except _Unacceptable as error:
         return Subscription(name, principal, roles, flaw=error.flaw)
+    except UnicodeDecodeError:  # keys of maps are decoded, other text is not
+        flaw = Flaw("text", "offer_filters: the name of a role or a resource is not UTF-8")
+        return Subscription(name, principal, roles, flaw=flaw)
     demand, unreadable = _demand(info, limits)
     complaints = [unreadable] if unreadable else []
     complaints += islice(_unknown(info), _MOST_NAMED)

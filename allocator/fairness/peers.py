@@ -43,7 +43,8 @@ class _Alike(Generic[User]):
 class Peers(Generic[User]):
     """Users of equal weight in the order of DRF: dominant share, then who got something less often.
 
-    A gift costs O(log n), a change of the capacity O(1). Those who hold the same are ranked as one.
+    A gift costs O(1) until somebody looks, then O(log n) for each who got something; a change of
+    the capacity costs O(1). Those who hold the same are ranked as one, and one alone is not ranked.
     To go through peers costs O(log n) for each, and a look at those whose place is in doubt
     because the capacity has changed in some resources more than in others.
 
@@ -60,6 +61,8 @@ class Peers(Generic[User]):
         self._excluded = frozenset(excluded)
         self._peers: dict[User, _Peer] = {}
         self._active = 0
+        self._late: dict[User, None] = {}
+        """Active users who have no place in the order until somebody looks."""
         self._alike: dict[_Holding, _Alike[User]] = {}
         self._order: list[tuple[float, int, _Alike[User]]] = []
         """By share of the capacity by which all are sorted; the number only tells equals apart."""
@@ -114,12 +117,13 @@ class Peers(Generic[User]):
         peer = self._peers[user]
         if peer.active == active:
             return
-        if peer.active:
+        if active:
+            self._late[user] = None
+        else:
             self._leave(user, peer)
+            del self._late[user]
         peer.active = active
         self._active += 1 if active else -1
-        if active:
-            self._join(user, peer)
 
     def allocate(self, user: User, quantities: Quantities, *, times: int = 1) -> None:
         """Give a user more, which counts as so many gifts."""
@@ -151,6 +155,12 @@ class Peers(Generic[User]):
 
     def __iter__(self) -> Iterator[User]:
         """Go through active users, the next one first; nothing must change meanwhile."""
+        if self._active == len(self._late) == 1:
+            yield from self._late
+            return
+        for user in self._late:
+            self._join(user, self._peers[user])
+        self._late.clear()
         heap: list[tuple[float, tuple[int, Any], int, int, _Alike[User]]] = []
         order, number = self._order, 0
         while True:
@@ -175,8 +185,6 @@ class Peers(Generic[User]):
         if peer.active:
             self._leave(user, peer)
         peer.allocation, peer.count = allocation, count
-        if peer.active:
-            self._join(user, peer)
 
     def _join(self, user: User, peer: _Peer) -> None:
         holding = frozenset(peer.allocation.items())
@@ -187,6 +195,10 @@ class Peers(Generic[User]):
         insort(alike.members, (peer.count, user))
 
     def _leave(self, user: User, peer: _Peer) -> None:
+        """Take a user out of the order, if it has a place there."""
+        if user in self._late:
+            return
+        self._late[user] = None
         holding = frozenset(peer.allocation.items())
         alike = self._alike[holding]
         del alike.members[bisect_left(alike.members, (peer.count, user))]

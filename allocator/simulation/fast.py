@@ -65,7 +65,7 @@ def simulate(
         setting: One that is supported.
         progress: Is told now and then how many tasks have started; at the end, of all tasks.
         events: Whether operations are counted, for policies whose priorities drift with the
-            events of a Live Tree, which takes twice as long. If not, `operations` is empty.
+            events of a Live Tree, which takes longer. If not, `operations` is empty.
 
     Raises:
         SettingError: The setting does not fit the trace.

@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from typing_extensions import override
+
 from allocator.cluster.agents import Agent
+from allocator.cluster.allocation import Allocation
 from allocator.cluster.frameworks import Client
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
+from allocator.cluster.steps import Steps
 from allocator.cluster.users import User, Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
@@ -33,15 +37,16 @@ def _below(
             yield from users.clients_of(child)
 
 
-class OneByOne:
-    """Stands in for the engine's `Allocation`: after each task the pools are asked anew."""
+class OneByOne(Allocation):
+    """Stands in for the engine's `Allocation`, of which it has the face alone: after each task the
+    pools are asked anew."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._ledger = cluster.ledger
+        super().__init__(cluster)
         self._quotas = cluster.ledger.quotas
 
-    def run(self, agents: Iterable[Agent]) -> list[contract.Offers]:
+    @override
+    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> Steps[int]:
         whitelist = self._cluster.whitelist
         open_agents = [
             agent
@@ -61,17 +66,16 @@ class OneByOne:
                     pass
         for agent in open_agents:
             self._share(agent)
+            yield
         if self._quotas:
             for agent in open_agents:
                 if agent.available:
                     self._cluster.marks.change(agent.id)
-        made = []
         for framework, parts in self._made.items():
-            offers = contract.Offers(framework_id=framework)
+            offers = decisions.offers.add(framework_id=framework)
             for (name, role), give in parts.items():
                 offers.offers.add(role=role, agent_id=name, resources=give.messages(role))
-            made.append(offers)
-        return made
+        return sum(len(parts) for parts in self._made.values())
 
     def _order(self, agent: Agent) -> Iterator[Client]:
         users = self._ledger.clients.users

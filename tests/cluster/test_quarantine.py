@@ -59,6 +59,11 @@ UNACCEPTABLE = {
         "malformed",
         "cpus: nan is not a finite",
     ),
+    "a minimum for a role that is not text": (
+        minimum(1.0, "ROLE").replace(b"ROLE", b"R\xffLE"),
+        "text",
+        "offer_filters",
+    ),
     "rubbish": (b"\xff", "malformed", "not a serialised"),
     "another's id": (framework_info("f3", "a"), "contradiction", "another id, 'f3'"),
     "a role that is not text": (with_bytes(6, NOT_TEXT), "text", r"\xff\xfe"),

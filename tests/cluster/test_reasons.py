@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks import Client
 from allocator.cluster.reasons import Why
+from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from allocator.service.loop.slices import finish
 from tests.cluster.master_side import (
     SECOND,
     START_NS,
@@ -23,7 +23,7 @@ from tests.cluster.master_side import (
 
 
 def why(engine: Engine, framework: str = "f1", role: str = "a") -> Why:
-    found = finish(finish(engine.survey()).look(Client(role, framework)))
+    found = finished(finished(engine.survey()).look(Client(role, framework)))
     assert found is not None
     return found
 

@@ -454,13 +454,17 @@ def _sum(portions: list[Portion]) -> Portion:
     if len(portions) == 1:
         return portions[0]
     leaves: dict[Leaf, int] = {}
-    needs: Needs = {}
-    scalars = Quantities()
+    tasks: dict[Task, int] = {}
     for portion in portions:
-        leaves |= portion.leaves
-        scalars = scalars + portion.scalars
-        for name, amount in portion.needs.items():
+        for leaf, number in portion.leaves.items():
+            assert leaf.task is not None
+            leaves[leaf] = number
+            tasks[leaf.task] = tasks.get(leaf.task, 0) + number
+    needs: Needs = {}
+    scalars, gifts = Quantities(), 0
+    for task, number in tasks.items():  # which are few: many have tasks alike
+        more, held, times = task.multiple(number)
+        scalars, gifts = scalars + held, gifts + times
+        for name, amount in more.items():
             needs[name] = needs.get(name, 0) + amount
-    number = sum(portion.number for portion in portions)
-    gifts = sum(portion.gifts for portion in portions)
-    return Portion(number, leaves, needs, scalars, gifts)
+    return Portion(sum(leaves.values()), leaves, needs, scalars, gifts)

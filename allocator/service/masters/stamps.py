@@ -15,6 +15,8 @@ from allocator.contract import allocator_pb2 as contract
 TOLERANCE_NS = 10 * 1_000_000_000
 """What a master's clock may be ahead of the service's, or behind it, and is believed."""
 _NANOSECONDS = 1_000_000_000
+_LATEST_NS = 2**62
+"""A date a century from now; a store that remembers a later one must leave room for stamps."""
 
 _log = structlog.get_logger(__name__)
 
@@ -43,7 +45,8 @@ class Timeline:
         Args:
             remembered: Seconds since the Unix epoch.
         """
-        return cls(max(time.time_ns(), round(remembered * _NANOSECONDS)), _boot_time_ns)
+        begin_ns = round(min(remembered * _NANOSECONDS, _LATEST_NS))
+        return cls(max(time.time_ns(), begin_ns), _boot_time_ns)
 
     @property
     def now_ns(self) -> int:

@@ -1,8 +1,8 @@
-"""The Live Tree in arrays, to count the events that it would have had.
+"""The Live Tree in arrays, to count its events, and to say who is first where it is kept anyway.
 
 The steps of allocator.fairness.live_tree on the envelopes of allocator.fairness.priorities, to the
 last bit of every crossing: of crossings it is only their order that counts, but that has ties.
-Its time is s, which falls. Nothing is decided here.
+Its time is s, which falls.
 """
 
 from typing import NamedTuple

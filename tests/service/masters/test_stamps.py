@@ -91,6 +91,16 @@ def test_the_services_time_begins_with_what_it_remembers_if_that_is_later() -> N
     assert Timeline.from_now(0.0).now_ns > NOW
 
 
+@pytest.mark.parametrize("remembered", [2**63 / 1e9, 1e12, 1e300])
+def test_a_store_of_the_far_future_leaves_room_for_stamps(remembered: float) -> None:
+    message = contract.FromMaster()
+    message.snapshot.time_ns = NOW
+    message.snapshot.hold_off.until_ns = 2**63 - 1
+    message.events.events.add(time_ns=2**63 - 1)
+    Stamps(Timeline.from_now(remembered), "m:1").bound(message)
+    assert message.events.events[0].time_ns < 2**63 - 1
+
+
 @pytest.fixture(name="running")
 def _running(tmp_path: Path) -> Iterator[Service]:
     with service(tmp_path, SETTINGS) as started:

@@ -178,6 +178,25 @@ def test_what_another_service_has_written_is_not_overwritten(server: Server) -> 
 
 
 @pytest.mark.slow
+def test_only_what_another_service_has_written_since_is_recalled(server: Server) -> None:
+    with (
+        closing(ZookeeperStore(server.hosts, ZNODE)) as here,
+        closing(ZookeeperStore(server.hosts, ZNODE)) as there,
+    ):
+        assert here.recall() is None, "nobody has written anything"
+        here.save(whole(memory(1.0)))
+        assert here.recall() is None, "it was this one"
+        assert there.recall() == memory(1.0)
+        assert there.recall() is None, "it is known by now"
+        there.save(whole(memory(2.0)))
+        assert here.recall() == memory(2.0)
+        here.save(whole(memory(3.0)))
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as later:
+        assert later.load() == memory(3.0)
+        assert later.recall() is None, "it was read at the start"
+
+
+@pytest.mark.slow
 def test_a_node_that_was_deleted_is_made_anew(server: Server) -> None:
     with server.client() as client, closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         store.save(whole(memory(1.0)))

@@ -1,0 +1,43 @@
+"""What is remembered is bounded in bytes, and right."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cluster.caches import Cache
+from allocator.cluster.resources import parse_allocated
+from tests.cluster.master_side import resource
+
+
+@given(keys=st.lists(st.integers(0, 50)), size=st.integers(0, 200))
+def test_what_is_found_is_what_was_put_and_no_more_than_fits(keys: list[int], size: int) -> None:
+    cache: Cache[int, str] = Cache(1_000_000)
+    for key in keys:
+        found = cache.get(key)
+        assert found is None or found == str(key)
+        assert cache.put(key, str(key), size) == str(key)
+        assert len(cache) * (1024 + 12 * size) <= 1_000_000
+
+
+def test_what_is_used_lately_is_remembered() -> None:
+    cache: Cache[int, int] = Cache(10_000_000)
+    for key in range(20_000):
+        cache.put(key, key, 10)
+        assert cache.get(key) == key
+    assert 4000 < len(cache) < 9_000
+    assert cache.get(0) is None
+
+
+@pytest.mark.slow  # as each allocation is traced
+def test_many_large_resources_do_not_stay_in_memory() -> None:
+    large = "[" + ",".join(f"{2 * n}-{2 * n}" for n in range(2500)) + "]"
+    messages = [resource("ports", large, role=f"r{n}").SerializeToString() for n in range(300)]
+    assert len(messages[0]) > 15_000
+    tracemalloc.start()
+    for message in messages:
+        parse_allocated([message])
+    kept, _peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2 * 64 * 2**20, "of the bags and of the messages"

@@ -1,0 +1,145 @@
+"""Hostile messages by structure: valid calls in which a few fields, at any depth, are absurd.
+
+Mesos's own messages travel as bytes in the contract's; they are opened, spoiled by their
+descriptors, and closed again, so that an absurd value reaches the code that reads it.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from tests.service.hostile import HUGE, NUMBERS, WORDS, calls
+
+NOT_TEXT = "NOT-TEXT"
+"""Stands for bytes that are not UTF-8 until the message is serialised."""
+_RAW = b"\xff\xfe-\xc0\xaf-\x80\x80"
+NAMES = (*WORDS, "b", "f2", "f9", "s2", "/".join("r" * 60), "a/.", "[/red]", "\x1b[2J", NOT_TEXT)
+LABELS = (
+    *("longshare.demand", "longshare.whitelist", "longshare.blacklist", "longshare.attributes"),
+    "x",
+)
+VALUES = (
+    *("cpus:1;mem:64", "cpus:0.001", "cpus:-1", "mem:1e300", "cpus:nan", ";" * 300, "cpus:1;" * 40),
+    *("[" * 500, "node-[1-9]*, 10.0.0.0/8", "*a*a*a*a*a*b", " ".join(f"h{n}*" for n in range(60))),
+    *("rack:1;rack", "1.2.3.4-1.2.3.3", NOT_TEXT),
+)
+_INSIDE: dict[tuple[str, str], type[Message]] = {
+    ("AddAgent", "info"): mesos.SlaveInfo,
+    ("UpdateAgent", "info"): mesos.SlaveInfo,
+    ("AddFramework", "info"): mesos.FrameworkInfo,
+    ("UpdateFramework", "info"): mesos.FrameworkInfo,
+    ("RequestResources", "requests"): mesos.Request,
+    ("UpdateAvailable", "operations"): mesos.Operation,
+    ("RecoverResources", "filters"): mesos.Filters,
+    ("UpdateInverseOffer", "filters"): mesos.Filters,
+    ("UpdateInverseOffer", "status"): mesos.InverseOfferStatus,
+    ("UpdateUnavailability", "unavailability"): mesos.Unavailability,
+    ("SetQuota", "info"): mesos.QuotaInfo,
+}
+"""What is in a field of bytes; in others there are resources."""
+
+
+def hostile_events(chance: random.Random) -> Iterator[bytes]:
+    """Go through events without end, serialised but for their numbers and stamps, as one field."""
+    valid = calls()
+    while True:
+        event = contract.Event()
+        event.CopyFrom(chance.choice(valid))
+        name = event.WhichOneof("call")
+        assert name is not None
+        call = getattr(event, name)
+        for _ in range(chance.choice((1, 1, 2, 3))):
+            _spoil(call, chance)
+        yield event.SerializePartialToString().replace(NOT_TEXT.encode(), _RAW)
+
+
+def _spoil(message: Message, chance: random.Random) -> None:
+    """Make one field absurd."""
+    fields: list[Any] = list(message.DESCRIPTOR.fields)
+    if not fields:
+        return
+    field = chance.choice(fields)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        _spoil_bytes(message, field, chance)
+    elif field.message_type is not None:
+        _spoil_part(message, field, chance)
+    elif field.is_repeated:
+        values = [_odd(field, chance) for _ in range(chance.choice((0, 1, 3, 300)))]
+        if chance.random() < 0.5:
+            message.ClearField(field.name)
+        getattr(message, field.name).extend(values)
+    elif chance.random() < 0.2:
+        message.ClearField(field.name)
+    else:
+        setattr(message, field.name, _odd(field, chance))
+
+
+def _spoil_bytes(message: Message, field: FieldDescriptor, chance: random.Random) -> None:
+    kind = _INSIDE.get((message.DESCRIPTOR.name, field.name), mesos.Resource)
+    value = getattr(message, field.name)
+    if not field.is_repeated:
+        setattr(message, field.name, _spoiled(value, kind, chance))
+    elif value and chance.random() < 0.8:
+        place = chance.randrange(len(value))
+        value[place] = _spoiled(value[place], kind, chance)
+    else:
+        value.append(_spoiled(b"", kind, chance))
+
+
+def _spoiled(data: bytes, kind: type[Message], chance: random.Random) -> bytes:
+    if chance.random() < 0.03:
+        return chance.randbytes(chance.choice((1, 9, 200)))
+    try:
+        inside = kind.FromString(data)
+    except DecodeError:  # spoiled before
+        inside = kind()
+    if isinstance(inside, mesos.FrameworkInfo) and chance.random() < 0.5:
+        key, value = chance.choice(LABELS), chance.choice(VALUES)
+        inside.labels.labels.add(key=key, value=value)
+    _spoil(inside, chance)
+    return _closed(inside)
+
+
+def _spoil_part(message: Message, field: FieldDescriptor, chance: random.Random) -> None:
+    part: Any = getattr(message, field.name)
+    assert field.message_type is not None
+    if field.message_type.GetOptions().map_entry:
+        entry = part[chance.choice(NAMES)]
+        if isinstance(entry, Message):
+            _spoil(entry, chance)
+        return
+    if not field.is_repeated:
+        _spoil(part, chance)
+        part.SetInParent()
+    elif part and chance.random() < 0.6:
+        _spoil(chance.choice(part), chance)
+    else:
+        _spoil(part.add(), chance)
+
+
+def _odd(field: FieldDescriptor, chance: random.Random) -> Any:  # noqa: ANN401 - any scalar
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return chance.choice(NAMES)
+    if field.type in {FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT}:
+        return chance.choice(NUMBERS)
+    if field.enum_type is not None:
+        return chance.choice(field.enum_type.values).number
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return chance.random() < 0.5
+    small = field.type in {FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_UINT32}
+    unsigned = field.type in {FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64}
+    value = chance.choice(HUGE)
+    value = value % 2**31 if small else value
+    return abs(value) % 2**63 if unsigned else value
+
+
+def _closed(message: Message) -> bytes:
+    try:
+        return message.SerializePartialToString()
+    except EncodeError:  # an unset part that lacks something cannot be serialised, even partially
+        return b""
