@@ -11,7 +11,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import mesos_pb2 as mesos
 from tests.world.checkers.checker import Checker, Violated
-from tests.world.checkers.twin import Twin, acceptable_roles
+from tests.world.checkers.twin import Twin, acceptable
 from tests.world.model.amounts import Amounts, read
 from tests.world.service import Incarnation
 
@@ -151,7 +151,7 @@ def _worth_while(many: Iterable[Amounts]) -> bool:
 
 def _takes_anything(name: str, info: bytes) -> bool:
     """Whether a framework says nothing by which it would be passed over."""
-    if acceptable_roles(name, info) is None:
+    if not acceptable(name, info):
         return False
     said = mesos.FrameworkInfo.FromString(info)
     return not said.labels.labels and not said.offer_filters
