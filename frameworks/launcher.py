@@ -7,6 +7,7 @@ import getpass
 import logging
 import socket
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -22,8 +23,10 @@ ENDED = frozenset(
 )
 """States after which a task is launched again under another id."""
 
-_PATIENCE = 5.0
-"""Seconds for a master to be reached."""
+_PATIENCE = 30.0
+"""Seconds for a master to come up that is being started beside us."""
+_PAUSE = 0.2
+"""Seconds between attempts to reach it."""
 
 _log = logging.getLogger(__name__)
 
@@ -204,7 +207,7 @@ def launch(workload: Workload, master: str, stop: threading.Event) -> None:
 
 
 def _reach(master: str) -> None:
-    """See that somebody listens where a master is said to be; the driver would ask for ever.
+    """Wait until somebody listens where a master is said to be; the driver would for ever.
 
     Raises:
         RuntimeError: nobody does.
@@ -212,12 +215,18 @@ def _reach(master: str) -> None:
     if master.startswith("zk://"):
         return
     host, _, port = master.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
-    except ValueError:
-        raise RuntimeError(f"{master!r} is not HOST:PORT of a master, nor zk://…") from None
-    except OSError as error:
-        raise RuntimeError(
-            f"no Mesos master answers at {master} ({error.strerror or error}); start one with "
-            "'longshare local-mesos', or say with --master where it listens"
-        ) from error
+    if not host or not port.isdecimal():
+        raise RuntimeError(f"{master!r} is not HOST:PORT of a master, nor zk://…")
+    given_up = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+        except OSError as error:
+            if time.monotonic() < given_up:
+                time.sleep(_PAUSE)
+                continue
+            raise RuntimeError(
+                f"no Mesos master answers at {master} ({error.strerror or error}); start one with "
+                "'longshare local-mesos', or say with --master where it listens"
+            ) from error
+        return

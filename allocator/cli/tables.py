@@ -33,7 +33,7 @@ def as_json(message: Message, *, indent: int | None = 2) -> str:
     return json.dumps(fields, indent=indent, sort_keys=True)  # maps come in no order
 
 
-_LEAST_WORTH = ("demand", "weight", "shortfall", "wants", "offered", "entitled")
+_LEAST_WORTH = ("shortfall", "offered", "weight", "demand", "wants", "entitled")
 """Columns that a narrow terminal does without, the first first."""
 _NAME = 24
 """Characters of a user's name that are shown in any case, if it has so many."""
@@ -70,7 +70,7 @@ def _table_of_users(rows: Sequence[tuple[int, admin.UserShare]], left_out: set[s
     columns = [column for column in _COLUMNS if column not in left_out]
     for column in columns:
         if column == "demand":
-            table.add_column(column, overflow="fold", min_width=8)
+            table.add_column(column, no_wrap=True)
         else:
             right = column != "wants"
             heading = _COLUMNS[column][0]

@@ -27,6 +27,7 @@ from allocator.cluster.quota import Quota
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.snapshots import Spoiled, fill, subject
 from allocator.cluster.state import Cluster, Recovery, Statistics
+from allocator.cluster.steps import Steps, finished
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -198,8 +199,9 @@ class Engine:
 
         Until enough agents are back after a failover, a constraint may still be met. O(frameworks).
         """
-        fits = (self._fit(framework) for framework in self._cluster.ledger.frameworks.values())
-        return {fit.framework: fit.misfit for fit in fits if fit.misfit}
+        frameworks = self._cluster.ledger.frameworks.values()
+        found = ((framework.id, self._misfit(framework)) for framework in frameworks)
+        return {framework: misfit for framework, misfit in found if misfit}
 
     def set_aside(self) -> Iterator[SetAside]:
         """Go through what could not be accepted of what anybody has said."""
@@ -334,7 +336,7 @@ class Engine:
         self._asking = None
         self._asked_ns = min(self._asked_ns, snapshot.time_ns)
         self.statistics.snapshots += 1
-        return self._decide()
+        return finished(self._deciding())
 
     def apply(self, events: contract.Events) -> contract.Decisions:
         """Apply events in order, then allocate once.
@@ -345,6 +347,10 @@ class Engine:
         Raises:
             InvalidEvent: a snapshot is needed. Events before the one that it names stand.
         """
+        return finished(self.applying(events))
+
+    def applying(self, events: contract.Events) -> Steps[contract.Decisions]:
+        """Do so step by step; until it is done nobody else may look at this engine."""
         self._asking = None
         for number, event in enumerate(events.events):
             try:
@@ -356,7 +362,8 @@ class Engine:
                     self._note_unheard(events.events[number:])
                     raise
                 self._pass_over(event, error)
-        decisions = self._decide()
+            yield
+        decisions = yield from self._deciding()
         if self._cluster.divergence is not None and self._may_ask():
             self._asking, self._cluster.divergence = self._cluster.divergence, None
         return decisions
@@ -444,20 +451,28 @@ class Engine:
 
     def _fit(self, framework: Framework) -> Fit:
         ledger = self._cluster.ledger
-        constraint = ledger.placements.describe(framework.id)
-        agents = ledger.placements.number(framework.id)
+        return Fit(
+            framework=framework.id,
+            constraint=ledger.placements.describe(framework.id),
+            agents=ledger.placements.number(framework.id),
+            misfit=self._misfit(framework),
+            at_a_time=max(map(ledger.at_a_time, ledger.clients.of(framework.id)), default=1),
+        )
+
+    def _misfit(self, framework: Framework) -> str:
+        ledger = self._cluster.ledger
         wrong = [framework.said.unreadable] if framework.said.unreadable else []
         wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
-        if constraint and not agents and ledger.agents and not self._cluster.holds_off:
+        known = len(ledger.agents)
+        if known and not ledger.placements.number(framework.id) and not self._cluster.holds_off:
+            constraint = ledger.placements.describe(framework.id)
             wrong.append(f"no agent meets its constraint: {constraint}")
         wrong += [
             f"its offer constraints for the role {client.role!r} exclude every agent"
             for client in ledger.clients.of(framework.id)
-            if ledger.agents and ledger.exclusions.number(client) == len(ledger.agents)
+            if known and ledger.exclusions.number(client) == known
         ]
-        clients = ledger.clients.of(framework.id)
-        at_a_time = max((ledger.at_a_time(client) for client in clients), default=1)
-        return Fit(framework.id, constraint, agents, "; ".join(wrong), at_a_time)
+        return "; ".join(wrong)
 
     def _require_known(self, users: Iterable[str]) -> None:
         unknown = sorted(user for user in users if user not in self._users)
@@ -596,12 +611,12 @@ class Engine:
         self._sequence = self._heard = event.sequence
         self.statistics.passed_over += 1
 
-    def _decide(self) -> contract.Decisions:
+    def _deciding(self) -> Steps[contract.Decisions]:
         """Allocate; a fault of the allocator itself costs the offers of one run."""
         cluster = self._cluster
         replies, cluster.replies = cluster.replies, []
         try:
-            decisions = self._run()
+            decisions = yield from self._running()
         except Exception as error:  # noqa: BLE001 - nobody gets offers from an allocator that is down
             self.statistics.faults += 1
             cluster.divergence = f"an allocation run: {in_words(error)}"
@@ -611,7 +626,7 @@ class Engine:
             decisions.replies.extend(replies)
         return decisions
 
-    def _run(self) -> contract.Decisions:
+    def _running(self) -> Steps[contract.Decisions]:
         cluster, decisions = self._cluster, contract.Decisions()
         if not cluster.marks.due or not cluster.allocates:
             return decisions
@@ -620,7 +635,8 @@ class Engine:
         if self._watcher is not None:
             self._watcher.before_run(self)
         self._random.shuffle(agents)  # so that no agent is always the first to be used
-        made, inverse_offers = self._allocation.run(agents, decisions), self._inverse_offers(called)
+        made = yield from self._allocation.run(agents, decisions)
+        inverse_offers = self._inverse_offers(called)
         decisions.inverse_offers.extend(inverse_offers)
         done = self.statistics
         done.runs += 1

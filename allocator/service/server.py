@@ -16,6 +16,7 @@ from allocator.service.config import Config, ConfigError, RecorderSection, Store
 from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
 from allocator.service.loop.slices import Backlog, spread
+from allocator.service.loop.turn import Turn
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.masters.sessions import Sessions
 from allocator.service.masters.stamps import Timeline
@@ -64,9 +65,12 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         await stack.enter_async_context(_worked_off(past.backlog))
         engine = _engine(config.engine_settings(), memory, recorder, event_log, past)
         engine.watch(trail)
+        turn = Turn()
         keeper: Keeper | None = None
         if store is not None:
-            keeper = await stack.enter_async_context(keeping(engine, store, config.store.every))
+            keeper = await stack.enter_async_context(
+                keeping(engine, store, config.store.every, turn)
+            )
         statistics, rights = SessionStatistics(), Rights(config.listen.rights)
         recall = keeper.recall if keeper is not None else _nothing
         sessions = Sessions(
@@ -78,6 +82,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             timeline=Timeline.from_now(memory.time if memory is not None else 0.0),
             virtual_clocks=config.listen.virtual_clocks,
             rights=rights,
+            turn=turn,
         )
         stored = keeper.statistics if keeper is not None else None
         registry = metrics.registry(
@@ -89,8 +94,8 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         )
         registry.register(metrics.LoopCollector(pauses))
         status = Status(engine, statistics, past, trail, stored)
-        await stack.enter_async_context(serving(config.metrics, engine, registry, status))
-        admin = Admin(engine, statistics, keeper, rights)
+        await stack.enter_async_context(serving(config.metrics, engine, registry, status, turn))
+        admin = Admin(engine, statistics, keeper, rights, turn)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())

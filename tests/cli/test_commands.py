@@ -99,10 +99,11 @@ def test_what_an_experiment_asks_of_a_service_elsewhere_is_accepted_by_a_service
     assert longshare("experiment", "settings", "fig-99").returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("master", "said"), [("127.0.0.1:1", "no Mesos master answers"), ("foo", "is not HOST:PORT")]
 )
-def test_a_framework_without_a_master_says_so_at_once(master: str, said: str) -> None:
+def test_a_framework_that_finds_no_master_says_so_and_ends(master: str, said: str) -> None:
     told = longshare("framework", "--name", "a", "--master", master)
     assert told.returncode == 1
     assert said in told.stderr

@@ -10,6 +10,7 @@ from allocator.cluster.frameworks import Client
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
+from allocator.cluster.steps import Steps
 from allocator.cluster.users import User, Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
@@ -45,7 +46,7 @@ class OneByOne(Allocation):
         self._quotas = cluster.ledger.quotas
 
     @override
-    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> int:
+    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> Steps[int]:
         whitelist = self._cluster.whitelist
         open_agents = [
             agent
@@ -65,6 +66,7 @@ class OneByOne(Allocation):
                     pass
         for agent in open_agents:
             self._share(agent)
+            yield
         if self._quotas:
             for agent in open_agents:
                 if agent.available:

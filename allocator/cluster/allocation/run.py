@@ -9,6 +9,7 @@ from allocator.cluster.allocation.sharing import Sharing
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.state import Cluster
+from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 
 
@@ -27,7 +28,7 @@ class Allocation:
         self._wanting: Wanting | None = None
         self._version: tuple[object, ...] = ()
 
-    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> int:
+    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> Steps[int]:
         """Offer what agents have free; return how many offers have come into the decisions."""
         open_agents = [agent for agent in agents if self._may_be_offered(agent)]
         if not open_agents:
@@ -40,6 +41,7 @@ class Allocation:
             guarantees = Guarantees(books, wanting, walk)
             for agent in open_agents:
                 guarantees.serve(agent, wanting.everybody & ~wanting.not_on(agent.id))
+                yield
         sharing = Sharing(books, wanting, walk)
         shared = wanting.everybody if books.headroom.divisible else wanting.unguaranteed(quotas)
         for agent in open_agents:
@@ -48,6 +50,7 @@ class Allocation:
             )
             if may:
                 sharing.serve(agent, may)
+                yield
         books.order.commit()
         if quotas:  # what is held back today may be free to go when the next run looks
             for agent in open_agents:

@@ -2,12 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Generic, TypeAlias, TypeVar
 
+from allocator.cluster.steps import Steps, finished
+
 T = TypeVar("T")
-Work: TypeAlias = Generator[None, None, T]
-"""Work that can be interrupted wherever it yields; what it returns is its result."""
+Work: TypeAlias = Steps[T]
 
 SLICE = 0.001
 """Seconds of work at a stretch; a step between two yields may take longer."""
@@ -15,28 +17,24 @@ _REST = 2.0
 """Before an answer is made again, the loop belongs to others for so many times what it took."""
 
 
-def finish(work: Work[T]) -> T:
-    """Do work at a stretch."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+async def spread(work: Work[T], turn: AbstractAsyncContextManager[None] | None = None) -> T:
+    """Do work in slices, and in between leave the loop to others for as long as a slice took.
 
-
-async def spread(work: Work[T]) -> T:
-    """Do work in slices, and in between leave the loop to others for as long as a slice took."""
+    Args:
+        work: What is to be done.
+        turn: Waited for before each slice, for work that looks at what others change.
+    """
     while True:
-        begun = time.perf_counter()
-        spent = 0.0
-        while spent < SLICE:
-            try:
-                next(work)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            spent = time.perf_counter() - begun
+        async with turn or nullcontext():
+            begun = time.perf_counter()
+            spent = 0.0
+            while spent < SLICE:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                spent = time.perf_counter() - begun
         await asyncio.sleep(spent)
 
 
@@ -55,7 +53,7 @@ class Backlog:
         """Do now what is left."""
         work, self._work = self._work, None
         if work is not None:
-            finish(work)
+            finished(work)
 
     def steps(self) -> Work[None]:
         """Do what is there now step by step, unless it is done otherwise meanwhile."""

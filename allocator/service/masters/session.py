@@ -13,9 +13,11 @@ from allocator import __version__
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.memory import Memory
+from allocator.cluster.steps import Steps
 from allocator.contract import SPOKEN
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.loop import garbage
+from allocator.service.loop.turn import Turn
 from allocator.service.masters.stamps import Stamps
 
 if TYPE_CHECKING:
@@ -75,6 +77,9 @@ Requests = AsyncIterator[contract.FromMaster | Unreadable]
 
 class Masters(Protocol):
     """All sessions, as far as one of them has to do with the others."""
+
+    turn: Turn
+    """Who may use the engine."""
 
     def stamps(self, session: "Session") -> Stamps | None:
         """Return who bounds the stamps of a session that has greeted; None: it need not be.
@@ -223,7 +228,7 @@ class Session:
             memory: Memory | None = None
             if message.HasField("snapshot") and self._may_take_over():
                 memory = await self._masters.recall()
-            answer = self._answer(message, memory)
+            answer = await self._answer(message, memory)
             decided = time.perf_counter()
             self._statistics.observe("decide", decided - begun)
             if answer is not None:
@@ -236,14 +241,16 @@ class Session:
                     garbage.settle()
             self._statistics.lag = time.perf_counter() - begun
 
-    def _answer(
+    async def _answer(
         self, message: contract.FromMaster, memory: Memory | None
     ) -> contract.ToMaster | None:
         match message.WhichOneof("message"):
             case "snapshot":
-                return self._restore(message.snapshot, memory)
+                async with self._masters.turn:
+                    self._go_on()
+                    return self._restore(message.snapshot, memory)
             case "events":
-                return self._apply(message.events)
+                return await self._apply(message.events)
             case "hello":
                 raise ProtocolError(grpc.StatusCode.FAILED_PRECONDITION, "Hello came twice")
             case _:
@@ -279,7 +286,7 @@ class Session:
         )
         return contract.ToMaster(decisions=decisions)
 
-    def _apply(self, events: contract.Events) -> contract.ToMaster | None:
+    async def _apply(self, events: contract.Events) -> contract.ToMaster | None:
         if self._asked:
             if self._leads:
                 self._engine.unheard(events.events)
@@ -294,13 +301,23 @@ class Session:
                 return self._ask("you lead now")
             return _nothing(max((event.sequence for event in events.events), default=0))
         try:
-            decisions = self._engine.apply(events)
+            decisions = await self._masters.turn.through(lambda: self._applying(events))
+            self._go_on()  # that took long, perhaps
         except InvalidEvent as error:
             return self._ask(str(error))
         divergence = self._engine.divergence()
         if divergence is not None:
             return self._ask(divergence)
         return contract.ToMaster(decisions=decisions)
+
+    def _applying(self, events: contract.Events) -> Steps[contract.Decisions]:
+        self._go_on()
+        return self._engine.applying(events)
+
+    def _go_on(self) -> None:
+        """Do not go on if the service has ended the stream while this was waiting for its turn."""
+        if self._ended is not None:
+            raise Ended(self._ended)
 
     def _may_take_over(self) -> bool:
         """Whether a master that is not served says that it leads, and nobody keeps it out."""

@@ -8,6 +8,7 @@ import structlog
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
+from allocator.service.loop.turn import Turn
 from allocator.service.masters import wire
 from allocator.service.masters.leadership import Leadership, same_master
 from allocator.service.masters.session import (
@@ -59,7 +60,9 @@ class Sessions:
         most_parts: int = 2**22,
         virtual_clocks: bool = False,
         rights: Rights,
+        turn: Turn | None = None,
     ) -> None:
+        self.turn = Turn() if turn is None else turn
         self._most_parts = most_parts
         self._engine = engine
         self._recall = recall

@@ -14,6 +14,7 @@ from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminServicer
 from allocator.fairness.pool import Standing
 from allocator.service.loop.slices import Once, Work, spread
+from allocator.service.loop.turn import Turn
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.rights import Rights, certificate
 from allocator.service.show.explain import explain, upcoming
@@ -34,16 +35,23 @@ class Admin(AdminServicer):
         statistics: Of the session.
         keeper: Stores what is ordered at once; None: it is kept in memory alone.
         rights: Who may ask, and who may order.
+        turn: Waited for before the engine is touched.
     """
 
     def __init__(
-        self, engine: Engine, statistics: SessionStatistics, keeper: Keeper | None, rights: Rights
+        self,
+        engine: Engine,
+        statistics: SessionStatistics,
+        keeper: Keeper | None,
+        rights: Rights,
+        turn: Turn | None = None,
     ) -> None:
+        self._turn = Turn() if turn is None else turn
         self._rights = rights
         self._engine = engine
         self._statistics = statistics
         self._keeper = keeper
-        self._rows = Once(lambda: spread(reading(engine, engine.users())))
+        self._rows = Once(lambda: spread(reading(engine, engine.users()), self._turn))
 
     async def Shares(  # noqa: N802 - the name is the contract's
         self,
@@ -52,7 +60,8 @@ class Admin(AdminServicer):
     ) -> admin.SharesReply:
         """Say how all users stand."""
         await self._rights.require(context, "readers")
-        reply = admin.SharesReply(cluster=self._cluster())
+        async with self._turn:
+            reply = admin.SharesReply(cluster=self._cluster())
         await spread(_add_messages(reply, await self._rows.get()))
         return reply
 
@@ -72,9 +81,10 @@ class Admin(AdminServicer):
                 if request.user in {each.name, self._engine.framework_name(each.name)}
             )
             await _abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}{words}")
-        explanation = explain(self._engine, row, rows)
-        explanation.user.CopyFrom(_message(row))
-        explanation.cluster.CopyFrom(self._cluster())
+        async with self._turn:
+            explanation = explain(self._engine, row, rows)
+            explanation.user.CopyFrom(_message(row))
+            explanation.cluster.CopyFrom(self._cluster())
         return explanation
 
     async def Order(  # noqa: N802
@@ -87,15 +97,16 @@ class Admin(AdminServicer):
         engine = self._engine
         before = {row.user: row for row in await self._rows.get()}
         concerned = _concerned(request, before.values())
-        stood = {user: engine.standing(user) for user in concerned}
         try:
-            engine.order(request)
+            async with self._turn:
+                stood = {user: engine.standing(user) for user in concerned}
+                engine.order(request)
+                stands = {user: engine.standing(user) for user in concerned}
         except InvalidOrder as error:
             known = {user for user, row in before.items() if row.can_be_ordered}
             unknown = _named(request) - known
             code = grpc.StatusCode.NOT_FOUND if unknown else grpc.StatusCode.INVALID_ARGUMENT
             await _abort(context, code, str(error))
-        stands = {user: engine.standing(user) for user in concerned}
         after = {row.user: row for row in await self._rows.get()}
         changes = [
             admin.Change(

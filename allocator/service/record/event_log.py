@@ -24,6 +24,7 @@ from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.limits import Limits
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
@@ -128,11 +129,17 @@ class LoggedEngine(Engine):
         )
 
     @override
-    def apply(self, events: contract.Events) -> contract.Decisions:
+    def applying(self, events: contract.Events) -> Steps[contract.Decisions]:
         entry = log.LogEntry(apply=log.LogApply(events=events))
-        return self._logged(
-            entry, entry.apply.outcome, lambda: super(LoggedEngine, self).apply(events)
-        )
+        try:
+            decisions = yield from super().applying(events)
+            entry.apply.outcome.decisions = decisions.SerializeToString(deterministic=True)
+        except InvalidEvent as error:
+            entry.apply.outcome.refusal = str(error)
+            raise
+        finally:
+            self._event_log.write(entry)
+        return decisions
 
     @override
     def unheard(self, events: Iterable[contract.Event]) -> None:

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client.metrics_core import (
@@ -14,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from allocator import __version__
 from allocator.cluster.engine import Engine
+from allocator.cluster.quarantine import Kind, Reason
 from allocator.service.loop.pauses import BUDGET, Pauses
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.record.event_log import EventLog
@@ -133,7 +136,8 @@ class _EngineCollector(Collector):
             "What could not be accepted of what somebody has said, by who it is and why.",
             labels=["kind", "reason"],
         )
-        counts = Counter((each.kind, each.flaw.reason) for each in self._engine.set_aside())
+        counts = Counter(dict.fromkeys(product(get_args(Kind), get_args(Reason)), 0))
+        counts.update((each.kind, each.flaw.reason) for each in self._engine.set_aside())
         for labels, number in sorted(counts.items()):
             family.add_metric(list(labels), number)
         return family

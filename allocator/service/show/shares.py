@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.steps import finished
 from allocator.fairness.pool import Standing
 from allocator.fairness.quantities import Quantities
-from allocator.service.loop.slices import Work, finish
+from allocator.service.loop.slices import Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ class Holding:
 
 def user_shares(engine: Engine) -> list[UserShare]:
     """Return how all users stand: those at the top by rank, then each level below."""
-    return finish(reading(engine, engine.users()))
+    return finished(reading(engine, engine.users()))
 
 
 def reading(engine: Engine, users: list[str]) -> Work[list[UserShare]]:

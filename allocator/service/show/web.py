@@ -17,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from allocator.cluster.engine import Engine
 from allocator.service.config import ConfigError, MetricsSection
 from allocator.service.loop.slices import Once, spread
+from allocator.service.loop.turn import Turn
 from allocator.service.show.guard import Guard
 from allocator.service.show.status import Status
 from allocator.service.show.user_metrics import exposition
@@ -42,7 +43,11 @@ _log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def serving(
-    section: MetricsSection, engine: Engine, registry: CollectorRegistry, status: Status
+    section: MetricsSection,
+    engine: Engine,
+    registry: CollectorRegistry,
+    status: Status,
+    turn: Turn,
 ) -> AsyncIterator[None]:
     """Answer HTTP requests while the block runs.
 
@@ -52,10 +57,10 @@ async def serving(
     app = web.Application(middlewares=[_known_by(section)])
     app.add_routes(
         [
-            web.get("/metrics", _scrape(engine, registry)),
+            web.get("/metrics", _scrape(engine, registry, turn)),
             web.get("/healthz", _health(status)),
-            web.get("/api/status", _status(status)),
-            web.get("/api/explain", _explain(status)),
+            web.get("/api/status", _status(status, turn)),
+            web.get("/api/explain", _explain(status, turn)),
             *(web.get(path, _file(name, kind)) for path, (name, kind) in _PAGE.items()),
         ]
     )
@@ -125,8 +130,8 @@ async def _protect(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_PROTECTION)
 
 
-def _scrape(engine: Engine, registry: CollectorRegistry) -> _Handler:
-    written = Once(lambda: spread(exposition(engine, registry)))
+def _scrape(engine: Engine, registry: CollectorRegistry, turn: Turn) -> _Handler:
+    written = Once(lambda: spread(exposition(engine, registry), turn))
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=await written.get(), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -141,9 +146,9 @@ def _health(status: Status) -> _Handler:
     return health
 
 
-def _status(status: Status) -> _Handler:
+def _status(status: Status, turn: Turn) -> _Handler:
     async def make() -> str:
-        return json.dumps(await spread(status.now()), allow_nan=False)
+        return json.dumps(await spread(status.now(), turn), allow_nan=False)
 
     seen = Once(make)
 
@@ -153,12 +158,14 @@ def _status(status: Status) -> _Handler:
     return look
 
 
-def _explain(status: Status) -> _Handler:
-    rows = Once(lambda: spread(status.rows()))
+def _explain(status: Status, turn: Turn) -> _Handler:
+    rows = Once(lambda: spread(status.rows(), turn))
 
     async def explain(request: web.Request) -> web.Response:
         user = request.query.get("user", "")
-        words = status.words(user, await rows.get())
+        found = await rows.get()
+        async with turn:
+            words = status.words(user, found)
         if words is None:
             return web.json_response({"error": f"no such user: {user}"}, status=404)
         return web.json_response({"user": user, "words": words})

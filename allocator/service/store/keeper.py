@@ -10,6 +10,7 @@ import structlog
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
+from allocator.service.loop.turn import Turn
 from allocator.service.store import Store, StoreError
 
 LONGEST_PAUSE = 30.0
@@ -41,13 +42,17 @@ class Keeper:
         engine: Looked at in the event loop's thread.
         store: Written in another thread, one save at a time.
         every: Seconds between saves while something changes, and so what a crash may cost.
+        turn: Waited for before the engine is looked at.
     """
 
-    def __init__(self, engine: Engine, store: Store, every: float) -> None:
+    def __init__(
+        self, engine: Engine, store: Store, every: float, turn: Turn | None = None
+    ) -> None:
         self.statistics = StoreStatistics()
         self._engine = engine
         self._store = store
         self._every = every
+        self._turn = Turn() if turn is None else turn
         self._saving = asyncio.Lock()
         self._reading: asyncio.Task[Memory | None] | None = None
         self._ordered: set[asyncio.Task[bool]] = set()
@@ -60,7 +65,9 @@ class Keeper:
         async with self._saving:
             state = self._state()
             try:
-                await asyncio.to_thread(self._store.save, self._engine.changes())
+                async with self._turn:
+                    changes = self._engine.changes()
+                await asyncio.to_thread(self._store.save, changes)
             except Exception as error:  # noqa: BLE001 - whatever it is, offers go on
                 self._saved = None
                 self._failed(error)
@@ -147,9 +154,11 @@ class Keeper:
 
 
 @asynccontextmanager
-async def keeping(engine: Engine, store: Store, every: float) -> AsyncIterator[Keeper]:
+async def keeping(
+    engine: Engine, store: Store, every: float, turn: Turn | None = None
+) -> AsyncIterator[Keeper]:
     """Keep a store up to date while the block runs; save a last time at its end."""
-    keeper = Keeper(engine, store, every)
+    keeper = Keeper(engine, store, every, turn)
     running = asyncio.create_task(keeper.run())
     try:
         yield keeper

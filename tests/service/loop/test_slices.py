@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from allocator.service.loop.slices import SLICE, Once, Work, finish, spread
+from allocator.cluster.steps import finished
+from allocator.service.loop.slices import SLICE, Once, Work, spread
 
 
 def work(steps: int, seen: list[int]) -> Work[int]:
@@ -20,7 +21,7 @@ def work(steps: int, seen: list[int]) -> Work[int]:
 
 
 def test_work_gives_the_same_result_at_a_stretch_and_in_slices() -> None:
-    assert finish(work(3, [])) == asyncio.run(spread(work(3, []))) == 3
+    assert finished(work(3, [])) == asyncio.run(spread(work(3, []))) == 3
 
 
 def test_others_are_heard_between_slices() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
-from allocator.service.loop.slices import finish
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.sightings import MOST_SAMPLES, OfferTrail, Past
 from allocator.service.show.status import Status
@@ -73,7 +73,7 @@ def offered(policy: str = "sdrf", seconds: int = 0) -> tuple[Engine, Status]:
 
 def test_an_offer_is_shown_with_who_was_next_when_it_was_made() -> None:
     _, status = offered()
-    (offer,) = finish(status.now())["offers"]
+    (offer,) = finished(status.now())["offers"]
     assert (offer["user"], offer["framework"]) == ("a", "f-a of the tests")
     assert offer["resources"] == {"cpus": 3.0, "mem": 3584.0}
     assert offer["why"] == f"It was next in the order: a 0.0000, b {1 / 6:.4f}."
@@ -81,7 +81,7 @@ def test_an_offer_is_shown_with_who_was_next_when_it_was_made() -> None:
 
 def test_an_agent_is_shown_with_who_holds_it_and_why_it_is_not_offered() -> None:
     _, status = offered()
-    first, second = finish(status.now())["agents"]
+    first, second = finished(status.now())["agents"]
     assert first["state"] == "full"
     assert first["held"] == {
         "a": {"cpus": 3.0, "mem": 3584.0},
@@ -92,7 +92,7 @@ def test_an_agent_is_shown_with_who_holds_it_and_why_it_is_not_offered() -> None
 
 def test_the_past_agrees_with_the_present_and_never_grows_beyond_bounds() -> None:
     engine, status = offered(seconds=60)
-    past = finish(status.now())["past"]
+    past = finished(status.now())["past"]
     assert [instant - past["times"][0] for instant in past["times"]] == list(range(0, 60, 5))
     last = engine.pool.standings_at(past["times"][-1])
     assert past["users"]["a"]["share"][-1] == next(s.share for s in last if s.user == "a")
@@ -132,10 +132,10 @@ def test_looking_changes_no_decision() -> None:
 @pytest.mark.parametrize("policy", policies.names())
 def test_whatever_the_policy_the_page_gets_json_without_infinities(policy: str) -> None:
     _, status = offered(policy, seconds=3)
-    told = json.loads(json.dumps(finish(status.now()), allow_nan=False))
+    told = json.loads(json.dumps(finished(status.now()), allow_nan=False))
     assert {row["user"] for row in told["users"]} == {"a", "b"}
-    assert status.words("a", finish(status.rows()))
-    assert status.words("nobody", finish(status.rows())) is None
+    assert status.words("a", finished(status.rows()))
+    assert status.words("nobody", finished(status.rows())) is None
 
 
 def test_the_service_answers_with_a_strict_policy_and_explains_on_demand(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.settings import DeclaredUser
+from allocator.cluster.steps import finished
 from allocator.fairness import policies
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from allocator.service.loop.slices import finish
 from allocator.service.show.explain import explain, halved_after
 from allocator.service.show.shares import UserShare, reading, user_shares
 from tests.cluster.master_side import MasterSide, resources
@@ -78,7 +78,7 @@ def test_ranks_are_a_permutation_in_order_of_priority(side: MasterSide) -> None:
 def test_those_at_the_top_stand_alike_in_metrics_and_commands(side: MasterSide) -> None:
     at_the_top = [row for row in user_shares(side.engine) if not row.parent]
     engine = side.engine
-    of_metrics = finish(reading(engine, list(engine.pool.users())))
+    of_metrics = finished(reading(engine, list(engine.pool.users())))
     assert [vars(row) for row in of_metrics] == [vars(row) for row in at_the_top]
     held = sum((row.standing.allocation for row in at_the_top), start=Quantities())
     assert held == side.engine.pool.held()

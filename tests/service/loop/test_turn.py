@@ -1,0 +1,104 @@
+"""Work that takes long lets others through, but nobody to the engine before it is done."""
+
+import asyncio
+import time
+from itertools import pairwise
+
+import pytest
+
+from allocator.cluster.steps import Steps
+from allocator.service.loop.slices import spread
+from allocator.service.loop.turn import BUDGET, Turn
+
+
+class Engine:
+    """Is in disorder while something is under way."""
+
+    def __init__(self) -> None:
+        self.orderly = True
+        self.done: list[str] = []
+
+    def applying(self, name: str, budgets: int = 4, *, fails: bool = False) -> Steps[str]:
+        self.orderly = False
+        for _ in range(8 * budgets):
+            begun = time.perf_counter()
+            while time.perf_counter() - begun < BUDGET / 8:
+                pass
+            yield
+        self.orderly = True
+        if fails:
+            raise ValueError(name)
+        self.done.append(name)
+        return name
+
+
+def test_others_are_heard_while_a_long_message_is_applied() -> None:
+    engine, turn = Engine(), Turn()
+    heard: list[float] = []
+
+    async def watchdog() -> None:
+        while not engine.done:
+            heard.append(time.perf_counter())
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        await asyncio.gather(turn.through(lambda: engine.applying("long", 20)), watchdog())
+
+    asyncio.run(main())
+    assert len(heard) > 10
+    assert len(list(pairwise(heard))) > 9
+
+
+def test_who_looks_at_the_engine_never_sees_half_a_message() -> None:
+    engine, turn = Engine(), Turn()
+    seen: list[bool] = []
+
+    def looking() -> Steps[None]:
+        for _ in range(50):
+            seen.append(engine.orderly)
+            yield
+
+    async def main() -> None:
+        await asyncio.gather(
+            turn.through(lambda: engine.applying("a")),
+            spread(looking(), turn),
+            turn.through(lambda: engine.applying("b")),
+            spread(looking(), turn),
+        )
+
+    asyncio.run(main())
+    assert seen == [True] * 100
+    assert engine.done == ["a", "b"], "in order of arrival"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_has_begun_is_done_though_whoever_asked_is_gone(fails: bool) -> None:  # noqa: FBT001
+    engine, turn = Engine(), Turn()
+
+    async def main() -> None:
+        asking = asyncio.create_task(turn.through(lambda: engine.applying("a", fails=fails)))
+        while engine.orderly:  # noqa: ASYNC110 - nobody announces it
+            await asyncio.sleep(0)
+        asking.cancel()
+        async with turn:
+            assert engine.orderly
+
+    asyncio.run(main())
+    assert engine.done == ([] if fails else ["a"])
+
+
+def test_it_is_somebody_elses_turn_after_a_failure() -> None:
+    engine, turn = Engine(), Turn()
+
+    def too_late() -> Steps[str]:
+        raise ValueError("superseded")
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="superseded"):
+            await turn.through(too_late)
+        for budgets in (0, 3):
+            with pytest.raises(ValueError, match="x"):
+                await turn.through(lambda n=budgets: engine.applying("x", n, fails=True))  # type: ignore[misc]
+        assert await turn.through(lambda: engine.applying("after")) == "after"
+
+    asyncio.run(main())
