@@ -110,8 +110,8 @@ def test_another_master_goes_on_and_nothing_is_lost_or_booked_twice(
             assert three.metrics(new)["master/tasks_lost"] == 0
             assert booked_twice(three.state(new), [offer]) == []
             then, after = three.shares(new)
-            owed = [told["greedy"]["dominant_commitment"] for told in (before, after)]
-            assert_kept(*owed, then - when)
+            owed, owes = (told["greedy"]["dominant_commitment"] for told in (before, after))
+            assert_kept(owed, owes, then - when)
             if fail is freeze:
                 go_on(three.masters[leader])
             if fail is cut_off:
