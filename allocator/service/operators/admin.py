@@ -19,6 +19,7 @@ from allocator.service.masters.session import SessionStatistics
 from allocator.service.rights import Rights, certificate
 from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.shares import UserShare, reading
+from allocator.service.show.why import look_into
 from allocator.service.store.keeper import Keeper
 
 _log = structlog.get_logger(__name__)
@@ -81,8 +82,10 @@ class Admin(AdminServicer):
                 if request.user in {each.name, self._engine.framework_name(each.name)}
             )
             await _abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}{words}")
+        found = await spread(look_into(self._engine, row.user), self._turn)
         async with self._turn:
-            explanation = explain(self._engine, row, rows)
+            alone = self._statistics.alone
+            explanation = explain(self._engine, row, rows, found, alone=alone)
             explanation.user.CopyFrom(_message(row))
             explanation.cluster.CopyFrom(self._cluster())
         return explanation
@@ -142,6 +145,7 @@ class Admin(AdminServicer):
             capacity=engine.pool.capacity.to_doubles(),
             allocation=engine.pool.held().to_doubles(),
             next_passing=upcoming(engine),
+            alone=self._statistics.alone,
         )
 
 

@@ -11,6 +11,7 @@ from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.explain import explain
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.sightings import OfferTrail, Past, Sighting
+from allocator.service.show.why import look_into
 from allocator.service.store.keeper import StoreStatistics
 
 MOST_USERS = 500
@@ -76,12 +77,13 @@ class Status:
         """Return how all users stand."""
         return reading(self._engine, self._engine.users())
 
-    def words(self, user: str, rows: list[UserShare]) -> list[str] | None:
+    def words(self, user: str, rows: list[UserShare]) -> Work[list[str] | None]:
         """Return why a user has its rank among all; None: it is not known."""
         row = next((row for row in rows if row.user == user), None)
         if row is None:
             return None
-        return list(explain(self._engine, row, rows).words)
+        found = yield from look_into(self._engine, user)
+        return list(explain(self._engine, row, rows, found, alone=self._statistics.alone).words)
 
     def _overtakings(self) -> Iterator[dict[str, Any]]:
         pool = self._engine.pool

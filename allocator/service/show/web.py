@@ -163,9 +163,7 @@ def _explain(status: Status, turn: Turn) -> _Handler:
 
     async def explain(request: web.Request) -> web.Response:
         user = request.query.get("user", "")
-        found = await rows.get()
-        async with turn:
-            words = status.words(user, found)
+        words = await spread(status.words(user, await rows.get()), turn)
         if words is None:
             return web.json_response({"error": f"no such user: {user}"}, status=404)
         return web.json_response({"user": user, "words": words})

@@ -134,8 +134,8 @@ def test_whatever_the_policy_the_page_gets_json_without_infinities(policy: str) 
     _, status = offered(policy, seconds=3)
     told = json.loads(json.dumps(finished(status.now()), allow_nan=False))
     assert {row["user"] for row in told["users"]} == {"a", "b"}
-    assert status.words("a", finished(status.rows()))
-    assert status.words("nobody", finished(status.rows())) is None
+    assert finished(status.words("a", finished(status.rows())))
+    assert finished(status.words("nobody", finished(status.rows()))) is None
 
 
 def test_the_service_answers_with_a_strict_policy_and_explains_on_demand(tmp_path: Path) -> None:
