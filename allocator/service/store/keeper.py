@@ -11,7 +11,7 @@ import structlog
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.service.loop.turn import Turn
-from allocator.service.store import Store, StoreError
+from allocator.service.store import Store, StoreError, StoreUnavailable
 
 LONGEST_PAUSE = 30.0
 """Seconds between attempts while a store fails."""
@@ -19,6 +19,8 @@ ORDER_PATIENCE = 2.0
 """Seconds that an operator waits to hear that an order has been stored."""
 RECALL_PATIENCE = 10.0
 """Seconds that a new leader waits for what another service may have stored."""
+_RECALL_AGAIN = 0.2
+"""Seconds until a store that was not available is asked again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -103,12 +105,17 @@ class Keeper:
         return reading.result()
 
     async def _read_news(self) -> Memory | None:
+        """Read; where no server answers, again: another may, once this one is given up."""
         async with self._saving:
-            try:
-                return await asyncio.to_thread(self._store.recall)
-            except Exception as error:  # noqa: BLE001 - whatever it is, a master is to be served
-                self._failed(error)
-                return None
+            until = time.monotonic() + RECALL_PATIENCE
+            while True:
+                try:
+                    return await asyncio.to_thread(self._store.recall)
+                except Exception as error:  # noqa: BLE001 - whatever it is, a master is to be served
+                    self._failed(error)
+                    if not isinstance(error, StoreUnavailable) or time.monotonic() >= until:
+                        return None
+                await asyncio.sleep(_RECALL_AGAIN)
 
     async def run(self) -> None:
         """Save regularly until told to stop, then once more."""
