@@ -35,6 +35,10 @@ class Plan:
     """How often a minute each fault happens."""
     settings: dict[str, Any] = field(default_factory=dict)
     """The service's configuration."""
+    pace: float = 1.0
+    """How many times as long people and tasks take as usual."""
+    effort: bool = False
+    """Whether to count the steps that each message takes."""
     clock_offset: float = 2.0
     """Seconds by which clocks are off at most in the beginning."""
     clock_drift: float = 1e-4
@@ -59,6 +63,7 @@ def drawn(seed: int) -> Plan:
             "liar": chance.randrange(2),
             "flapper": chance.randrange(3),
             "picky": chance.randrange(2),
+            "hostile": chance.randrange(3),
         },
         faults={
             name: chance.choice([0.0, often])

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -57,6 +58,9 @@ class Watcher:
     def saved(self, life: Incarnation) -> None:
         """A memory is on the disk."""
 
+    def stopped(self, life: Incarnation, record: Path) -> None:
+        """A service has ended as it was told to, and has left a record."""
+
     def ended(self, life: Incarnation, error: BaseException | None) -> None:
         """A service has ended by itself."""
 
@@ -105,7 +109,7 @@ class Host:
         life.context = contextvars.copy_context()
         life.context.run(INCARNATION.set, life)
         life.context.run(HERE.set, self.clock)
-        record = self.disk.present / f"{life.number}-{RECORD}"
+        record = self.disk.present / RECORD
         life.task = asyncio.get_running_loop().create_task(
             server.serve(self.config(), Pauses(), record), context=life.context
         )
@@ -148,6 +152,7 @@ class Host:
         self.life = None
         life.context.run(stop)
         await asyncio.wait([life.task])
+        self._watcher.stopped(life, self.disk.present / RECORD)
         self.disk.crash(torn=False)
 
     def _ended(self, life: Incarnation, task: "asyncio.Task[None]") -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.world.mutants import CALM, MUTANTS
 from tests.world.plan import drawn
+from tests.world.scenarios import SCENARIOS
 from tests.world.world import run
 
 WORLDS = int(os.environ.get("LONGSHARE_WORLDS", "5"))
@@ -51,7 +52,15 @@ def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_fault_that_is_put_back_is_found(name: str) -> None:
     mutant = MUTANTS[name]
-    with mutant.put_back():
-        world = run(mutant.plan)
+    world = mutant.run()
     assert world.wrong is not None, f"not found: {name}"
     assert re.search(mutant.found_as, str(world.wrong))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_what_went_wrong_once_does_not_again(name: str) -> None:
+    scenario = SCENARIOS[name]
+    world = run(scenario.plan, scenario.prepare)
+    assert world.wrong is None, str(world.wrong)
+    assert world.conservation.offers > 20

@@ -18,11 +18,13 @@ from typing_extensions import override
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
+from tests.world.checkers import replayed
 from tests.world.checkers.answers import Answers
 from tests.world.checkers.checker import Checker, Line, Violated
 from tests.world.checkers.clocks import Clocks
 from tests.world.checkers.conservation import Conservation
 from tests.world.checkers.debts import Debts
+from tests.world.checkers.effort import Effort
 from tests.world.checkers.liveness import Liveness
 from tests.world.checkers.memory import Remembrance
 from tests.world.faults.gremlin import Gremlin
@@ -60,11 +62,13 @@ class World(Watcher):
         self.masters: list[Master] = []
         self.schedulers: list[Scheduler] = []
         self.elected: Master | None = None
+        self.replayed = 0
+        """Entries of event logs that were decided again."""
         self.wrong: Violated | None = None
         """What was found first."""
         self.network = Network(self._latency)
         self.conservation, self.answers = Conservation(), Answers()
-        self.liveness = Liveness(self.leader, self.troubled)
+        self.liveness = Liveness(self.leader, self.troubled, plan.interval)
         self.debts = Debts()
         self.gremlin: Gremlin = Gremlin(self, self.chance("gremlin"))
         self.remembrance = Remembrance(self.debts, lambda: self.gremlin.honest_disk)
@@ -76,7 +80,7 @@ class World(Watcher):
             self.remembrance,
             Clocks(),
         ]
-        self.operator = Operator(self, self.chance("operator"))
+        self.operator = Operator(self, self.chance("operator"), plan.pace)
         self.host = Host(
             "service",
             "127.0.0.1:5060",
@@ -195,7 +199,7 @@ class World(Watcher):
         chance = self.chance(name)
         roles = (role or chance.choice(ROLES),)
         scheduler = CHARACTERS[kind](name, roles, self, chance)
-        scheduler.connected = True
+        scheduler.connected, scheduler.pace = True, self.plan.pace
         self.schedulers.append(scheduler)
         self.loop.create_task(scheduler.live())
         return scheduler
@@ -235,7 +239,17 @@ class World(Watcher):
     @override
     def saved(self, life: Incarnation) -> None:
         self.note("saved", repr(life))
+        disk = life.host.disk
+        if not (disk.full or disk.lies or disk.slow):
+            self.gremlin.honest_disk = True
         self.check(lambda checker: checker.saved(life))
+
+    @override
+    def stopped(self, life: Incarnation, record: Path) -> None:
+        try:
+            self.replayed += replayed.check(record)
+        except Violated as error:
+            self.fail(error)
 
     @override
     def ended(self, life: Incarnation, error: BaseException | None) -> None:
@@ -267,7 +281,7 @@ class World(Watcher):
 
     async def _seconds(self) -> None:
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(min(self.plan.pace, 30.0))
             self.check(lambda checker: checker.second())
 
     async def _until(self, instant: float) -> None:
@@ -344,7 +358,8 @@ def run(plan: Plan, prepare: Callable[[World], None] = lambda _world: None) -> W
         prepare: May change the world before it begins.
     """
     loop = VirtualLoop(Random(f"{plan.seed} threads"))
-    folder = Path(tempfile.mkdtemp(prefix="world-"))
+    memory = Path("/dev/shm")  # where fsync costs nothing
+    folder = Path(tempfile.mkdtemp(prefix="world-", dir=memory if memory.is_dir() else None))
     try:
         with ExitStack() as stack:
             stack.enter_context(virtual_time(loop))
@@ -353,6 +368,8 @@ def run(plan: Plan, prepare: Callable[[World], None] = lambda _world: None) -> W
             stack.enter_context(inside(loop, world.network, world))
             stack.enter_context(_logs(world))
             loop.set_exception_handler(lambda _loop, about: _uncaught(world, about))
+            if plan.effort:
+                stack.enter_context(Effort(world.fail).counted())
             prepare(world)
             try:
                 loop.run_until_complete(world.run())

@@ -26,6 +26,7 @@ class Answers(Checker):
     """Waits for answers, and reads what services log."""
 
     def __init__(self) -> None:
+        self.patience = PATIENCE
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Link, deque[float]] = {}
 
@@ -60,7 +61,7 @@ class Answers(Checker):
     def second(self) -> None:
         now = self._loop.time()
         for link, waiting in self._waiting.items():
-            if waiting and now - waiting[0] > PATIENCE:
+            if waiting and now - waiting[0] > self.patience:
                 raise Violated(
                     f"{link.hello.master} has waited {now - waiting[0]:.0f} s for an answer"
                 )

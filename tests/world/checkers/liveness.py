@@ -15,7 +15,7 @@ from tests.world.model.master import Booked, Master
 from tests.world.traffic.scheduler import Scheduler
 
 IDLE = 30.0
-"""Seconds for which something that somebody could use may be free while a master is served."""
+"""Seconds, and ten ticks, for which what somebody could use may be free."""
 SERVED = 90.0
 """Seconds after which a leading master that nothing troubles is served."""
 DEFAULT_REFUSAL = 5.0
@@ -27,12 +27,19 @@ class Liveness(Checker):
     Args:
         leader: Returns the master that leads, if one does.
         troubled: Whether some fault explains that nobody is served.
+        interval: Seconds between ticks, at which filters end.
     """
 
-    def __init__(self, leader: Callable[[], Master | None], troubled: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        leader: Callable[[], Master | None],
+        troubled: Callable[[], bool],
+        interval: float,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._leader = leader
         self._troubled = troubled
+        self._patience = IDLE + 10.0 * interval
         self._refused: dict[tuple[str, str, str], float] = {}
         """(framework, role, agent) → until when"""
         self._idle: dict[tuple[str, str, str], float] = {}
@@ -46,8 +53,6 @@ class Liveness(Checker):
 
     @override
     def said(self, link: Link, message: contract.FromMaster) -> None:
-        if message.HasField("snapshot") and message.snapshot.leading_since_ns > 0:
-            self._refused.clear()
         for event in message.events.events:
             if event.HasField("recover_resources") and event.recover_resources.HasField("filters"):
                 call = event.recover_resources
@@ -86,10 +91,11 @@ class Liveness(Checker):
         self._idle = idle
         for place, since in idle.items():
             self.longest = max(self.longest, now - since)
-            if now - since > IDLE and not self._troubled():
+            if now - since > self._patience and not self._troubled():
                 framework, role, agent = place
                 raise Violated(
-                    f"{framework} in {role!r} has not been offered {agent} for {IDLE:g} s, though "
+                    f"{framework} in {role!r} has not been offered {agent} for {now - since:g} s, "
+                    f"though "
                     f"{master.agents[agent].free if master else {}} is free there"
                 )
 

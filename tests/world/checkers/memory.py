@@ -1,6 +1,7 @@
 """What users owe outlives services: a crash costs what is stated, and no order that was stored."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -10,7 +11,7 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract import log_pb2 as log
 from tests.world.checkers.checker import Checker, Violated
 from tests.world.checkers.debts import Debts
-from tests.world.checkers.twin import Twin, read_memory
+from tests.world.checkers.twin import Twin, kept, read_memory
 from tests.world.service import Incarnation
 
 EVERY = 1.0
@@ -41,7 +42,8 @@ class Remembrance(Checker):
         """Weights that were ordered and, as the service said, stored."""
         self._orders = 0
         """That have been carried out, and not been answered."""
-        self._saved = 0.0
+        self._saved = self._served = self._heard = 0.0
+        """When something was last saved, a service was first told all, and told anything."""
         self._before: tuple[Incarnation, Twin] | None = None
 
     @override
@@ -49,12 +51,15 @@ class Remembrance(Checker):
         if entry.HasField("header"):
             if self._before is not None:
                 self._compare(self._before[1], entry.header)
-            self._orders = 0
+            self._orders, self._served = 0, math.inf
         elif entry.HasField("order") and not entry.order.outcome.refusal:
             self._orders += 1
             self._promised.pop(entry.order.order.set_weight.user, None)
         if entry.HasField("restore") and entry.restore.memory:
             raise Violated("a service recalled what nobody but itself can have stored")
+        self._heard = self._loop.time()
+        if entry.HasField("restore"):
+            self._served = min(self._served, self._heard)
         self._before = life, self._debts.twin(life)
 
     @override
@@ -78,15 +83,15 @@ class Remembrance(Checker):
                 raise Violated(f"what {owing} owed is gone")
             return
         self.begun += 1
-        saved_at, users, _ = read_memory(header.memory)
+        saved_at, users, saved_with = read_memory(header.memory)
         lost = max(before.now - saved_at, 0)
         self.lost = max(self.lost, lost / 1e9)
-        idle = self._loop.time() - self._saved
-        if lost > (EVERY + SAVING + 10.0) * 1e9 and idle > EVERY + SAVING:
+        idle = self._heard - max(self._saved, self._served)
+        if idle > EVERY + SAVING:
             raise Violated(f"nothing was saved for {idle:.1f} s, and {lost / 1e9:.1f} s are lost")
-        moved = 1 - before.kept(lost)
+        moved = 1 - min(before.kept(lost), kept(lost, saved_with))
         for name, owed in before.users.items():
-            most = max(Fraction(1), *before.shares(name).values(), *owed.commitments.values())
+            most = max([Fraction(1), *before.shares(name).values(), *owed.commitments.values()])
             for resource, amount in owed.commitments.items():
                 then = users[name].commitments.get(resource) if name in users else None
                 difference = abs(amount - (then if then is not None else Fraction(0)))
@@ -97,6 +102,6 @@ class Remembrance(Checker):
                         f"{float(then or 0)}, though only {lost / 1e9:.1f} s are lost"
                     )
         for name, weight in self._promised.items():
-            kept = users[name].ordered if name in users else None
-            if kept != weight:
-                raise Violated(f"{name} was ordered to weigh {weight}, stored, and is now {kept}")
+            found = users[name].ordered if name in users else None
+            if found != weight:
+                raise Violated(f"{name} was ordered to weigh {weight}, stored, and is now {found}")

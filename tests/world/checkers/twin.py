@@ -5,7 +5,7 @@ engine's short cuts. It knows users that are roles without sub-roles; nothing is
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -74,11 +74,15 @@ class Twin:
         self._remembers = self.rate is not None
         self._failover: Failover | None = None
         self._offering = True
+        self._told = False
+        """Whether a snapshot has come."""
         self._declared = {
             user["name"]: Fraction(user["weight"]) for user in settings.get("users", [])
         }
         self.unsure = settings["user_key"] != "role"
         """Whether something has happened that it cannot follow."""
+        self.interval = 0
+        """Nanoseconds between two ticks."""
         self.now = 0
         self.agents: dict[str, Amounts] = {}
         self.frameworks: dict[str, _Framework] = {}
@@ -102,13 +106,13 @@ class Twin:
 
     def restore(self, entry: log.LogRestore) -> None:
         """A snapshot replaced everything but debts."""
-        snapshot = entry.snapshot
+        snapshot, self.interval = entry.snapshot, entry.options.allocation_interval_ns
         known_at, known, made_with = self.now, self.users, self._made_with or self.rate
         if entry.memory:
             saved_at, saved, saved_with = read_memory(entry.memory)
             if saved_at > known_at:
                 known_at, known, made_with = saved_at, saved, saved_with
-        self._made_with, before = None, self.capacity
+        self._told, self._made_with, before = True, None, self.capacity
         self._failover, self._offering = None, True
         self.users, self.agents, self.frameworks, self.held = {}, {}, {}, {}
         self._weights = {w.role: Fraction(w.weight) for w in snapshot.weights}
@@ -171,7 +175,7 @@ class Twin:
 
     def kept(self, elapsed: int) -> Fraction:
         """Return the part of a debt that is left after some nanoseconds."""
-        return _kept(elapsed, self.rate)
+        return kept(elapsed, self.rate)
 
     @property
     def capacity(self) -> Amounts:
@@ -220,8 +224,8 @@ class Twin:
 
     def _rate(self) -> None:
         """Work out anew what commitments move towards (Eq. 7)."""
-        if not self._remembers:
-            return
+        if not self._remembers or not self._told:
+            return  # without a snapshot, what was held before the restart is all that is known
         weights = {user: self.weight(user) for user in self.users}
         everybody, capacity = sum(weights.values(), start=Fraction(0)), self.capacity
         held: dict[str, Amounts] = {}
@@ -304,7 +308,7 @@ class Twin:
             self.agents[call.agent_id] = read(call.total.resources)[0]
 
     def _add_framework(self, call: contract.AddFramework) -> None:
-        roles = acceptable_roles(call.info) or frozenset()
+        roles = readable_roles(call.framework_id, call.info) or frozenset()
         suppressed = set(call.suppressed_roles)
         self.frameworks[call.framework_id] = _Framework(roles, call, call.active, suppressed)
         held = {role for framework, role, _agent in self.held if framework == call.framework_id}
@@ -313,9 +317,8 @@ class Twin:
 
     def _update_framework(self, call: contract.UpdateFramework) -> None:
         known = self.frameworks[call.framework_id]
-        roles = acceptable_roles(call.info)
-        if roles is not None:
-            known.roles = roles
+        if acceptable(call.framework_id, call.info):
+            known.roles = readable_roles(call.framework_id, call.info) or frozenset()
         known.said = contract.AddFramework(framework_id=call.framework_id, info=call.info)
         known.suppressed = set(call.suppressed_roles)
         for role in sorted(known.roles):
@@ -354,23 +357,30 @@ class Twin:
         self._weights.update({weight.role: Fraction(weight.weight) for weight in call.weights})
 
 
-def acceptable_roles(info: bytes) -> frozenset[str] | None:
-    """Return a framework's roles; None: what it says cannot be accepted."""
+def readable_roles(framework: str, info: bytes) -> frozenset[str] | None:
+    """Return a framework's roles; None: they, or its names, cannot be accepted."""
     said = mesos.FrameworkInfo.FromString(info)
-    for role in said.roles:
-        parts = role.split("/")
-        if len(role) > 1024 or len(parts) > 32 or not {"", ".", ".."}.isdisjoint(parts):
-            return None
+    texts: list[str | bytes] = [*said.roles, said.principal]  # what is not UTF-8 comes as bytes
+    if any(isinstance(text, bytes) or len(text.encode()) > 1024 for text in texts):
+        return None
+    if len(said.roles) > 256 or len(said.name) > 1024 or said.id.value not in {"", framework}:
+        return None
+    levels = [role.split("/") for role in said.roles]
+    if any(len(parts) > 32 or not {"", ".", ".."}.isdisjoint(parts) for parts in levels):
+        return None
+    return frozenset(said.roles)
+
+
+def acceptable(framework: str, info: bytes) -> bool:
+    """Whether nothing that a framework says of itself sets it aside."""
     amounts: Iterator[float] = (
         scalar.value
-        for filters in said.offer_filters.values()
+        for filters in mesos.FrameworkInfo.FromString(info).offer_filters.values()
         for quantities in filters.min_allocatable_resources.quantities
         for scalar in quantities.quantities.values()
     )
-    sane: Callable[[float], bool] = lambda amount: 0 <= amount < 2**63 / 1000  # noqa: E731
-    if len(said.roles) > 256 or not all(map(sane, amounts)):
-        return None
-    return frozenset(said.roles)
+    sane = all(0 <= amount < 2**63 / 1000 for amount in amounts)
+    return sane and readable_roles(framework, info) is not None
 
 
 def _scalars(amounts: Amounts) -> Amounts:
@@ -384,17 +394,17 @@ def _scalars(amounts: Amounts) -> Amounts:
 
 def _fade(owed: Owed, overuse: Mapping[str, Fraction], elapsed: int, rate: Decimal | None) -> None:
     """Let commitments follow Eq. 12: c = (1 − δ)·ō + δ·c₀."""
-    kept = _kept(elapsed, rate)
-    if kept == 1:
+    left = kept(elapsed, rate)
+    if left == 1:
         return
     for name, before in owed.commitments.items():
         towards = overuse.get(name, Fraction(0))
-        after = towards + (before - towards) * kept
+        after = towards + (before - towards) * left
         owed.commitments[name] = Fraction(int(after * _GRAIN), _GRAIN)
-    owed.others = Fraction(int(owed.others * kept * _GRAIN), _GRAIN)
+    owed.others = Fraction(int(owed.others * left * _GRAIN), _GRAIN)
 
 
-def _kept(elapsed: int, rate: Decimal | None) -> Fraction:
+def kept(elapsed: int, rate: Decimal | None) -> Fraction:
     """Return δ = e^(−t/τ) after some nanoseconds."""
     if rate is None or elapsed <= 0:
         return Fraction(1)

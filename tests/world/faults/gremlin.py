@@ -28,6 +28,8 @@ class Gremlin:
         self._chance = chance
         self._until = 0.0
         self._resting = False
+        self.kills = 0
+        """Services killed."""
         self.honest_disk = True
         """Whether the disk has kept all that it said it had, and has had room."""
 
@@ -71,6 +73,7 @@ class Gremlin:
         self._until = self._world.loop.instant + RECOVERY
 
     async def _kill_service(self) -> None:
+        self.kills += self._world.host.up
         self._world.host.kill(torn=self._chance.random() < 0.3)
         await self._start_again()
 
@@ -124,22 +127,25 @@ class Gremlin:
             world.elected.set_reachable(machine.name, reachable=machine.reachable)
 
     async def _fill_disk(self) -> None:
-        self._world.host.disk.full = not self._world.host.disk.full
-        self.honest_disk = False
+        self._spoil("full", True)
 
     async def _lying_disk(self) -> None:
-        self._world.host.disk.lies = not self._world.host.disk.lies
+        self._spoil("lies", True)
+
+    async def _slow_disk(self) -> None:
+        self._spoil("slow", self._chance.choice([0.5, 3.0]))
+
+    def _spoil(self, what: str, how: object) -> None:
+        """Make the disk fail in some way for a while."""
+        world, disk = self._world, self._world.host.disk
+        setattr(disk, what, how)
         self.honest_disk = False
+        world.loop.call_later(self._chance.uniform(5.0, 40.0), setattr, disk, what, type(how)())
 
     async def _upgrade_service(self) -> None:
         await self._world.host.stop()
         self._world.host.settings["policy"] = self._chance.choice(POLICIES)
         await self._start_again()
-
-    async def _slow_disk(self) -> None:
-        disk = self._world.host.disk
-        disk.slow = 0.0 if disk.slow else self._chance.choice([0.5, 3.0])
-        self.honest_disk = False  # it is, but late
 
 
 _FAULTS = {

@@ -61,17 +61,14 @@ class Disk:
         """
         left = self.present
         self.present = self._next()
-        shutil.copytree(left, self.present, dirs_exist_ok=True)
+        for file in left.glob(f"{STORE}*"):
+            shutil.copyfile(file, self.present / file.name)
         store = self.present / STORE
         if self.lies and self._before and self._before[0]:
             store.write_bytes(self._before[0])
         elif torn and store.exists():
             _tear(store)
         self._before = []
-        for file in self.present.iterdir():  # logs are handed to the system, and not synchronised
-            if file.name != STORE and self.lies and file.stat().st_size:
-                with file.open("r+b") as written:
-                    written.truncate(self._chance.randrange(file.stat().st_size))
         shutil.rmtree(left, ignore_errors=True)
 
     def _next(self) -> Path:

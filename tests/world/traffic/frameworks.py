@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from tests.world.model.amounts import Amounts, amounts, copies, minus, times
 from tests.world.model.master import Master, Offer
+from tests.world.traffic.hostile import Hostile
 from tests.world.traffic.scheduler import Places, Scheduler
 
 
@@ -144,4 +145,5 @@ CHARACTERS: dict[str, type[Scheduler]] = {
     "liar": Liar,
     "flapper": Flapper,
     "picky": Picky,
+    "hostile": Hostile,
 }

@@ -32,17 +32,19 @@ class Operator:
     Args:
         desk: Where services are.
         chance: Draws what it does.
+        pace: How many times as long everything takes as usual.
     """
 
-    def __init__(self, desk: Desk, chance: Random) -> None:
+    def __init__(self, desk: Desk, chance: Random, pace: float) -> None:
         self.answered = 0
         self._desk = desk
         self._chance = chance
+        self._pace = pace
 
     async def live(self) -> None:
         """Do what operators do, until cancelled."""
         while True:
-            await asyncio.sleep(self._chance.uniform(0.5, 6.0))
+            await asyncio.sleep(self._chance.uniform(0.5, 6.0) * self._pace)
             await self.ask("Shares", admin.SharesRequest(), admin.SharesReply)
             if self._chance.random() < 0.15:
                 await self._order()
@@ -75,4 +77,8 @@ class Operator:
                 order.set_weight.weight = weight
         else:
             order.reset_commitments.users.extend([role] if self._chance.random() < 0.7 else [])
+        await self.order(order)
+
+    async def order(self, order: operator.Order) -> None:
+        """Give an order."""
         await self.ask("Order", order, admin.OrderReply)

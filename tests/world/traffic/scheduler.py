@@ -43,6 +43,8 @@ class Scheduler:
         self.labels: dict[str, str] = {}
         self.connected = False
         self.gone = False
+        self.pace = 1.0
+        """How many times as long everything takes as usual."""
         self._places = places
 
     def info(self) -> bytes:
@@ -60,7 +62,7 @@ class Scheduler:
     async def live(self) -> None:
         """Do what it does, until cancelled."""
         while True:
-            await asyncio.sleep(self.chance.uniform(0.2, 3.0))
+            await asyncio.sleep(self.chance.uniform(0.2, 3.0) * self.pace)
             self.stay_subscribed()
             self.act()
 
@@ -102,7 +104,7 @@ class Scheduler:
         loop = asyncio.get_running_loop()
         for task in master.accept(offer, tasks, None):
             self.running[task.id] = (offer.agent, task)
-            loop.call_later(last(), self._finish, offer.agent, task)
+            loop.call_later(last() * self.pace, self._finish, offer.agent, task)
 
     def end_all(self) -> None:
         """Let all tasks end."""

@@ -1,0 +1,35 @@
+"""What was recorded is decided again, bit for bit; and the scan decides what the Live Tree did."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from allocator.cluster.engine import Engine
+from allocator.fairness.policies.sdrf import Sdrf
+from allocator.service.record.event_log import decode_settings
+from allocator.service.record.replay import header_and_rest, perform, recorded_outcome
+from allocator.service.store import codec
+from tests.world.checkers.checker import Violated
+
+
+def check(path: Path) -> int:
+    """Decide a recorded log again, by the slow reference where there is one.
+
+    Returns:
+        How many entries were compared.
+
+    Raises:
+        Violated: something was decided otherwise.
+    """
+    cut: list[int] = []
+    header, entries = header_and_rest(path, cut.append)
+    settings = decode_settings(header.settings)
+    if isinstance(settings.policy, Sdrf):
+        scan = settings.policy.model_copy(update={"ranking": "scan"})
+        settings = replace(settings, policy=scan)
+    engine = Engine(settings, memory=codec.decode(header.memory) if header.memory else None)
+    number = 0
+    for number, entry in enumerate(entries, 1):
+        again, recorded = perform(engine, entry), recorded_outcome(entry)
+        if again != recorded:
+            raise Violated(f"entry {number} of {path.name} is decided otherwise by the scan")
+    return number

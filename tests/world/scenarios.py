@@ -1,0 +1,244 @@
+"""What went wrong once, as worlds in which it would again: one for each row of the track record.
+
+A scenario is a plan, and a script that does what the plan cannot draw.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from allocator.contract import VERSION
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.contract import operator_pb2 as operator
+from tests.world.model.link import METHOD
+from tests.world.plan import Plan
+from tests.world.simulated.wire import Broken, Call, Peer
+from tests.world.traffic import hostile
+from tests.world.world import World
+
+QUIET = Plan(
+    3,
+    seconds=90.0,
+    healing=45.0,
+    machines=3,
+    frameworks={"worker": 2, "waiter": 1},
+    settings={"policy": {"name": "sdrf", "half_life": 60}, "users": {"forget_after": 1e9}},
+)
+CROWDED = replace(QUIET, frameworks={"worker": 1, "waiter": 1, "greedy": 2})
+FOREVER = 2**63 - 1
+
+
+async def _nothing(_world: World) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One of them."""
+
+    script: Callable[[World], Coroutine[Any, Any, None]] = _nothing
+    plan: Plan = field(default_factory=lambda: QUIET)
+
+    def prepare(self, world: World) -> None:
+        """Have the script play when the world runs."""
+        world.loop.call_later(0.1, lambda: world.loop.create_task(self.script(world)))
+
+
+def _says(poison: str) -> Scenario:
+    async def script(world: World) -> None:
+        await asyncio.sleep(20.0)
+        framework = world.add_framework("hostile", "hostile-0", role="a")
+        assert isinstance(framework, hostile.Hostile)
+        framework.poison = poison
+
+    return Scenario(script, replace(QUIET, effort=True))
+
+
+async def _ahead_then_killed(world: World) -> None:
+    """A leading master's clock is three minutes ahead; its successor's is right."""
+    await asyncio.sleep(20.0)
+    world.masters[1].clock.jump(180.0)
+    _fail_over(world)
+    await asyncio.sleep(20.0)
+    _fail_over(world)
+
+
+async def _ten_years(world: World) -> None:
+    """A clock jumps, and the stream breaks."""
+    await asyncio.sleep(40.0)
+    world.masters[0].clock.jump(10 * 365 * 86400.0)
+    await asyncio.sleep(5.0)
+    world.masters[0].link.renew()
+
+
+async def _before_the_epoch(world: World) -> None:
+    await asyncio.sleep(40.0)
+    world.masters[0].clock.jump(-2e9)
+    await asyncio.sleep(5.0)
+    world.masters[0].link.renew()
+    await asyncio.sleep(5.0)
+    world.host.kill()
+    world.host.start()
+
+
+async def _elected_for_ever(world: World) -> None:
+    """A peer says that it was elected at the end of time, and goes."""
+    await asyncio.sleep(30.0)
+    call = await _stranger(world, "m9", _snapshot(leading_since_ns=FOREVER))
+    await asyncio.sleep(5.0)
+    call.reset()
+
+
+async def _snapshot_that_cannot_be_used(world: World) -> None:
+    """A peer claims to lead with a snapshot in which an agent comes twice."""
+    await asyncio.sleep(30.0)
+    agent = contract.AddAgent(agent_id="m1", info=b"\xff\xff")
+    for _ in range(20):
+        await _stranger(world, "m9", _snapshot(leading_since_ns=FOREVER, agents=[agent, agent]))
+        await asyncio.sleep(1.0)
+
+
+async def _same_session(world: World) -> None:
+    """A standby says Hello under an empty session id, and under a name like the leader's."""
+    await asyncio.sleep(30.0)
+    for name in ("", world.masters[0].name):
+        await _stranger(world, name, _snapshot())
+
+
+async def _silent_streams(world: World) -> None:
+    """Sixteen peers open a stream each time they are put out, and say nothing."""
+
+    async def silent() -> None:
+        while True:
+            try:
+                call = world.network.call(world.host.address, METHOD, Peer("ipv4:silent"))
+                await call.read()
+            except Broken:
+                pass
+            await asyncio.sleep(0.5)
+
+    for _ in range(16):
+        world.loop.create_task(silent())
+    await asyncio.sleep(20.0)
+    world.host.kill()
+    world.host.start()
+
+
+async def _slow_disk(world: World) -> None:
+    """The disk takes three seconds for everything, and a new leader comes."""
+    world.answers.patience = 2.0
+    await asyncio.sleep(20.0)
+    world.host.disk.slow = 3.0
+    world.gremlin.honest_disk = False
+    for _ in range(3):
+        await asyncio.sleep(15.0)
+        _fail_over(world)
+    world.host.disk.slow = 0.0
+
+
+async def _order_after_full_disk(world: World) -> None:
+    """A disk was full for long; an order is stored as soon as it is not, and a crash follows."""
+    await asyncio.sleep(10.0)
+    world.host.disk.full, world.gremlin.honest_disk = True, False
+    await asyncio.sleep(50.0)
+    world.host.disk.full = False
+    await world.operator.order(operator.Order(reset_commitments=operator.ResetCommitments()))
+    await asyncio.sleep(8.0)
+    world.host.kill()
+    world.host.start()
+
+
+async def _empty_operation(world: World) -> None:
+    """An operator's operation is of a kind that says nothing, or of none that is known."""
+    for kind in (11, 13, 0):
+        await asyncio.sleep(10.0)
+        operation = mesos.Operation(type=mesos.Operation.Type.ValueType(kind))
+        machine = next(iter(world.site.machines))
+        world.masters[0].call(
+            update_available=contract.UpdateAvailable(
+                agent_id=machine, operations=[operation.SerializePartialToString()]
+            )
+        )
+
+
+async def _store_ahead(world: World) -> None:
+    """What is stored is ahead of the master's clock, a debt is forgiven, and streams break."""
+    world.host.clock.jump(100.0)
+    await asyncio.sleep(30.0)
+    world.host.kill()
+    world.host.start()
+    await asyncio.sleep(20.0)
+    await world.operator.order(operator.Order(reset_commitments=operator.ResetCommitments()))
+    for _ in range(3):
+        await asyncio.sleep(3.0)
+        stream = world.masters[0].link.stream
+        if stream is not None:
+            stream.reset()
+
+
+async def _leaps_in_one_message(world: World) -> None:
+    """Two hundred ticks, each two hours after the one before, come together."""
+    await asyncio.sleep(30.0)
+    master = world.masters[0]
+    for step in range(200):
+        event = contract.Event(
+            time_ns=master.clock.now_ns() + (step + 1) * 7199 * 10**9, tick=contract.Tick()
+        )
+        master.link.sequence += 1
+        event.sequence = master.link.sequence
+        master.link._queue.append(event)
+    master.link._wake.set()
+
+
+async def _late_agents(world: World) -> None:
+    """After an election some agents come back late, and nobody owes anything for that."""
+    for _ in range(2):
+        await asyncio.sleep(30.0)
+        _fail_over(world)
+        for name in list(world.site.machines)[1:]:
+            world.site.machines[name].reachable = False
+        await asyncio.sleep(12.0)
+        for machine in world.site.machines.values():
+            machine.reachable = True
+            if world.elected is not None:
+                world.elected.register(machine)
+
+
+def _fail_over(world: World) -> None:
+    """The leading master dies, and another one is elected."""
+    if world.elected is not None:
+        world.restart_master(world.elected)
+    world.elect(world.masters[0])
+
+
+def _snapshot(**what: Any) -> contract.FromMaster:  # noqa: ANN401 - fields of a Snapshot
+    return contract.FromMaster(snapshot=contract.Snapshot(time_ns=1, **what))
+
+
+async def _stranger(world: World, session: str, *messages: contract.FromMaster) -> Call:
+    """Open a stream under somebody's name, and say something; nobody reads what comes back."""
+    call = world.network.call(world.host.address, METHOD, Peer("ipv4:stranger"))
+    hello = contract.Hello(contract_version=VERSION, session_id=session, master="stranger")
+    for message in (contract.FromMaster(hello=hello), *messages):
+        await call.write(message.SerializeToString())
+    return call
+
+
+SCENARIOS: dict[str, Scenario] = {
+    **{f"a framework says {poison}": _says(poison) for poison in hostile.ALL},
+    "a clock that is ahead, and its master killed": Scenario(_ahead_then_killed),
+    "a clock that jumps ten years": Scenario(_ten_years),
+    "a clock from before the epoch": Scenario(_before_the_epoch),
+    "a master elected at the end of time": Scenario(_elected_for_ever),
+    "a snapshot that cannot be used": Scenario(_snapshot_that_cannot_be_used),
+    "a session id that is empty, or another's": Scenario(_same_session),
+    "sixteen silent streams": Scenario(_silent_streams),
+    "a slow disk": Scenario(_slow_disk),
+    "an order after a full disk": Scenario(_order_after_full_disk),
+    "an empty operation": Scenario(_empty_operation),
+    "a store that is ahead": Scenario(_store_ahead),
+    "leaps in one message": Scenario(_leaps_in_one_message),
+    "agents that are late": Scenario(_late_agents, CROWDED),
+}
