@@ -4,6 +4,9 @@ import os
 
 from hypothesis import settings
 
+# pytest-xdist tells its workers a width; what is tested has the width that its test gives it.
+os.environ.pop("COLUMNS", None)
+
 # No deadline: how long an example takes depends on who else uses the machine.
 # Where CI decides, the same commit tries the same examples; everywhere else, new ones each time.
 settings.register_profile("longshare", deadline=None, derandomize="CI" in os.environ)
