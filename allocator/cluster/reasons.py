@@ -103,14 +103,30 @@ class _Wants:
     task: Quantities | None
     minimum: Alternatives
 
+    def fits(self, resources: Resources) -> bool:
+        """Whether it would be offered anything of this if it were alone; `of` without making it."""
+        if self.task is None or not resources.ordinary:
+            return bool(self.of(resources))
+        number = self._number(resources)
+        given = {name: number * amount for name, amount in self.task.items()}
+        return number > 0 and (
+            not self.minimum
+            or any(all(given.get(n, 0) >= a for n, a in m.items()) for m in self.minimum)
+        )
+
+    def _number(self, plain: Resources) -> int:
+        """Return how many tasks there is room for."""
+        assert self.task is not None
+        room = plain.divisible
+        return min((room.get(name, 0) // amount for name, amount in self.task.items()), default=0)
+
     def of(self, resources: Resources) -> Resources:
         """Return what it would be offered of this if it were alone; nothing: it is too little."""
         usable = self.framework.share_of(resources, self.client.role)
         give = usable
         if self.task is not None:
             give = NOTHING if usable.ordinary else usable.where(lambda kind: not kind.plain)
-            room = usable.plain.divisible
-            number = min((room.get(n, 0) // a for n, a in self.task.items()), default=0)
+            number = self._number(usable.plain)
             tasks = usable.plain.taken(self.task.times(number)) if number else None
             give = give if tasks is None else give + tasks
         reached = not self.minimum or any(give.quantities.contains(m) for m in self.minimum)
@@ -221,13 +237,13 @@ class Survey:
         role, rules = wants.client.role, self._cluster.rules
         if not wants.framework.can_use(alike.agent, role, rules):
             return "capability", NOTHING
-        if not wants.of(alike.total):
+        if not wants.fits(alike.total):
             return "too_large", NOTHING
         if alike.state is not None:
             return alike.state, NOTHING
-        give = wants.of(alike.free)
-        if not give:
+        if not wants.fits(alike.free):
             return "nothing_free", NOTHING
+        give = wants.of(alike.free)
         held_back = self._headroom is not None and self._holds_back(self._headroom, wants, give)
         return ("quota" if held_back else "turn"), give
 

@@ -3,8 +3,9 @@
 A change of the world counts only once all of them are still found (`make mutants`).
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from unittest import mock
 
@@ -25,6 +26,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.service.masters.leadership import Claimant, Leadership
 from allocator.service.masters.session import Session
 from allocator.service.masters.stamps import Stamps
+from allocator.service.store.keeper import Keeper
 from allocator.service.store.sqlite import SqliteStore
 from tests.world.plan import Plan
 from tests.world.scenarios import SCENARIOS
@@ -174,7 +176,20 @@ def _what_cannot_be_accepted_is_refused() -> Iterator[None]:
         yield
 
 
+def _pauses_outlast_failures() -> AbstractContextManager[object]:
+    """After a store has failed, a stored order does not end the pause between attempts."""
+
+    async def wait(keeper: Keeper, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(keeper._stopping.wait(), max(seconds, 0.0))
+
+    return mock.patch.object(Keeper, "_sleep", wait)
+
+
 MUTANTS = {
+    "pauses outlast failures": Mutant(
+        _pauses_outlast_failures, "nothing was saved", scenario="an order after a full disk"
+    ),
     "late agents are charged": Mutant(
         _late_agents_are_charged, "debt of|share of", scenario="agents that are late"
     ),

@@ -138,6 +138,18 @@ async def _slow_disk(world: World) -> None:
     world.host.disk.slow = 0.0
 
 
+async def _order_after_full_disk(world: World) -> None:
+    """A disk was full for long; an order is stored as soon as it is not, and a crash follows."""
+    await asyncio.sleep(10.0)
+    world.host.disk.full, world.gremlin.honest_disk = True, False
+    await asyncio.sleep(50.0)
+    world.host.disk.full = False
+    await world.operator.order(operator.Order(reset_commitments=operator.ResetCommitments()))
+    await asyncio.sleep(8.0)
+    world.host.kill()
+    world.host.start()
+
+
 async def _empty_operation(world: World) -> None:
     """An operator's operation is of a kind that says nothing, or of none that is known."""
     for kind in (11, 13, 0):
@@ -224,6 +236,7 @@ SCENARIOS: dict[str, Scenario] = {
     "a session id that is empty, or another's": Scenario(_same_session),
     "sixteen silent streams": Scenario(_silent_streams),
     "a slow disk": Scenario(_slow_disk),
+    "an order after a full disk": Scenario(_order_after_full_disk),
     "an empty operation": Scenario(_empty_operation),
     "a store that is ahead": Scenario(_store_ahead),
     "leaps in one message": Scenario(_leaps_in_one_message),

@@ -1,35 +1,25 @@
 """Why a user is where it is in the order, and when that will change, in numbers and in words."""
 
 import math
-from collections.abc import Sequence
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.reasons import Why
 from allocator.contract import admin_pb2 as admin
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.pool import Standing
 from allocator.service.show.shares import UserShare, dominant
 from allocator.service.show.speech import called, duration
-from allocator.service.show.why import add_reasons
+from allocator.service.show.why import Kept, add_reasons, add_waited
 
 
-def explain(
-    engine: Engine,
-    row: UserShare,
-    rows: list[UserShare],
-    found: Sequence[Why] = (),
-    *,
-    alone: float | None = None,
-) -> admin.Explanation:
+def explain(engine: Engine, row: UserShare, rows: list[UserShare], kept: Kept) -> admin.Explanation:
     """Explain one user among all; the caller adds what it looks like and the cluster.
 
     Args:
         engine: Who knows.
         row: Of the user.
         rows: Of all users.
-        found: Why its frameworks get nothing of what is free.
-        alone: For how many seconds no leading master has been connected; None: one is.
+        kept: What keeps it from more.
     """
     siblings = [other for other in rows if other.parent == row.parent]
     wanting = [other for other in siblings if other.standing.active]
@@ -53,15 +43,16 @@ def explain(
             explanation.behind.CopyFrom(_neighbour(row, wanting[place + 1]))
     else:
         explanation.no_offers = _why_none(engine, own.user)
-    if alone is not None:
-        explanation.no_offers = f"no master is connected, for {duration(alone)}"
+    if kept.alone is not None:
+        explanation.no_offers = f"no master is connected, for {duration(kept.alone)}"
     halved = halved_after(own, engine.pool.policy.tau)
     if halved is not None:
         explanation.halved_after = halved
     explanation.words.extend(_words(row, explanation, len(siblings), len(wanting)))
     explanation.words.extend(_words_of_fits(engine, own.user))
-    if alone is None:
-        add_reasons(explanation, engine, found)
+    if kept.alone is None:
+        add_reasons(explanation, engine, kept.found)
+    add_waited(explanation, kept.waited)
     return explanation
 
 

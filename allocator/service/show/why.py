@@ -1,6 +1,7 @@
 """Why what is free does not go to the frameworks of a user, in words and for programs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from allocator.cluster.engine import Engine
@@ -30,6 +31,38 @@ _SAID: dict[Reason, str] = {
     "constraint": "{n} are forbidden by its constraint",
 }
 """{n}: so many agents."""
+
+BRIEFLY: dict[str, str] = {
+    "no_master": "no master",
+    "set_aside": "set aside",
+    "inactive": "not connected",
+    "suppressed": "suppressed offers",
+    "recovering": "waits for agents",
+    "no_agents": "no agents",
+    "turn": "its turn comes",
+    "quota": "held back for quota",
+    "refused": "refused by itself",
+    "nothing_free": "nothing free that would do",
+    "deactivated": "agents deactivated",
+    "not_whitelisted": "agents not on the whitelist",
+    "agent_set_aside": "agents set aside",
+    "too_large": "fits nowhere",
+    "capability": "lacks a capability",
+    "constraint": "forbidden by its constraint",
+}
+"""Each reason in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What keeps a user from more."""
+
+    found: Sequence[Why] = ()
+    """Of its first frameworks, now."""
+    waited: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by reason, since the service began."""
+    alone: float | None = None
+    """For how many seconds no leading master has been connected; None: one is."""
 
 
 def look_into(engine: Engine, user: str) -> Work[list[Why]]:
@@ -61,6 +94,17 @@ def add_reasons(explanation: admin.Explanation, engine: Engine, found: Sequence[
         explanation.words.append(
             f"Its framework {told.name} ({told.framework}) gets nothing more in role "
             f"{called(told.role)} now: {in_words(why, engine.now)}{_ahead(explanation, why)}."
+        )
+
+
+def add_waited(explanation: admin.Explanation, waited: Mapping[str, float]) -> None:
+    """Add to an explanation for how long a user has got nothing more, by reason."""
+    explanation.waited.update(waited)
+    longest = sorted(waited.items(), key=lambda each: -each[1])
+    told = [f"{BRIEFLY[name]} {duration(each)}" for name, each in longest if each]
+    if told:
+        explanation.words.append(
+            f"What has kept it from more, since the service began: {', '.join(told)}."
         )
 
 

@@ -60,6 +60,8 @@ class Keeper:
         self._ordered: set[asyncio.Task[bool]] = set()
         """Saves that somebody has asked for."""
         self._stopping = asyncio.Event()
+        self._wake = asyncio.Event()
+        """Ends a pause: it is time to stop, or the store is well again."""
         self._saved: tuple[int, int] | None = self._state()
 
     async def remember_now(self) -> bool:
@@ -123,6 +125,8 @@ class Keeper:
             if self._state() != self._saved:
                 kept = await self.remember_now()
                 pause = self._every if kept else min(2 * pause, LONGEST_PAUSE)
+            elif not self.statistics.degraded:
+                pause = self._every
             await self._sleep(pause - (time.monotonic() - begun))
         await asyncio.gather(*self._ordered)
         if self._state() != self._saved:
@@ -131,6 +135,7 @@ class Keeper:
     def stop(self) -> None:
         """Make `run` save and end."""
         self._stopping.set()
+        self._wake.set()
 
     def _state(self) -> tuple[int, int]:
         """Return what changes with everything that a master says."""
@@ -138,12 +143,14 @@ class Keeper:
 
     async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), max(seconds, 0.0))
+            await asyncio.wait_for(self._wake.wait(), max(seconds, 0.0))
+        self._wake.clear()
 
     def _succeeded(self) -> None:
         told = self.statistics
         if told.degraded:
             _log.info("what users owe is kept in the store again", failures=told.failures)
+            self._wake.set()  # perhaps somebody's order was stored in a long pause between attempts
         told.degraded = False
         told.saves += 1
         told.last_save = time.time()

@@ -17,6 +17,7 @@ from allocator.fairness import policies
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.sightings import MOST_SAMPLES, OfferTrail, Past
 from allocator.service.show.status import Status
+from allocator.service.show.waits import Waits
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.deploy.watched import busy_service
 from tests.service.browser import Browser, browsing, chromedriver
@@ -68,7 +69,8 @@ def offered(policy: str = "sdrf", seconds: int = 0) -> tuple[Engine, Status]:
             sequence=number, time_ns=START_NS + number * SECOND, tick=contract.Tick()
         )
         engine.apply(contract.Events(events=[event]))
-    return engine, Status(engine, SessionStatistics(connected=True), past, trail, None)
+    waits = Waits(engine, SessionStatistics(connected=True))
+    return engine, Status(engine, waits, past, trail, None)
 
 
 def test_an_offer_is_shown_with_who_was_next_when_it_was_made() -> None:
