@@ -33,13 +33,18 @@ LONGEST_NAME = 1000
 _log = structlog.get_logger(__name__)
 
 
+def _now() -> float:
+    """Read this machine's clock that only goes forward; seconds."""
+    return time.monotonic()  # looked up at each call, as a simulated machine has another
+
+
 @dataclass(slots=True)
 class SessionStatistics:
     """What the service knows about its sessions."""
 
     connected: bool = False
     """Whether a leading master is."""
-    since: float = field(default_factory=time.monotonic)
+    since: float = field(default_factory=_now)
     """When the latest master became the leader, or ceased to be; at first when the service began.
 
     By this machine's clock that only goes forward, in seconds."""
@@ -59,12 +64,12 @@ class SessionStatistics:
     def lead(self, *, connected: bool) -> None:
         """Say whether a leading master is connected."""
         if connected != self.connected:
-            self.connected, self.since = connected, time.monotonic()
+            self.connected, self.since = connected, _now()
 
     @property
     def alone(self) -> float | None:
         """For how many seconds no leading master has been connected; None: one is."""
-        return None if self.connected else time.monotonic() - self.since
+        return None if self.connected else _now() - self.since
 
 
 @dataclass(frozen=True, slots=True)
