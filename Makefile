@@ -28,7 +28,7 @@ OPERATIONS := $(VENV)-operations/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz hostile crashes sanitize proto lock
-.PHONY: clean python world mutants endurance
+.PHONY: clean python world mutants endurance worst
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -109,6 +109,9 @@ mutants: $(DEV) ## put old faults back, one by one: the world must find each
 endurance: $(DEV) ## kill simulated services 1,000 times, then let one live for a week, in minutes
 	$(BIN)/python -m tests.world.endurance kills
 	$(BIN)/python -m tests.world.endurance week
+
+worst: $(DEV) ## measure by how much the worst framework slows down a good one, in the simulated world
+	$(BIN)/python -m tests.world.worst $(ARGS)
 
 proto: $(DEV) ## renew the Python code generated from proto/
 	$(BIN)/python proto/generate.py

@@ -34,4 +34,4 @@ def shares(
     console = tables.console()
     console.print(tables.table_of_users(reply.users, console.width))
     if not reply.cluster.connected:
-        typer.echo("longshare: no master is connected", err=True)
+        typer.echo(f"longshare: {tables.line_without_master(reply.cluster)}", err=True)

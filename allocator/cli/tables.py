@@ -117,7 +117,7 @@ def lines_of_cluster(cluster: admin.Cluster) -> str:
         f"allocated: {used}",
     ]
     if cluster.HasField("next_passing"):
-        from allocator.service.show.explain import duration  # noqa: PLC0415 - loads the engine
+        from allocator.service.show.speech import duration  # noqa: PLC0415 - keeps `--help` fast
 
         passing = cluster.next_passing
         lines.append(
@@ -125,6 +125,20 @@ def lines_of_cluster(cluster: admin.Cluster) -> str:
             f"{printable(passing.passed)}"
         )
     return "\n".join(lines)
+
+
+def line_without_master(cluster: admin.Cluster) -> str:
+    """Return since when no master is connected, and whether that is all there is to it."""
+    from allocator.service.show.speech import duration  # noqa: PLC0415 - keeps `--help` fast
+
+    if cluster.agents or cluster.frameworks:
+        since = f" for {duration(cluster.alone)}" if cluster.HasField("alone") else ""
+        return f"no master is connected{since}: nobody gets offers; what is shown is of then"
+    since = f" in {duration(cluster.alone)}" if cluster.HasField("alone") else ""
+    return (
+        f"no master is connected: none has come yet{since} since the service began; after a start "
+        "that takes some seconds"
+    )
 
 
 def lines_of_changes(reply: admin.OrderReply) -> str:

@@ -5,6 +5,7 @@ from collections import Counter, deque
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.resources import Resources
 from allocator.cluster.settings import EngineSettings
+from allocator.cluster.text import readable
 from allocator.fairness.quantities import Quantities
 
 _REMEMBERED = 8
@@ -108,6 +109,14 @@ class Floor:
             if amount == self._largest[name]:
                 self._largest[name] = max(agents, default=0)
                 self.version += 1
+
+    def beyond(self, demand: Quantities) -> str:
+        """Return in words what a demand asks for more of than any agent has; empty: nothing."""
+        return " and ".join(
+            f"{readable(name)}:{amount / 1000:g}, and no agent has more than {largest / 1000:g}"
+            for name, amount in demand.items()
+            if name in self._largest and amount > (largest := self._largest[name])
+        )
 
     def at_a_time(self, demand: Quantities) -> int:
         """Return the least number of tasks that are not below the floor together."""

@@ -24,6 +24,7 @@ from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import Flaw, SetAside, in_words
 from allocator.cluster.quota import Quota
+from allocator.cluster.reasons import Survey, survey
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.snapshots import Spoiled, fill, subject
 from allocator.cluster.state import Cluster, Recovery, Statistics
@@ -215,6 +216,27 @@ class Engine:
             for framework in self._cluster.ledger.frameworks.values()
             if any(clients.user(client) == user for client in clients.of(framework.id))
         ]
+
+    def clients(self, user: str | None = None) -> list[Client]:
+        """Return all clients, or those of a user and of those below it. O(clients)."""
+        clients = self._cluster.ledger.clients
+        return [
+            client
+            for framework in self._cluster.ledger.frameworks
+            for client in clients.of(framework)
+            if user is None or user in clients.node(client).names
+        ]
+
+    def users_of(self, client: Client) -> list[str]:
+        """Return the user that a client acts for, and all above it; nobody: the client is gone."""
+        clients = self._cluster.ledger.clients
+        if client not in clients:
+            return []
+        return list(self._users.above(clients.user(client)))
+
+    def survey(self) -> Steps[Survey]:
+        """Look at all agents, to be asked then why clients get nothing of what is free."""
+        return survey(self._cluster)
 
     def filters_by_role(self) -> dict[str, int]:
         """Return how many offer filters are in force for each role that frameworks have."""
@@ -467,6 +489,13 @@ class Engine:
         if known and not ledger.placements.number(framework.id) and not self._cluster.holds_off:
             constraint = ledger.placements.describe(framework.id)
             wrong.append(f"no agent meets its constraint: {constraint}")
+        if ledger.agents and not self._cluster.holds_off:
+            wrong += dict.fromkeys(
+                f"one task needs {beyond}"
+                for client in ledger.clients.of(framework.id)
+                if (demand := self._cluster.demands.of(client, framework)) is not None
+                and (beyond := ledger.floor.beyond(demand))
+            )
         wrong += [
             f"its offer constraints for the role {client.role!r} exclude every agent"
             for client in ledger.clients.of(framework.id)

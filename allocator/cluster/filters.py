@@ -127,6 +127,15 @@ class OfferFilters:
             return False
         return any(slot in e.until and offer in e.resources for e in entries.values())
 
+    def refused_until(self, client: Client, agent: str, offer: Resources) -> int | None:
+        """Return the last instant in ns at which a filter contains all of the offer; None: none."""
+        entries = self._refused.get(agent)
+        slot = self._slots.get(client)
+        if entries is None or slot is None:
+            return None
+        ends = (e.until[slot] for e in entries.values() if slot in e.until and offer in e.resources)
+        return max(ends, default=None)
+
     def expire(self, now_ns: int) -> list[str]:
         """Drop filters whose last instant has passed; return the agents they were for."""
         agents: dict[str, None] = {}

@@ -1,6 +1,7 @@
 """Which agents each framework may use: constraints matched with agents, as either come and go."""
 
 from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -101,6 +102,11 @@ class Placements:
         """
         places = self._of.get(framework)
         return None if places is None else places.agents.__contains__
+
+    def met_by(self, framework: str) -> AbstractSet[str] | None:
+        """Return the agents that a framework's tasks may run on; None: all."""
+        places = self._of.get(framework)
+        return None if places is None else places.agents
 
     def groups(self) -> Iterator[tuple[Collection[str], Collection[str]]]:
         """Go through the different constraints: the agents, and the frameworks."""

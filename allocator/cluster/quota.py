@@ -243,7 +243,9 @@ def parse_quota(call: contract.SetQuota) -> Quota:
         InvalidEvent: it is malformed, for a role that can have none, or not of plain scalars.
     """
     role = call.role
-    _requiretop_level(role)
+    _require_top_level(role)
+    if role == "*":
+        raise InvalidEvent("role '*' cannot have a quota before Mesos 1.9")
     try:
         info = mesos.QuotaInfo.FromString(call.info)
     except DecodeError as error:
@@ -266,7 +268,7 @@ def parse_limited_quota(call: contract.UpdateQuota) -> Quota:
     Raises:
         InvalidEvent: it is malformed, or for a role that can have none.
     """
-    _requiretop_level(call.role)
+    _require_top_level(call.role)
     given = call.limits.amounts
     limited = _amounts(call.role, given)
     limits = {name: limited[name] for name in given}
@@ -277,11 +279,9 @@ def parse_limited_quota(call: contract.UpdateQuota) -> Quota:
     )
 
 
-def _requiretop_level(role: str) -> None:
-    if not role or role == "*" or "/" in role:
-        raise InvalidEvent(
-            f"role {role!r} cannot have a quota: only top-level roles other than '*'"
-        )
+def _require_top_level(role: str) -> None:
+    if not role or "/" in role:
+        raise InvalidEvent(f"role {role!r} cannot have a quota: only top-level roles")
 
 
 def _amounts(role: str, amounts: Mapping[str, float]) -> Quantities:

@@ -4,12 +4,23 @@ No master checks labels, text or amounts. What cannot be accepted sets the frame
 then gets no offers; what it holds stays counted.
 """
 
+import difflib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from allocator.cluster.constraints import Constraint, at_most, label_text, parse_labels
+from allocator.cluster.constraints import (
+    ATTRIBUTES,
+    BLACKLIST,
+    WHITELIST,
+    Constraint,
+    at_most,
+    label_text,
+    parse_labels,
+)
 from allocator.cluster.limits import Limits
 from allocator.cluster.quarantine import Flaw
 from allocator.cluster.resources import InvalidResource, parse_total
@@ -19,6 +30,13 @@ from allocator.fairness.quantities import Quantities
 
 DEMAND = "longshare.demand"
 """Label by which a framework says what one of its tasks needs: `cpus:1;mem:1024`."""
+_OURS = "longshare."
+"""What labels that are read here begin with."""
+_LABELS = (DEMAND, WHITELIST, BLACKLIST, ATTRIBUTES)
+_MOST_NAMED = 8
+"""Unknown labels of a framework that are named."""
+_LONGEST_SLIP = 64
+"""Characters of a label that may still be a slip of the pen."""
 
 Alternatives: TypeAlias = tuple[Quantities, ...]
 """Minimum allocatable resources: an offer must reach one of these; none at all: any will do."""
@@ -41,7 +59,7 @@ class Subscription:
     demand: Quantities | None = None
     """What one task needs, as a label says."""
     unreadable: str = ""
-    """What is wrong with that label, which is as good as none then."""
+    """What is wrong with that label, which is as good as none then; which labels mean nothing."""
     constraint: Constraint = field(default_factory=Constraint)
     """Where its tasks may run, as labels say."""
     flaw: Flaw | None = None
@@ -76,6 +94,8 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
         flaw = Flaw("text", "offer_filters: the name of a role or a resource is not UTF-8")
         return Subscription(name, principal, roles, flaw=flaw)
     demand, unreadable = _demand(info, limits)
+    complaints = [unreadable] if unreadable else []
+    complaints += islice(_unknown(info), _MOST_NAMED)
     return Subscription(
         name,
         principal,
@@ -83,7 +103,7 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
         frozenset(capability.type for capability in info.capabilities),
         min_allocatable,
         demand,
-        unreadable,
+        "; ".join(complaints),
         parse_labels(info.labels, limits),
     )
 
@@ -182,3 +202,15 @@ def _demand(info: mesos.FrameworkInfo, limits: Limits) -> tuple[Quantities | Non
                 return None, shortened(f"label {DEMAND}: {error}")
             return demand or None, ""
     return None, ""
+
+
+def _unknown(info: mesos.FrameworkInfo) -> Iterator[str]:
+    """Go through labels that look like ours and mean nothing, with what was probably meant."""
+    for label in info.labels.labels:
+        key = label.key
+        if not key.lower().startswith(_OURS) or key in _LABELS:
+            continue
+        said = f"label {shortened(readable(key))} is not known"
+        slip = key.lower() if len(key) <= _LONGEST_SLIP else ""
+        close = difflib.get_close_matches(slip, _LABELS, n=1, cutoff=0.7)
+        yield f"{said}; did you mean {close[0]}?" if close else said

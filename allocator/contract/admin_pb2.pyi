@@ -117,6 +117,7 @@ class Cluster(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     ALLOCATION_FIELD_NUMBER: _builtins.int
     NEXT_PASSING_FIELD_NUMBER: _builtins.int
+    ALONE_FIELD_NUMBER: _builtins.int
     time: _builtins.float
     """the master's clock in seconds since the Unix epoch; 0: none has come yet"""
     connected: _builtins.bool
@@ -126,6 +127,8 @@ class Cluster(_message.Message):
     frameworks: _builtins.int
     wanting: _builtins.int
     """users at the top that want offers"""
+    alone: _builtins.float
+    """Seconds without a leading master, at first since the service began; absent: one is connected."""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -146,12 +149,15 @@ class Cluster(_message.Message):
         capacity: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         allocation: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         next_passing: Global___Passing | None = ...,
+        alone: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["next_passing", b"next_passing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_alone", b"_alone", "alone", b"alone", "next_passing", b"next_passing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "allocation", b"allocation", "capacity", b"capacity", "connected", b"connected", "frameworks", b"frameworks", "next_passing", b"next_passing", "policy", b"policy", "time", b"time", "wanting", b"wanting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_alone", b"_alone", "agents", b"agents", "allocation", b"allocation", "alone", b"alone", "capacity", b"capacity", "connected", b"connected", "frameworks", b"frameworks", "next_passing", b"next_passing", "policy", b"policy", "time", b"time", "wanting", b"wanting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__alone: _TypeAlias = _typing.Literal["alone"]  # noqa: Y015
+    _WhichOneofArgType__alone: _TypeAlias = _typing.Literal["_alone", b"_alone"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__alone) -> _WhichOneofReturnType__alone | None: ...
 
 Global___Cluster: _TypeAlias = Cluster  # noqa: Y015
 
@@ -430,6 +436,26 @@ Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
 class Explanation(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class WaitedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CLUSTER_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
@@ -442,6 +468,8 @@ class Explanation(_message.Message):
     PASSINGS_FIELD_NUMBER: _builtins.int
     NO_OFFERS_FIELD_NUMBER: _builtins.int
     WORDS_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    WAITED_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Among siblings that want offers, from 1; 0: it wants none."""
     priority_without_debt: _builtins.float
@@ -470,6 +498,14 @@ class Explanation(_message.Message):
     def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """all this in sentences"""
 
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reason]:
+        """of the first of its frameworks, in each of their roles"""
+
+    @_builtins.property
+    def waited(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Seconds in which its frameworks got nothing more, by why, since the service began; sampled."""
+
     def __init__(
         self,
         *,
@@ -485,16 +521,81 @@ class Explanation(_message.Message):
         passings: _abc.Iterable[Global___Passing] | None = ...,
         no_offers: _builtins.str = ...,
         words: _abc.Iterable[_builtins.str] | None = ...,
+        reasons: _abc.Iterable[Global___Reason] | None = ...,
+        waited: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after", "ahead", b"ahead", "behind", b"behind", "cluster", b"cluster", "halved_after", b"halved_after", "priority", b"priority", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after", "ahead", b"ahead", "behind", b"behind", "cluster", b"cluster", "halved_after", b"halved_after", "no_offers", b"no_offers", "passings", b"passings", "priority", b"priority", "priority_without_debt", b"priority_without_debt", "rank_without_debt", b"rank_without_debt", "turn", b"turn", "user", b"user", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after", "ahead", b"ahead", "behind", b"behind", "cluster", b"cluster", "halved_after", b"halved_after", "no_offers", b"no_offers", "passings", b"passings", "priority", b"priority", "priority_without_debt", b"priority_without_debt", "rank_without_debt", b"rank_without_debt", "reasons", b"reasons", "turn", b"turn", "user", b"user", "waited", b"waited", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__halved_after: _TypeAlias = _typing.Literal["halved_after"]  # noqa: Y015
     _WhichOneofArgType__halved_after: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__halved_after) -> _WhichOneofReturnType__halved_after | None: ...
 
 Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
+
+@_typing.final
+class Reason(_message.Message):
+    """Why a framework gets nothing more of what is free, in one of its roles."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AgentsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    FRAMEWORK_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
+    ENDS_AFTER_FIELD_NUMBER: _builtins.int
+    framework: _builtins.str
+    name: _builtins.str
+    role: _builtins.str
+    reason: _builtins.str
+    """that of the agents closest to being offered: docs/troubleshooting.md"""
+    ends_after: _builtins.float
+    """seconds until the first of its refusals ends"""
+    @_builtins.property
+    def agents(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """by reason, each agent once"""
+
+    def __init__(
+        self,
+        *,
+        framework: _builtins.str = ...,
+        name: _builtins.str = ...,
+        role: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        agents: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        ends_after: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_after", b"_ends_after", "ends_after", b"ends_after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_after", b"_ends_after", "agents", b"agents", "ends_after", b"ends_after", "framework", b"framework", "name", b"name", "reason", b"reason", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ends_after: _TypeAlias = _typing.Literal["ends_after"]  # noqa: Y015
+    _WhichOneofArgType__ends_after: _TypeAlias = _typing.Literal["_ends_after", b"_ends_after"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_after) -> _WhichOneofReturnType__ends_after | None: ...
+
+Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 @_typing.final
 class Priority(_message.Message):

@@ -27,6 +27,7 @@ from allocator.service.show import metrics
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.sightings import OfferTrail, Past
 from allocator.service.show.status import Status
+from allocator.service.show.waits import Waits, touring
 from allocator.service.show.web import serving
 from allocator.service.store import Store, StoreError, StoreUnavailable
 from allocator.service.store.keeper import Keeper, keeping
@@ -94,9 +95,11 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             stored=stored,
         )
         registry.register(metrics.LoopCollector(pauses))
-        status = Status(engine, statistics, past, trail, stored)
+        waits = Waits(engine, statistics)
+        await stack.enter_async_context(touring(waits, turn))
+        status = Status(engine, waits, past, trail, stored)
         await stack.enter_async_context(serving(config.metrics, engine, registry, status, turn))
-        admin = Admin(engine, statistics, keeper, rights, turn)
+        admin = Admin(engine, waits, keeper, rights, turn)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.frameworks.local_mesos.shell import HttpScheduler
-from tests.mesos.cluster import next_offer, offer_where
+from tests.mesos.cluster import next_offer
 from tests.mesos.ensemble import (
     PATIENCE,
     Ensemble,
@@ -55,6 +55,18 @@ def kill_with_service(three: Ensemble, leader: int) -> None:
     three.masters[leader].kill()
 
 
+def assert_kept(before: float, after: float, elapsed: float) -> None:
+    """Hold what is owed after a failover against what was before.
+
+    A twin that never failed would have been charged all the time; this one may not have been while
+    agents were late, but what was owed has only faded.
+    """
+    fading = math.exp(-elapsed / TAU)
+    twin, spared = EXCESS + (before - EXCESS) * fading, before * fading
+    assert before > 3 * BOUND, "else this says nothing"
+    assert spared - BOUND <= after <= twin + BOUND
+
+
 @pytest.mark.parametrize("fail", [kill, freeze, cut_off, kill_with_service])
 def test_another_master_goes_on_and_nothing_is_lost_or_booked_twice(
     tmp_path: Path, fail: Callable[[Ensemble, int], None]
@@ -76,7 +88,7 @@ def test_another_master_goes_on_and_nothing_is_lost_or_booked_twice(
             await rejoin(modest, None, "modest")
             await decline(modest, await next_offer(modest), 0.01)
             await modest.call("SUPPRESS")
-            await asyncio.sleep(3.0)
+            await asyncio.sleep(12.0)
             when, before = three.shares(leader)
             known = greedy.framework_id, modest.framework_id
             fail(three, leader)
@@ -98,9 +110,8 @@ def test_another_master_goes_on_and_nothing_is_lost_or_booked_twice(
             assert three.metrics(new)["master/tasks_lost"] == 0
             assert booked_twice(three.state(new), [offer]) == []
             then, after = three.shares(new)
-            owed = before["greedy"]["dominant_commitment"]
-            twin = EXCESS + (owed - EXCESS) * math.exp(-(then - when) / TAU)
-            assert after["greedy"]["dominant_commitment"] == pytest.approx(twin, abs=BOUND)
+            owed, owes = (told["greedy"]["dominant_commitment"] for told in (before, after))
+            assert_kept(owed, owes, then - when)
             if fail is freeze:
                 go_on(three.masters[leader])
             if fail is cut_off:
@@ -109,8 +120,6 @@ def test_another_master_goes_on_and_nothing_is_lost_or_booked_twice(
                 wait_until, lambda: three.metrics(leader).get("master/elected", 0) == 0
             )
             await asyncio.to_thread(wait_until, lambda: three.served() == [new])
-            await decline(again, offer, 0.01)
-            await offer_where(again, lambda found: True)  # noqa: ARG005
             for scheduler in (greedy, modest, again, back):
                 scheduler.break_off()
 

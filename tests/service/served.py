@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +92,13 @@ class Service:
         match = re.search(r'"(http://[^"]+/metrics)"', self.log.read_text())
         assert match is not None
         return match[1]
+
+    def wait_for_metric(self, line: str) -> None:
+        def told() -> bool:
+            with urllib.request.urlopen(self.metrics_url) as answer:
+                return line in answer.read().decode().splitlines()
+
+        wait_for(told)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)

@@ -3,21 +3,34 @@
 A change of the world counts only once all of them are still found (`make mutants`).
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from unittest import mock
 
+from allocator.cluster import subscriptions
 from allocator.cluster.agents import Agent
+from allocator.cluster.calls import frameworks
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.failover import Failover
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.ledger import Ledger
+from allocator.cluster.limits import Limits
 from allocator.cluster.resources import Resources
+from allocator.cluster.users import Users
+from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import account
 from allocator.fairness.live_tree import LiveTree
+from allocator.fairness.quantities import Quantities
+from allocator.service.masters.leadership import Claimant, Leadership
 from allocator.service.masters.session import Session
 from allocator.service.masters.stamps import Stamps
+from allocator.service.store.keeper import Keeper
 from allocator.service.store.sqlite import SqliteStore
 from tests.world.plan import Plan
+from tests.world.scenarios import SCENARIOS
+from tests.world.world import World, run
 
 CALM = Plan(
     1,
@@ -44,7 +57,17 @@ class Mutant:
     found_as: str
     """A pattern of what the world says when it has found it."""
     plan: Plan = field(default_factory=lambda: CALM)
-    """The world in which it shows."""
+    """The world in which it shows …"""
+    scenario: str = ""
+    """… or the scenario."""
+
+    def run(self) -> World:
+        """Put it back, and run the world in which it shows."""
+        with self.put_back():
+            if self.scenario:
+                played = SCENARIOS[self.scenario]
+                return run(played.plan, played.prepare)
+            return run(self.plan)
 
 
 @contextmanager
@@ -71,8 +94,8 @@ def _filters_never_end() -> AbstractContextManager[object]:
 def _some_messages_are_not_answered() -> Iterator[None]:
     apply = Session._apply
 
-    def wrong(session: Session, events: object) -> object:
-        answer = apply(session, events)  # type: ignore[arg-type]
+    async def wrong(session: Session, events: contract.Events) -> object:
+        answer = await apply(session, events)
         return None if session._engine.sequence % 100 == 99 else answer
 
     with mock.patch.object(Session, "_apply", wrong):
@@ -109,7 +132,77 @@ def _stamps_are_believed() -> AbstractContextManager[object]:
     return mock.patch.object(Stamps, "bound")
 
 
+@contextmanager
+def _late_agents_are_charged() -> Iterator[None]:
+    """Shares are counted of the part of the cluster that is back, and charged."""
+
+    def known(_failover: Failover, back: Quantities, _agents: int) -> Quantities:
+        return back
+
+    with (
+        mock.patch.object(Users, "set_charging"),
+        mock.patch.object(Failover, "counted", known),
+    ):
+        yield
+
+
+@contextmanager
+def _the_latest_stamp_leads() -> Iterator[None]:
+    """Whoever was elected earlier than somebody else, by the clocks of both, never leads."""
+    obstacle, latest = Leadership.obstacle, [0]
+
+    def wrong(leadership: Leadership, claimant: Claimant) -> str | None:
+        if claimant.elected_ns < latest[0]:
+            return "somebody was elected later"
+        latest[0] = claimant.elected_ns
+        return obstacle(leadership, claimant)
+
+    with mock.patch.object(Leadership, "obstacle", wrong):
+        yield
+
+
+@contextmanager
+def _what_cannot_be_accepted_is_refused() -> Iterator[None]:
+    """What cannot be accepted of one framework is refused, and so is each snapshot with it."""
+    read = subscriptions.read_subscription
+
+    def wrong(framework: str, data: bytes, limits: Limits) -> object:
+        said = read(framework, data, limits)
+        if said.flaw is not None:
+            raise InvalidEvent(said.flaw.words)
+        return said
+
+    with mock.patch.object(frameworks, "read_subscription", wrong):
+        yield
+
+
+def _pauses_outlast_failures() -> AbstractContextManager[object]:
+    """After a store has failed, a stored order does not end the pause between attempts."""
+
+    async def wait(keeper: Keeper, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(keeper._stopping.wait(), max(seconds, 0.0))
+
+    return mock.patch.object(Keeper, "_sleep", wait)
+
+
 MUTANTS = {
+    "pauses outlast failures": Mutant(
+        _pauses_outlast_failures, "nothing was saved", scenario="an order after a full disk"
+    ),
+    "late agents are charged": Mutant(
+        _late_agents_are_charged, "debt of|share of", scenario="agents that are late"
+    ),
+    "the latest stamp leads": Mutant(
+        _the_latest_stamp_leads,
+        "has not been (served|offered)",
+        scenario="a clock that is ahead, and its master killed",
+    ),
+    "what cannot be accepted is refused": Mutant(
+        _what_cannot_be_accepted_is_refused,
+        "debt of|has not been|ended with",
+        scenario="a framework says a negative minimum",
+    ),
     "commitments do not move": Mutant(_commitments_do_not_move, "debt of|before"),
     "passings go unnoticed": Mutant(_passings_go_unnoticed, "before", DRIFTING),
     "nothing is remembered": Mutant(_nothing_is_remembered, "is gone", KILLED),

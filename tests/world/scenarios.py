@@ -26,6 +26,7 @@ QUIET = Plan(
     frameworks={"worker": 2, "waiter": 1},
     settings={"policy": {"name": "sdrf", "half_life": 60}, "users": {"forget_after": 1e9}},
 )
+CROWDED = replace(QUIET, frameworks={"worker": 1, "waiter": 1, "greedy": 2})
 FOREVER = 2**63 - 1
 
 
@@ -56,12 +57,12 @@ def _says(poison: str) -> Scenario:
 
 
 async def _ahead_then_killed(world: World) -> None:
-    """The first master's clock is three minutes ahead; its successor's is right."""
-    world.masters[0].clock.jump(180.0)
-    await asyncio.sleep(40.0)
-    world.restart_master(world.masters[0])
-    await asyncio.sleep(5.0)
-    world.elect(world.masters[0])
+    """A leading master's clock is three minutes ahead; its successor's is right."""
+    await asyncio.sleep(20.0)
+    world.masters[1].clock.jump(180.0)
+    _fail_over(world)
+    await asyncio.sleep(20.0)
+    _fail_over(world)
 
 
 async def _ten_years(world: World) -> None:
@@ -135,6 +136,18 @@ async def _slow_disk(world: World) -> None:
         await asyncio.sleep(15.0)
         _fail_over(world)
     world.host.disk.slow = 0.0
+
+
+async def _order_after_full_disk(world: World) -> None:
+    """A disk was full for long; an order is stored as soon as it is not, and a crash follows."""
+    await asyncio.sleep(10.0)
+    world.host.disk.full, world.gremlin.honest_disk = True, False
+    await asyncio.sleep(50.0)
+    world.host.disk.full = False
+    await world.operator.order(operator.Order(reset_commitments=operator.ResetCommitments()))
+    await asyncio.sleep(8.0)
+    world.host.kill()
+    world.host.start()
 
 
 async def _empty_operation(world: World) -> None:
@@ -223,8 +236,9 @@ SCENARIOS: dict[str, Scenario] = {
     "a session id that is empty, or another's": Scenario(_same_session),
     "sixteen silent streams": Scenario(_silent_streams),
     "a slow disk": Scenario(_slow_disk),
+    "an order after a full disk": Scenario(_order_after_full_disk),
     "an empty operation": Scenario(_empty_operation),
     "a store that is ahead": Scenario(_store_ahead),
     "leaps in one message": Scenario(_leaps_in_one_message),
-    "agents that are late": Scenario(_late_agents),
+    "agents that are late": Scenario(_late_agents, CROWDED),
 }

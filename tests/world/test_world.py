@@ -52,8 +52,7 @@ def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_fault_that_is_put_back_is_found(name: str) -> None:
     mutant = MUTANTS[name]
-    with mutant.put_back():
-        world = run(mutant.plan)
+    world = mutant.run()
     assert world.wrong is not None, f"not found: {name}"
     assert re.search(mutant.found_as, str(world.wrong))
 

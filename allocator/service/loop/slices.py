@@ -17,12 +17,15 @@ _REST = 2.0
 """Before an answer is made again, the loop belongs to others for so many times what it took."""
 
 
-async def spread(work: Work[T], turn: AbstractAsyncContextManager[None] | None = None) -> T:
-    """Do work in slices, and in between leave the loop to others for as long as a slice took.
+async def spread(
+    work: Work[T], turn: AbstractAsyncContextManager[None] | None = None, *, rest: float = 1.0
+) -> T:
+    """Do work in slices, and in between leave the loop to others.
 
     Args:
         work: What is to be done.
         turn: Waited for before each slice, for work that looks at what others change.
+        rest: For how many times what a slice took the loop is left to others.
     """
     while True:
         async with turn or nullcontext():
@@ -35,7 +38,7 @@ async def spread(work: Work[T], turn: AbstractAsyncContextManager[None] | None =
                     result: T = end.value
                     return result
                 spent = time.perf_counter() - begun
-        await asyncio.sleep(spent)
+        await asyncio.sleep(rest * spent)
 
 
 class Backlog:

@@ -42,6 +42,10 @@ class SessionStatistics:
 
     connected: bool = False
     """Whether a leading master is."""
+    since: float = field(default_factory=time.monotonic)
+    """When the latest master became the leader, or ceased to be; at first when the service began.
+
+    By this machine's clock that only goes forward, in seconds."""
     standby: int = 0
     """Masters that are connected and do not lead."""
     sessions: int = 0
@@ -54,6 +58,16 @@ class SessionStatistics:
     """Seconds from reading the latest message to having written its decisions."""
     observe: Callable[[str, float], None] = field(default=lambda _phase, _seconds: None)
     """Told how long each message took: phase ("decide" or "write") and seconds."""
+
+    def lead(self, *, connected: bool) -> None:
+        """Say whether a leading master is connected."""
+        if connected != self.connected:
+            self.connected, self.since = connected, time.monotonic()
+
+    @property
+    def alone(self) -> float | None:
+        """For how many seconds no leading master has been connected; None: one is."""
+        return None if self.connected else time.monotonic() - self.since
 
 
 @dataclass(frozen=True, slots=True)

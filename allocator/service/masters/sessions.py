@@ -235,7 +235,7 @@ class Sessions:
         self.resign(session)
 
     def _count(self) -> None:
-        self._statistics.connected = self._leadership.leader is not None
+        self._statistics.lead(connected=self._leadership.leader is not None)
         greeted = sum(bool(session.hello.contract_version) for session in self._open)
         self._statistics.standby = greeted - self._statistics.connected
 

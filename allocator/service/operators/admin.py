@@ -15,10 +15,11 @@ from allocator.contract.admin_pb2_grpc import AdminServicer
 from allocator.fairness.pool import Standing
 from allocator.service.loop.slices import Once, Work, spread
 from allocator.service.loop.turn import Turn
-from allocator.service.masters.session import SessionStatistics
 from allocator.service.rights import Rights, certificate
 from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.shares import UserShare, reading
+from allocator.service.show.waits import Waits
+from allocator.service.show.why import Kept, look_into
 from allocator.service.store.keeper import Keeper
 
 _log = structlog.get_logger(__name__)
@@ -32,7 +33,7 @@ class Admin(AdminServicer):
 
     Args:
         engine: Whom the orders are for.
-        statistics: Of the session.
+        waits: Knows what has kept users from more.
         keeper: Stores what is ordered at once; None: it is kept in memory alone.
         rights: Who may ask, and who may order.
         turn: Waited for before the engine is touched.
@@ -41,15 +42,16 @@ class Admin(AdminServicer):
     def __init__(
         self,
         engine: Engine,
-        statistics: SessionStatistics,
+        waits: Waits,
         keeper: Keeper | None,
         rights: Rights,
         turn: Turn | None = None,
     ) -> None:
+        self._waits = waits
         self._turn = Turn() if turn is None else turn
         self._rights = rights
         self._engine = engine
-        self._statistics = statistics
+        self._statistics = waits.statistics
         self._keeper = keeper
         self._rows = Once(lambda: spread(reading(engine, engine.users()), self._turn))
 
@@ -81,8 +83,10 @@ class Admin(AdminServicer):
                 if request.user in {each.name, self._engine.framework_name(each.name)}
             )
             await _abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}{words}")
+        found = await spread(look_into(self._engine, row.user), self._turn)
         async with self._turn:
-            explanation = explain(self._engine, row, rows)
+            kept = Kept(found, self._waits.seconds(row.user), self._statistics.alone)
+            explanation = explain(self._engine, row, rows, kept)
             explanation.user.CopyFrom(_message(row))
             explanation.cluster.CopyFrom(self._cluster())
         return explanation
@@ -142,6 +146,7 @@ class Admin(AdminServicer):
             capacity=engine.pool.capacity.to_doubles(),
             allocation=engine.pool.held().to_doubles(),
             next_passing=upcoming(engine),
+            alone=self._statistics.alone,
         )
 
 

@@ -8,10 +8,19 @@ from allocator.fairness.policies.policy import Policy
 from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.pool import Standing
 from allocator.service.show.shares import UserShare, dominant
+from allocator.service.show.speech import called, duration
+from allocator.service.show.why import Kept, add_reasons, add_waited
 
 
-def explain(engine: Engine, row: UserShare, rows: list[UserShare]) -> admin.Explanation:
-    """Explain one user among all; the caller adds what it looks like and the cluster."""
+def explain(engine: Engine, row: UserShare, rows: list[UserShare], kept: Kept) -> admin.Explanation:
+    """Explain one user among all; the caller adds what it looks like and the cluster.
+
+    Args:
+        engine: Who knows.
+        row: Of the user.
+        rows: Of all users.
+        kept: What keeps it from more.
+    """
     siblings = [other for other in rows if other.parent == row.parent]
     wanting = [other for other in siblings if other.standing.active]
     own = row.standing
@@ -34,11 +43,16 @@ def explain(engine: Engine, row: UserShare, rows: list[UserShare]) -> admin.Expl
             explanation.behind.CopyFrom(_neighbour(row, wanting[place + 1]))
     else:
         explanation.no_offers = _why_none(engine, own.user)
+    if kept.alone is not None:
+        explanation.no_offers = f"no master is connected, for {duration(kept.alone)}"
     halved = halved_after(own, engine.pool.policy.tau)
     if halved is not None:
         explanation.halved_after = halved
     explanation.words.extend(_words(row, explanation, len(siblings), len(wanting)))
     explanation.words.extend(_words_of_fits(engine, own.user))
+    if kept.alone is None:
+        add_reasons(explanation, engine, kept.found)
+    add_waited(explanation, kept.waited)
     return explanation
 
 
@@ -141,11 +155,11 @@ def _words(
         )
         words.append(_words_of_fading(explanation))
     for passing in explanation.passings:
-        when = duration(passing.after)
+        when, who, whom = duration(passing.after), called(passing.passing), called(passing.passed)
         if passing.passing == own.user:
-            words.append(f"If nothing changes, it may overtake {passing.passed} in {when}.")
+            words.append(f"If nothing changes, it may overtake {whom} in {when}.")
         else:
-            words.append(f"If nothing changes, {passing.passing} may overtake it in {when}.")
+            words.append(f"If nothing changes, {who} may overtake it in {when}.")
     return words
 
 
@@ -153,7 +167,7 @@ def _words_of_rank(
     row: UserShare, explanation: admin.Explanation, siblings: int, wanting: int
 ) -> str:
     among = f"the users below {row.parent}" if row.parent else "all users"
-    rank = f"{row.user} has rank {row.rank} of {siblings} among {among}"
+    rank = f"{called(row.user)} has rank {row.rank} of {siblings} among {among}"
     if explanation.no_offers:
         return f"{rank}, but gets no offers: {explanation.no_offers}."
     if explanation.turn == 1:
@@ -186,10 +200,10 @@ def _words_of_neighbours(explanation: admin.Explanation) -> list[str]:
     words = []
     if explanation.HasField("ahead"):
         ahead = explanation.ahead
-        words.append(f"Directly ahead of it is {ahead.user}, by {ahead.distance:.4f}.")
+        words.append(f"Directly ahead of it is {called(ahead.user)}, by {ahead.distance:.4f}.")
     if explanation.HasField("behind"):
         behind = explanation.behind
-        words.append(f"Directly behind it is {behind.user}, by {behind.distance:.4f}.")
+        words.append(f"Directly behind it is {called(behind.user)}, by {behind.distance:.4f}.")
     return words
 
 
@@ -221,11 +235,3 @@ def _words_of_fits(engine: Engine, user: str) -> list[str]:
         if each.kind == "role" and each.name == user
     )
     return words
-
-
-def duration(seconds: float) -> str:
-    """Write a time for people, in the largest unit that leaves a whole one: 42 s, 1.5 h."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"

@@ -91,7 +91,7 @@ class _EngineCollector(Collector):
             "agents": ("Agents known.", engine.agents),
             "frameworks": ("Frameworks known.", engine.frameworks),
             "misfit_frameworks": (
-                "Frameworks whose constraint no agent meets, or whose labels cannot be read.",
+                "Frameworks that no agent suits, or whose labels cannot be read or are not known.",
                 len(engine.misfits()),
             ),
             "offer_filters": ("Offer filters in force.", engine.filters),

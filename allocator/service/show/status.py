@@ -7,10 +7,11 @@ from typing import Any
 from allocator import __version__
 from allocator.cluster.engine import Engine, Place
 from allocator.service.loop.slices import Work
-from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.explain import explain
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.sightings import OfferTrail, Past, Sighting
+from allocator.service.show.waits import Waits
+from allocator.service.show.why import BRIEFLY, Kept, look_into
 from allocator.service.store.keeper import StoreStatistics
 
 MOST_USERS = 500
@@ -29,13 +30,14 @@ class Status:
     def __init__(
         self,
         engine: Engine,
-        statistics: SessionStatistics,
+        waits: Waits,
         past: Past,
         trail: OfferTrail,
         stored: StoreStatistics | None,
     ) -> None:
+        self.waits = waits
         self._engine = engine
-        self._statistics = statistics
+        self._statistics = waits.statistics
         self._past = past
         self._trail = trail
         self._stored = stored
@@ -65,7 +67,7 @@ class Status:
             "capacity": engine.pool.capacity.to_doubles(),
             "allocation": engine.pool.held().to_doubles(),
             "users_known": len(rows),
-            "users": [_user(row) for row in rows[:MOST_USERS]],
+            "users": [self._user(row) for row in rows[:MOST_USERS]],
             "overtakings": list(islice(self._overtakings(), MOST_OVERTAKINGS)),
             "past": self._drawn(rows),
             "offers": [_offer(sighting) for sighting in reversed(self._trail.offers)],
@@ -76,12 +78,18 @@ class Status:
         """Return how all users stand."""
         return reading(self._engine, self._engine.users())
 
-    def words(self, user: str, rows: list[UserShare]) -> list[str] | None:
+    def words(self, user: str, rows: list[UserShare]) -> Work[list[str] | None]:
         """Return why a user has its rank among all; None: it is not known."""
         row = next((row for row in rows if row.user == user), None)
         if row is None:
             return None
-        return list(explain(self._engine, row, rows).words)
+        found = yield from look_into(self._engine, user)
+        kept = Kept(found, self.waits.seconds(user), self._statistics.alone)
+        return list(explain(self._engine, row, rows, kept).words)
+
+    def _user(self, row: UserShare) -> dict[str, Any]:
+        reason = self.waits.reason(row.user)
+        return {**_user(row), "kept_by": "" if reason is None else BRIEFLY[reason]}
 
     def _overtakings(self) -> Iterator[dict[str, Any]]:
         pool = self._engine.pool

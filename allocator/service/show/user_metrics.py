@@ -1,17 +1,19 @@
 """What Prometheus sees of users and roles, of whom there may be thousands: made in slices."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from allocator.cluster.engine import Engine
 from allocator.service.loop.slices import Work
 from allocator.service.show.shares import UserShare, reading
+from allocator.service.show.waits import Waits
 
 _AT_ONCE = 50
 """Samples that are written without a pause."""
@@ -99,6 +101,25 @@ _FAMILIES = (
     ),
 )
 
+_FILTERS = partial(
+    GaugeMetricFamily,
+    "longshare_role_offer_filters",
+    "Offer filters in force, by the role that refused.",
+    labels=("role",),
+)
+_WAITING = partial(
+    GaugeMetricFamily,
+    "longshare_waiting_frameworks",
+    "Frameworks, each in each of its roles, by what keeps them from more than they hold.",
+    labels=("reason",),
+)
+_WAITED = partial(
+    CounterMetricFamily,
+    "longshare_user_waited_seconds",
+    "Time in which a user got nothing more than it held, by what kept it from that.",
+    labels=("user", "reason"),
+)
+
 
 class _Only(Collector):
     """A single family, as the library wants it."""
@@ -110,39 +131,44 @@ class _Only(Collector):
         yield self._family
 
 
-def exposition(engine: Engine, registry: CollectorRegistry) -> Work[bytes]:
+def exposition(engine: Engine, registry: CollectorRegistry, waits: Waits) -> Work[bytes]:
     """Write everything that Prometheus sees: of a registry, and of users and roles."""
     parts = [generate_latest(registry)]
     yield
     counts = engine.filters_by_role()
-    yield from _written(
-        "longshare_role_offer_filters",
-        "Offer filters in force, by the role that refused.",
-        ("role",),
-        (((role,), count) for role, count in counts.items()),
-        parts,
+    yield from _written(_FILTERS, (((role,), count) for role, count in counts.items()), parts)
+    waiting = waits.clients().items()
+    yield from _written(_WAITING, (((reason,), number) for reason, number in waiting), parts)
+    users = list(engine.pool.users())
+    waited = (
+        ((user, reason), seconds)
+        for user in users
+        for reason, seconds in list(waits.seconds(user).items())
     )
-    rows = yield from reading(engine, list(engine.pool.users()))
+    yield from _written(_WAITED, waited, parts)
+    rows = yield from reading(engine, users)
     for family in _FAMILIES:
         samples = (sample for row in rows for sample in family.samples(row))
-        yield from _written(family.name, family.text, family.labels, samples, parts)
+        yield from _written(
+            partial(GaugeMetricFamily, family.name, family.text, labels=family.labels),
+            samples,
+            parts,
+        )
     return b"".join(parts)
 
 
 def _written(
-    name: str,
-    text: str,
-    labels: Sequence[str],
+    family: Callable[[], GaugeMetricFamily | CounterMetricFamily],
     samples: Iterator[Sample],
     parts: list[bytes],
 ) -> Work[None]:
     """Append a family to what has been written."""
     headed = False
     while (some := list(islice(samples, _AT_ONCE))) or not headed:
-        family = GaugeMetricFamily(name, text, labels=labels)
+        made = family()
         for values, value in some:
-            family.add_metric(values, value)
-        only: Any = _Only(family)  # all that is asked of a registry here is to collect
+            made.add_metric(values, value)
+        only: Any = _Only(made)  # all that is asked of a registry here is to collect
         written = generate_latest(only)
         parts.append(written.split(b"\n", 2)[2] if headed else written)  # its HELP and TYPE, once
         headed = True

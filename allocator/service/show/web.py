@@ -21,6 +21,7 @@ from allocator.service.loop.turn import Turn
 from allocator.service.show.guard import Guard
 from allocator.service.show.status import Status
 from allocator.service.show.user_metrics import exposition
+from allocator.service.show.waits import Waits
 
 _PAGE = {
     "/": ("index.html", "text/html"),
@@ -57,7 +58,7 @@ async def serving(
     app = web.Application(middlewares=[_known_by(section)])
     app.add_routes(
         [
-            web.get("/metrics", _scrape(engine, registry, turn)),
+            web.get("/metrics", _scrape(engine, registry, turn, status.waits)),
             web.get("/healthz", _health(status)),
             web.get("/api/status", _status(status, turn)),
             web.get("/api/explain", _explain(status, turn)),
@@ -130,8 +131,8 @@ async def _protect(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_PROTECTION)
 
 
-def _scrape(engine: Engine, registry: CollectorRegistry, turn: Turn) -> _Handler:
-    written = Once(lambda: spread(exposition(engine, registry), turn))
+def _scrape(engine: Engine, registry: CollectorRegistry, turn: Turn, waits: Waits) -> _Handler:
+    written = Once(lambda: spread(exposition(engine, registry, waits), turn))
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=await written.get(), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -163,9 +164,7 @@ def _explain(status: Status, turn: Turn) -> _Handler:
 
     async def explain(request: web.Request) -> web.Response:
         user = request.query.get("user", "")
-        found = await rows.get()
-        async with turn:
-            words = status.words(user, found)
+        words = await spread(status.words(user, await rows.get()), turn)
         if words is None:
             return web.json_response({"error": f"no such user: {user}"}, status=404)
         return web.json_response({"user": user, "words": words})

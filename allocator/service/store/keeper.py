@@ -11,7 +11,7 @@ import structlog
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.service.loop.turn import Turn
-from allocator.service.store import Store, StoreError
+from allocator.service.store import Store, StoreError, StoreUnavailable
 
 LONGEST_PAUSE = 30.0
 """Seconds between attempts while a store fails."""
@@ -19,6 +19,8 @@ ORDER_PATIENCE = 2.0
 """Seconds that an operator waits to hear that an order has been stored."""
 RECALL_PATIENCE = 10.0
 """Seconds that a new leader waits for what another service may have stored."""
+_RECALL_AGAIN = 0.2
+"""Seconds until a store that was not available is asked again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -58,6 +60,8 @@ class Keeper:
         self._ordered: set[asyncio.Task[bool]] = set()
         """Saves that somebody has asked for."""
         self._stopping = asyncio.Event()
+        self._wake = asyncio.Event()
+        """Ends a pause: it is time to stop, or the store is well again."""
         self._saved: tuple[int, int] | None = self._state()
 
     async def remember_now(self) -> bool:
@@ -101,12 +105,17 @@ class Keeper:
         return reading.result()
 
     async def _read_news(self) -> Memory | None:
+        """Read; where no server answers, again: another may, once this one is given up."""
         async with self._saving:
-            try:
-                return await asyncio.to_thread(self._store.recall)
-            except Exception as error:  # noqa: BLE001 - whatever it is, a master is to be served
-                self._failed(error)
-                return None
+            until = time.monotonic() + RECALL_PATIENCE
+            while True:
+                try:
+                    return await asyncio.to_thread(self._store.recall)
+                except Exception as error:  # noqa: BLE001 - whatever it is, a master is to be served
+                    self._failed(error)
+                    if not isinstance(error, StoreUnavailable) or time.monotonic() >= until:
+                        return None
+                await asyncio.sleep(_RECALL_AGAIN)
 
     async def run(self) -> None:
         """Save regularly until told to stop, then once more."""
@@ -116,6 +125,8 @@ class Keeper:
             if self._state() != self._saved:
                 kept = await self.remember_now()
                 pause = self._every if kept else min(2 * pause, LONGEST_PAUSE)
+            elif not self.statistics.degraded:
+                pause = self._every
             await self._sleep(pause - (time.monotonic() - begun))
         await asyncio.gather(*self._ordered)
         if self._state() != self._saved:
@@ -124,6 +135,7 @@ class Keeper:
     def stop(self) -> None:
         """Make `run` save and end."""
         self._stopping.set()
+        self._wake.set()
 
     def _state(self) -> tuple[int, int]:
         """Return what changes with everything that a master says."""
@@ -131,12 +143,14 @@ class Keeper:
 
     async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), max(seconds, 0.0))
+            await asyncio.wait_for(self._wake.wait(), max(seconds, 0.0))
+        self._wake.clear()
 
     def _succeeded(self) -> None:
         told = self.statistics
         if told.degraded:
             _log.info("what users owe is kept in the store again", failures=told.failures)
+            self._wake.set()  # perhaps somebody's order was stored in a long pause between attempts
         told.degraded = False
         told.saves += 1
         told.last_save = time.time()

@@ -426,7 +426,7 @@ void LongshareAllocator::reviveOffers(const FrameworkID& id, const std::set<std:
 
 void LongshareAllocator::launched(const SlaveID& agent, const Resources& resources) {
   const Lock lock(shared_->mutex);
-  for (const auto& of_role : resources.allocations()) {
+  for (const auto& of_role : by_role(resources)) {
     const Option<FrameworkID> framework = shared_->mirror.launched(agent, of_role.second);
     if (framework.isNone()) {
       continue;  // the agent has gone meanwhile; this decides nothing

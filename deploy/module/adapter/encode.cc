@@ -91,6 +91,16 @@ void encode(const RoleQuota& quota, v1::UpdateQuota* into) {
   into->mutable_limits()->mutable_amounts()->insert(quota.limits.begin(), quota.limits.end());
 }
 
+std::map<std::string, Resources> by_role(const Resources& resources) {
+  std::map<std::string, Resources> allocated;
+  for (const Resource& resource : resources) {
+    if (resource.allocation_info().has_role()) {
+      allocated[resource.allocation_info().role()] += resource;
+    }
+  }
+  return allocated;
+}
+
 Try<Resources> decode_offer(const v1::Offer& offer) {
   Resources resources;
   for (const std::string& bytes : offer.resources()) {

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,6 +36,9 @@ void encode(const mesos::allocator::Options& options, v1::Options* into);
 void encode(const Option<hashset<std::string>>& whitelist, v1::UpdateWhitelist* into);
 void encode(const RoleQuota& quota, v1::SetQuota* into);
 void encode(const RoleQuota& quota, v1::UpdateQuota* into);
+
+// What is allocated, by role. What is allocated to nobody is left out, where Mesos's own function ends the master.
+std::map<std::string, mesos::Resources> by_role(const mesos::Resources& resources);
 
 // Reads what the service offers; an error says what is wrong with it.
 Try<mesos::Resources> decode_offer(const v1::Offer& offer);

@@ -145,7 +145,7 @@ class Sums {
     for (const auto& agent : shared_->mirror.agents()) {
       add_scalars(agent.second.total, &total_);
       for (const auto& held : agent.second.used) {
-        for (const auto& allocation : held.second.allocations()) {
+        for (const auto& allocation : by_role(held.second)) {
           add_scalars(allocation.second, &by_role_[allocation.first]);
         }
       }
@@ -251,17 +251,24 @@ std::map<std::string, Metrics::Read> Metrics::wanted() {
   const std::lock_guard<std::mutex> lock(shared_->mutex);
   for (const auto& quota : shared_->mirror.quotas()) {
     const std::string& role = quota.first;
-    const auto show = [&](const std::map<std::string, double>& amounts, const std::string& what) {
-      for (const auto& amount : amounts) {
+    const auto show = [&](std::map<std::string, double> RoleQuota::*amounts, const std::string& what) {
+      for (const auto& amount : quota.second.*amounts) {
         const std::string name = amount.first;
         const std::string prefix = kPrefix + ("quota/roles/" + role) + "/resources/" + name;
-        const double value = amount.second;
-        wanted[prefix + "/" + what] = [value]() { return value; };
+        wanted[prefix + "/" + what] = [shared, role, name, amounts]() {  // it may change while the gauge stays
+          const std::lock_guard<std::mutex> locked(shared->mutex);
+          const auto found = shared->mirror.quotas().find(role);
+          if (found == shared->mirror.quotas().end()) {
+            return 0.0;
+          }
+          const auto now = (found->second.*amounts).find(name);
+          return now == (found->second.*amounts).end() ? 0.0 : now->second;
+        };
         wanted[prefix + "/offered_or_allocated"] = [sums, role, name]() { return sums->allocated(role, name); };
       }
     };
-    show(quota.second.guarantees, "guarantee");
-    show(quota.second.limits, "limit");
+    show(&RoleQuota::guarantees, "guarantee");
+    show(&RoleQuota::limits, "limit");
   }
   if (!shared_->per_framework) {
     return wanted;

@@ -164,7 +164,20 @@ def test_a_guarantee_above_the_limit_is_met_up_to_the_limit() -> None:
     assert told(master.add_framework("f2", "plain")) == {("f2", "s1", "cpus:3")}
 
 
-@pytest.mark.parametrize("role", ["*", "a/b", ""])
+def test_the_role_of_everybody_can_be_limited_as_well() -> None:
+    master = BatchMaster()
+    master.send(quota("*", limits="cpus:0;mem:0;disk:0"))
+    master.add_framework("f1", "*")
+    assert master.add_agent("s1", "cpus:2;mem:1024;disk:1024") == []
+    assert told(master.add_framework("f2", "a")) == {("f2", "s1", "cpus:2;disk:1024;mem:1024")}
+    master.send(quota("*", limits="cpus:1;mem:512;disk:512"))
+    assert told(master.add_agent("s2", "cpus:2;mem:1024;disk:1024")) == {
+        ("f1", "s2", "cpus:1;disk:512;mem:512"),
+        ("f2", "s2", "cpus:1;disk:512;mem:512"),
+    }
+
+
+@pytest.mark.parametrize("role", ["a/b", ""])
 def test_only_top_level_roles_can_have_a_limit(role: str) -> None:
     with pytest.raises(InvalidEvent, match="cannot have a quota"):
         BatchMaster().send(quota(role, limits="cpus:1"))

@@ -173,6 +173,8 @@ class HttpScheduler:
             while length := await response.content.readline():
                 event = json.loads(await response.content.readexactly(int(length)))
                 self.events[event["type"]].put_nowait(event.get(event["type"].lower(), {}))
+        except aiohttp.ClientError:
+            pass  # the master was killed; that the stream has ended is all there is to know
         finally:
             response.close()
             self.ended.set()

@@ -14,7 +14,7 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
-from tests.service.served import Stream, hello, service
+from tests.service.served import Stream, hello, service, wait_for
 
 SETTINGS = """
 [policy]
@@ -239,6 +239,40 @@ def test_forgiven_users_owe_nothing_and_the_others_what_they_owed(ops: Operator)
     assert ops.shares()["greedy"].commitments == before["greedy"].commitments
     assert [change.after.user for change in ops.reset().changes] == ["greedy"]
     assert not any(row.dominant_commitment for row in ops.shares().values())
+
+
+def test_why_a_framework_gets_nothing_more_is_told_by_reason_with_who_is_asked_before(
+    ops: Operator,
+) -> None:
+    ops.wait(10)
+    told = ops.explain("owing")
+    [why] = told.reasons
+    assert (why.framework, why.role, why.reason) == ("fa", "owing", "nothing_free")
+    assert dict(why.agents) == {"nothing_free": 1}
+    after = told.passings[0].after
+    assert f"small is asked before, for {after:.1f} s if nothing changes." in " ".join(told.words)
+
+
+def test_once_the_master_is_gone_nobody_is_said_to_be_next(ops: Operator) -> None:
+    assert "it is next" in ops.explain("small").words[0]
+    assert not ops.explain("small").cluster.HasField("alone")
+    ops.stream.close()
+    wait_for(lambda: not ops.stub.Shares(admin.SharesRequest()).cluster.connected)
+    told = ops.explain("small")
+    assert "but gets no offers: no master is connected, for " in told.words[0]
+    assert told.cluster.alone >= 0.0
+    assert not told.reasons
+
+
+def test_the_role_that_is_called_by_a_star_is_told_as_a_name(tmp_path: Path) -> None:
+    with service(tmp_path, SETTINGS) as running:
+        stream = Stream(running.address)
+        info = framework_info("f1", "*")
+        stream.open(frameworks=[contract.AddFramework(framework_id="f1", info=info, active=True)])
+        ops = Operator(running.address, stream)
+        assert ops.explain("*").words[0].startswith("user '*' has rank ")
+        ops.channel.close()
+        stream.close()
 
 
 def test_an_order_that_cannot_be_carried_out_changes_nothing(ops: Operator) -> None:

@@ -17,6 +17,7 @@ from allocator.fairness import policies
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.sightings import MOST_SAMPLES, OfferTrail, Past
 from allocator.service.show.status import Status
+from allocator.service.show.waits import Waits
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.deploy.watched import busy_service
 from tests.service.browser import Browser, browsing, chromedriver
@@ -68,7 +69,8 @@ def offered(policy: str = "sdrf", seconds: int = 0) -> tuple[Engine, Status]:
             sequence=number, time_ns=START_NS + number * SECOND, tick=contract.Tick()
         )
         engine.apply(contract.Events(events=[event]))
-    return engine, Status(engine, SessionStatistics(connected=True), past, trail, None)
+    waits = Waits(engine, SessionStatistics(connected=True))
+    return engine, Status(engine, waits, past, trail, None)
 
 
 def test_an_offer_is_shown_with_who_was_next_when_it_was_made() -> None:
@@ -134,8 +136,8 @@ def test_whatever_the_policy_the_page_gets_json_without_infinities(policy: str) 
     _, status = offered(policy, seconds=3)
     told = json.loads(json.dumps(finished(status.now()), allow_nan=False))
     assert {row["user"] for row in told["users"]} == {"a", "b"}
-    assert status.words("a", finished(status.rows()))
-    assert status.words("nobody", finished(status.rows())) is None
+    assert finished(status.words("a", finished(status.rows())))
+    assert finished(status.words("nobody", finished(status.rows()))) is None
 
 
 def test_the_service_answers_with_a_strict_policy_and_explains_on_demand(tmp_path: Path) -> None:

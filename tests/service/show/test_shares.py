@@ -13,6 +13,7 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.service.show.explain import explain, halved_after
 from allocator.service.show.shares import UserShare, reading, user_shares
+from allocator.service.show.why import Kept
 from tests.cluster.master_side import MasterSide, resources
 
 ROLES = ("a", "b", "c", "c/d", "c/e", "f")
@@ -99,7 +100,7 @@ def test_only_users_that_want_offers_lack_something(side: MasterSide) -> None:
 def test_every_explanation_adds_up(side: MasterSide) -> None:
     rows = user_shares(side.engine)
     for row in rows:
-        told = explain(side.engine, row, rows)
+        told = explain(side.engine, row, rows, Kept())
         parts = told.priority
         assert (parts.held + parts.owed) / parts.weight == pytest.approx(row.standing.priority)
         assert told.priority_without_debt <= row.standing.priority + 1e-12

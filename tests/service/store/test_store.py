@@ -327,6 +327,34 @@ def test_neither_a_new_leader_nor_an_operator_waits_for_a_disk(
     assert kept.users["a"].weight == 4.0, "it is stored before the service ends"
 
 
+class DeafStore(SqliteStore):
+    """A store that others write to as well; a server that has frozen answers for it at first."""
+
+    shared = True
+    asked = 0
+
+    def recall(self) -> Memory | None:
+        self.asked += 1
+        if self.asked < 3:
+            raise StoreUnavailable("no answer")
+        return Memory(3e9, {"a": Remembered({"cpus": 0.5})})
+
+
+def test_a_new_leader_asks_for_debts_until_a_server_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has frozen keeps its client until that gives it up; another knows the debts."""
+    monkeypatch.setattr(keeper_module, "_RECALL_AGAIN", 0.001)
+    policy = policies.create("sdrf", {"delta": DELTA})
+
+    async def recalled() -> Memory | None:
+        with closing(DeafStore(tmp_path / "commitments.sqlite")) as store:
+            async with keeping(Engine(EngineSettings(policy=policy)), store, every=60.0) as keeper:
+                return await keeper.recall()
+
+    assert asyncio.run(recalled()) == Memory(3e9, {"a": Remembered({"cpus": 0.5})})
+
+
 def test_what_this_service_has_stored_is_never_recalled(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with closing(SqliteStore(file)) as store:

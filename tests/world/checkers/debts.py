@@ -11,7 +11,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import mesos_pb2 as mesos
 from tests.world.checkers.checker import Checker, Violated
-from tests.world.checkers.twin import Twin, acceptable_roles
+from tests.world.checkers.twin import Twin, acceptable
 from tests.world.model.amounts import Amounts, read
 from tests.world.service import Incarnation
 
@@ -106,7 +106,8 @@ class Debts(Checker):
                     continue
                 self.ordered += 1
                 for user in waiting:
-                    if priorities[user] < priorities[offer.role] - Fraction(TOLERANCE) and (
+                    margin = Fraction(TOLERANCE) + _crumbs(twin, user)
+                    if priorities[user] < priorities[offer.role] - margin and (
                         client := self._who_would_have_taken(twin, user, offer.agent_id)
                     ):
                         raise Violated(
@@ -149,9 +150,26 @@ def _worth_while(many: Iterable[Amounts]) -> bool:
     return all(one.get("cpus", 0) >= 10 or one.get("mem", 0) >= 32_000 for one in many)
 
 
+def _crumbs(twin: Twin, user: str) -> Fraction:
+    """Return by how much a user may seem to have moved back, and got nothing for it.
+
+    Whose demand is tiny is given tasks that together may be too small for an offer; they are taken
+    back at the end of the agent's turn, when others have had theirs.
+    """
+    demanding = any(
+        user in known.roles and mesos.FrameworkInfo.FromString(known.said.info).labels.labels
+        for known in twin.frameworks.values()
+    )
+    if not demanding:
+        return Fraction(0)
+    least = {"cpus": 10, "mem": 32_000}
+    parts = [Fraction(least.get(name, 0), milli) for name, milli in twin.capacity.items()]
+    return max(parts, default=Fraction(0)) / twin.weight(user)
+
+
 def _takes_anything(name: str, info: bytes) -> bool:
     """Whether a framework says nothing by which it would be passed over."""
-    if acceptable_roles(name, info) is None:
+    if not acceptable(name, info):
         return False
     said = mesos.FrameworkInfo.FromString(info)
     return not said.labels.labels and not said.offer_filters

@@ -5,7 +5,7 @@ engine's short cuts. It knows users that are roles without sub-roles; nothing is
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -308,7 +308,7 @@ class Twin:
             self.agents[call.agent_id] = read(call.total.resources)[0]
 
     def _add_framework(self, call: contract.AddFramework) -> None:
-        roles = acceptable_roles(call.framework_id, call.info) or frozenset()
+        roles = readable_roles(call.framework_id, call.info) or frozenset()
         suppressed = set(call.suppressed_roles)
         self.frameworks[call.framework_id] = _Framework(roles, call, call.active, suppressed)
         held = {role for framework, role, _agent in self.held if framework == call.framework_id}
@@ -317,9 +317,8 @@ class Twin:
 
     def _update_framework(self, call: contract.UpdateFramework) -> None:
         known = self.frameworks[call.framework_id]
-        roles = acceptable_roles(call.framework_id, call.info)
-        if roles is not None:
-            known.roles = roles
+        if acceptable(call.framework_id, call.info):
+            known.roles = readable_roles(call.framework_id, call.info) or frozenset()
         known.said = contract.AddFramework(framework_id=call.framework_id, info=call.info)
         known.suppressed = set(call.suppressed_roles)
         for role in sorted(known.roles):
@@ -358,28 +357,30 @@ class Twin:
         self._weights.update({weight.role: Fraction(weight.weight) for weight in call.weights})
 
 
-def acceptable_roles(framework: str, info: bytes) -> frozenset[str] | None:
-    """Return a framework's roles; None: what it says cannot be accepted."""
+def readable_roles(framework: str, info: bytes) -> frozenset[str] | None:
+    """Return a framework's roles; None: they, or its names, cannot be accepted."""
     said = mesos.FrameworkInfo.FromString(info)
     texts: list[str | bytes] = [*said.roles, said.principal]  # what is not UTF-8 comes as bytes
     if any(isinstance(text, bytes) or len(text.encode()) > 1024 for text in texts):
         return None
-    if len(said.name) > 1024 or said.id.value not in {"", framework}:
+    if len(said.roles) > 256 or len(said.name) > 1024 or said.id.value not in {"", framework}:
         return None
-    for role in said.roles:
-        parts = role.split("/")
-        if len(role) > 1024 or len(parts) > 32 or not {"", ".", ".."}.isdisjoint(parts):
-            return None
+    levels = [role.split("/") for role in said.roles]
+    if any(len(parts) > 32 or not {"", ".", ".."}.isdisjoint(parts) for parts in levels):
+        return None
+    return frozenset(said.roles)
+
+
+def acceptable(framework: str, info: bytes) -> bool:
+    """Whether nothing that a framework says of itself sets it aside."""
     amounts: Iterator[float] = (
         scalar.value
-        for filters in said.offer_filters.values()
+        for filters in mesos.FrameworkInfo.FromString(info).offer_filters.values()
         for quantities in filters.min_allocatable_resources.quantities
         for scalar in quantities.quantities.values()
     )
-    sane: Callable[[float], bool] = lambda amount: 0 <= amount < 2**63 / 1000  # noqa: E731
-    if len(said.roles) > 256 or not all(map(sane, amounts)):
-        return None
-    return frozenset(said.roles)
+    sane = all(0 <= amount < 2**63 / 1000 for amount in amounts)
+    return sane and readable_roles(framework, info) is not None
 
 
 def _scalars(amounts: Amounts) -> Amounts:

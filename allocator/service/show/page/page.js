@@ -77,12 +77,12 @@ function showUsers(seen) {
     ask.addEventListener("click", () => explain(row.user));
     head.append(ask);
     line.append(made("td"), head);
-    for (let column = 0; column < 6; column += 1) line.append(made("td"));
+    for (let column = 0; column < 7; column += 1) line.append(made("td"));
     return line;
   }, (line, row) => {
     line.className = row.wants ? "" : "idle";
     const numbers = [row.share, row.entitlement, row.commitment, row.shortfall].map(percent);
-    numbers.push(row.priority.toFixed(4), amount(row.weight));
+    numbers.push(row.priority.toFixed(4), amount(row.weight), row.kept_by);
     write(line.children[0], (row.parent ? "· " : "") + row.rank);
     numbers.forEach((text, index) => write(line.children[index + 2], text));
   });

@@ -1,0 +1,137 @@
+"""What has kept users from more is counted over time, and said once when it lasts."""
+
+from pathlib import Path
+
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from allocator.cluster.steps import finished
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.service.masters.session import SessionStatistics
+from allocator.service.show.explain import explain
+from allocator.service.show.shares import user_shares
+from allocator.service.show.user_metrics import exposition
+from allocator.service.show.waits import LASTING, MOST_LINES, Waits
+from allocator.service.show.why import BRIEFLY, Kept, look_into
+from tests.cluster.master_side import MasterSide, framework_info
+from tests.service.served import Stream, service
+
+
+def add(master: MasterSide, framework: str, role: str, **labels: str) -> None:
+    info = mesos.FrameworkInfo.FromString(framework_info(framework, role))
+    for key, value in labels.items():
+        info.labels.labels.add(key=f"longshare.{key}", value=value)
+    call = contract.AddFramework(framework_id=framework, active=True)
+    call.info = info.SerializeToString()
+    master.send(call)
+
+
+def waiting() -> tuple[MasterSide, Waits]:
+    """Two users; one has all of the only agent, the task of the other fits nowhere."""
+    master = MasterSide()
+    add(master, "f1", "a")
+    master.add_agent("s1", "cpus:4;mem:512")
+    add(master, "f2", "b", demand="cpus:100")
+    waits = Waits(master.engine, SessionStatistics(connected=True))
+    finished(waits.tour())
+    return master, waits
+
+
+def test_seconds_are_those_of_the_masters_clock_by_what_was_found() -> None:
+    master, waits = waiting()
+    master.tick(10)
+    finished(waits.tour())
+    master.send(contract.SuppressOffers(framework_id="f2"))
+    master.tick(30)
+    finished(waits.tour())
+    assert waits.seconds("a") == {"nothing_free": 40.0}
+    assert waits.seconds("b") == {"too_large": 10.0, "suppressed": 30.0}
+    assert waits.reason("b") == "suppressed"
+    assert waits.clients() == {"nothing_free": 1, "suppressed": 1}
+
+
+def test_without_a_master_time_is_counted_as_that_and_not_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master, waits = waiting()
+    clock = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    waits.statistics.lead(connected=False)
+    for clock[0] in (1007.0, 1012.0):
+        finished(waits.tour())
+    waits.statistics.lead(connected=True)
+    master.tick(3600)
+    finished(waits.tour())
+    assert waits.seconds("b") == {"too_large": 0.0, "no_master": 12.0}
+
+
+def test_a_users_reason_is_that_of_its_framework_that_is_closest_to_an_offer() -> None:
+    master, waits = waiting()
+    add(master, "f3", "b/sub", demand="cpus:1")
+    finished(waits.tour())
+    assert waits.reason("b") == waits.reason("b/sub") == "nothing_free"
+    assert waits.reason("b/.") == "too_large"
+
+
+def test_who_is_gone_is_forgotten() -> None:
+    master, waits = waiting()
+    master.send(contract.RemoveFramework(framework_id="f2"))
+    finished(waits.tour())
+    assert waits.reason("b") is None
+    assert waits.clients() == {"nothing_free": 1}
+
+
+def test_a_reason_that_lasts_is_logged_once_for_whoever_holds_nothing() -> None:
+    master, waits = waiting()
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(10):
+            master.tick(LASTING / 3)
+            finished(waits.tour())
+    [line] = lines
+    assert (line["framework"], line["reason"]) == ("f2", "too_large")
+    assert "1 agent could not hold its task" in line["because"]
+
+
+def test_many_who_wait_do_not_flood_the_log_and_nobody_is_left_out() -> None:
+    master, waits = waiting()
+    for number in range(MOST_LINES):
+        add(master, f"g{number}", "c", demand="cpus:100")
+    finished(waits.tour())
+    with structlog.testing.capture_logs() as lines:
+        for expected in (MOST_LINES, MOST_LINES + 1):
+            master.tick(LASTING)
+            finished(waits.tour())
+            assert len(lines) == expected
+
+
+def test_metrics_and_explanations_tell_the_same_seconds() -> None:
+    master, waits = waiting()
+    master.tick(10)
+    finished(waits.tour())
+    text = finished(exposition(master.engine, CollectorRegistry(), waits)).decode()
+    samples = {
+        (sample.name, *(v for _, v in sorted(sample.labels.items(), reverse=True))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["longshare_user_waited_seconds_total", "b", "too_large"] == 10.0
+    assert samples["longshare_waiting_frameworks", "too_large"] == 1.0
+    rows = user_shares(master.engine)
+    row = next(row for row in rows if row.user == "b")
+    kept = Kept(finished(look_into(master.engine, "b")), waits.seconds("b"))
+    told = explain(master.engine, row, rows, kept)
+    assert dict(told.waited) == {"too_large": 10.0}
+    assert told.reasons[0].reason == "too_large"
+    assert f"since the service began: {BRIEFLY['too_large']} 10.0 s." in told.words[-1]
+
+
+def test_the_service_looks_by_itself(tmp_path: Path) -> None:
+    with service(tmp_path) as running:
+        stream = Stream(running.address)
+        info = framework_info("f1", "a")
+        stream.open(frameworks=[contract.AddFramework(framework_id="f1", info=info, active=True)])
+        running.wait_for_metric('longshare_waiting_frameworks{reason="no_agents"} 1.0')
+        stream.close()

@@ -1,0 +1,160 @@
+"""How much a framework that means harm slows others down: the worst that the world can invent.
+
+python -m tests.world.worst [--rounds N]
+
+A good framework comes with one task every now and then. Its wait from asking to being offered
+something is virtual time; what the service works for each message is time of the processor. Both
+are told as multiples of what they are without the other framework, interleaved, medians.
+
+Who holds what it is offered, by silence or by tasks, has it: no allocator of Mesos takes back.
+These are told, too, but bounded by the master's offer timeout alone.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from typing_extensions import override
+
+from allocator.cluster.engine import Engine
+from tests.world.model.amounts import amounts
+from tests.world.model.master import Master, Offer
+from tests.world.plan import Plan
+from tests.world.traffic import frameworks, hostile
+from tests.world.traffic.scheduler import Scheduler
+from tests.world.world import World, run
+
+FACTOR = 2.0
+"""By which the worst may slow the good one down."""
+HOLDERS = ("mute", "refuser", "flapper", "liar")
+_TASK = amounts("cpus:1;mem:512")
+
+
+class Good(Scheduler):
+    """Asks for one task at a time, and notes how long it waits for an offer."""
+
+    def __init__(self, *what: Any) -> None:  # noqa: ANN401 - as any scheduler
+        super().__init__(*what)
+        self.waits: list[float] = []
+        self._asked: float | None = None
+
+    @override
+    def suppressed_roles(self) -> tuple[str, ...]:
+        return self.roles
+
+    @override
+    def act(self) -> None:
+        master = self.master
+        if self._asked is None and master is not None and self.id in master.frameworks:
+            self._asked = master.clock.now()
+            master.revive(self.id)
+
+    @override
+    def answer(self, master: Master, offer: Offer) -> None:
+        if self._asked is None:
+            master.decline(offer, None)
+            return
+        self.waits.append(master.clock.now() - self._asked)
+        self._asked = None
+        master.suppress(self.id)
+        self.launch(master, offer, [_TASK], lambda: 5.0)
+
+
+class _Work:
+    """Seconds of the processor for each message."""
+
+    def __init__(self) -> None:
+        self.each: list[float] = []
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        apply = Engine.apply
+
+        def measuring(engine: Engine, events: Any) -> Any:  # noqa: ANN401 - as the engine's
+            begun = time.process_time()
+            try:
+                return apply(engine, events)
+            finally:
+                self.each.append(time.process_time() - begun)
+
+        with mock.patch.object(Engine, "apply", measuring):
+            yield
+
+
+def measure(kind: str, seed: int) -> tuple[float, float, float]:
+    """Run one world; return the good one's mean wait, and work for a message: mean and most."""
+
+    def prepare(world: World) -> None:
+        world.loop.call_soon(begin, world)
+
+    def begin(world: World) -> None:
+        with mock.patch.dict(frameworks.CHARACTERS, {"good": Good}):
+            good.append(world.add_framework("good", "good", role="c"))
+        if kind in hostile.ALL:
+            framework = world.add_framework("hostile", "harm", role="a")
+            assert isinstance(framework, hostile.Hostile)
+            framework.poison = kind
+        elif kind:
+            world.add_framework(kind, "harm", role="a")
+
+    good: list[Scheduler] = []
+    work = _Work()
+    with work.measured():
+        world = run(_plan(seed), prepare)
+    if world.wrong is not None:
+        raise world.wrong
+    assert isinstance(good[0], Good)
+    return statistics.mean(good[0].waits), statistics.mean(work.each), max(work.each)
+
+
+def _plan(seed: int) -> Plan:
+    return Plan(
+        seed,
+        seconds=120.0,
+        healing=10.0,
+        masters=1,
+        machines=6,
+        frameworks={"waiter": 2},
+        settings={"policy": {"name": "sdrf", "half_life": 60}, "users": {"forget_after": 1e9}},
+    )
+
+
+def main() -> int:
+    """Measure all; the exit status is 1 if one slows the good framework down too much."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    kinds = ["", *hostile.ALL, *HOLDERS]
+    found: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in kinds}
+    for seed in range(arguments.rounds):
+        for kind in kinds:
+            found[kind].append(measure(kind, seed))
+    alone = _medians(found[""])
+    print(
+        f"{'connected':36} {'wait':>9} {'factor':>7} {'per message':>12} {'factor':>7} {'most':>9}"
+    )
+    worst = 0.0
+    for kind, results in found.items():
+        wait, mean, most = _medians(results)
+        slower = max(wait / alone[0], (wait + mean) / (alone[0] + alone[1]))
+        worst = worst if kind in HOLDERS else max(worst, slower)
+        print(
+            f"{kind or 'nobody else':36} {wait * 1e3:6.1f} ms {wait / alone[0]:7.2f} "
+            f"{mean * 1e3:9.2f} ms {mean / alone[1]:7.2f} {most * 1e3:6.1f} ms"
+        )
+    print(f"the worst thing to say makes the good framework wait {worst:.2f} times as long")
+    return int(worst > FACTOR)
+
+
+def _medians(results: list[tuple[float, float, float]]) -> tuple[float, float, float]:
+    wait, mean, most = (statistics.median(column) for column in zip(*results, strict=True))
+    return wait, mean, most
+
+
+if __name__ == "__main__":
+    sys.exit(main())
