@@ -369,7 +369,9 @@ class RecorderSection(_Section):
     file: Path
     """A CSV file, overwritten when the first event comes."""
     every: Annotated[float, Field(ge=0.001, allow_inf_nan=False)] = 1.0
-    """Seconds of the master's clock between samples; the file's times have three decimals."""
+    """Seconds of the master's clock between samples; the file's times have three decimals. One
+    message of the master has 20,000 rows written at the most, but one sample in any case.
+    """
 
 
 class LogSection(_Section):

@@ -84,6 +84,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             virtual_clocks=config.listen.virtual_clocks,
             rights=rights,
             turn=turn,
+            before_message=recorder.allow if recorder is not None else lambda: None,
         )
         stored = keeper.statistics if keeper is not None else None
         registry = metrics.registry(

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,6 +29,9 @@ _LAST_WORD = 5.0
 """Seconds for a stream that is ended to hear why."""
 LONGEST_NAME = 1000
 """Characters of what a master calls itself."""
+PART = 1000
+"""Events of a message that are applied, logged and decided upon at a time; then it is the turn of
+others. A master batches fewer, but after a standstill."""
 
 _log = structlog.get_logger(__name__)
 
@@ -99,6 +102,8 @@ class Masters(Protocol):
 
     turn: Turn
     """Who may use the engine."""
+    before_message: Callable[[], None]
+    """Told that a message is about to reach the engine, whole or its first part."""
 
     def stamps(self, session: "Session") -> Stamps | None:
         """Return who bounds the stamps of a session that has greeted; None: it need not be.
@@ -177,6 +182,8 @@ class Session:
         self._asked = False
         """Whether a snapshot has been asked for and not come yet."""
         self._reading: asyncio.Future[contract.FromMaster | Unreadable | None] | None = None
+        self._first = True
+        """Whether nothing of the present message has reached the engine yet."""
         self._ended: str | None = None
         self._task = asyncio.current_task()
 
@@ -247,16 +254,22 @@ class Session:
             memory: Memory | None = None
             if message.HasField("snapshot") and self._may_take_over():
                 memory = await self._masters.recall()
-            answer = await self._answer(message, memory)
-            decided = time.perf_counter()
-            self._statistics.observe("decide", decided - begun)
-            if answer is not None:
-                if self._leads and answer.HasField("decisions") and self._measures(message):
-                    self._measured(answer.decisions.statistics, decided - begun)
+            self._first = True
+            for part in _parts(message):
+                started = time.perf_counter()
+                if not self._first:
+                    await asyncio.sleep(0)  # others wait for their turn
+                answer = await self._answer(part, memory)
+                decided = time.perf_counter()
+                self._statistics.observe("decide", decided - started)
+                if answer is None:
+                    continue
+                if self._leads and answer.HasField("decisions") and self._measures(part):
+                    self._measured(answer.decisions.statistics, decided - started)
                     self._report_misfits()
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
-                if message.HasField("snapshot") and self._leads:
+                if part.HasField("snapshot") and self._leads:
                     garbage.settle()
             self._statistics.lag = time.perf_counter() - begun
 
@@ -285,6 +298,7 @@ class Session:
             return _nothing(snapshot.sequence)
         if not self._leads and not self._may_take_over():
             return _nothing(snapshot.sequence)
+        self._begin()
         try:
             decisions = self._engine.restore(self.hello.options, snapshot, memory)
         except InvalidEvent as error:
@@ -331,7 +345,14 @@ class Session:
 
     def _applying(self, events: contract.Events) -> Steps[contract.Decisions]:
         self._go_on()
+        self._begin()
         return self._engine.applying(events)
+
+    def _begin(self) -> None:
+        """Say that a message reaches the engine, once."""
+        if self._first:
+            self._first = False
+            self._masters.before_message()
 
     def _go_on(self) -> None:
         """Do not go on if the service has ended the stream while this was waiting for its turn."""
@@ -401,6 +422,16 @@ class Session:
                 f"what came is not a message of the contract: {message.reason}",
             )
         return message
+
+
+def _parts(message: contract.FromMaster) -> Iterator[contract.FromMaster]:
+    """Take a long message for several, as if the master had sent them one after the other."""
+    events = message.events.events
+    if len(events) <= PART:
+        yield message
+        return
+    for first in range(0, len(events), PART):
+        yield contract.FromMaster(events=contract.Events(events=events[first : first + PART]))
 
 
 def _nothing(sequence: int) -> contract.ToMaster:

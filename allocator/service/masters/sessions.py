@@ -47,6 +47,8 @@ class Sessions:
         most_parts: Of a message.
         virtual_clocks: Whether a master may say that its clock is virtual; its stamps are believed.
         rights: Who may be a master.
+        turn: Waited for before the engine is touched.
+        before_message: Told that a message is about to reach the engine, whole or its first part.
     """
 
     def __init__(  # noqa: PLR0913 - what a session needs of the service, by name
@@ -61,8 +63,10 @@ class Sessions:
         virtual_clocks: bool = False,
         rights: Rights,
         turn: Turn | None = None,
+        before_message: Callable[[], None] = lambda: None,
     ) -> None:
         self.turn = Turn() if turn is None else turn
+        self.before_message = before_message
         self._most_parts = most_parts
         self._engine = engine
         self._recall = recall

@@ -21,7 +21,8 @@ from allocator.service.show.shares import holdings
 
 COLUMNS = ("time", "user", "resource", "allocation", "share", "commitment", "priority")
 MOST_ROWS = 20_000
-"""Written at once, which takes a tenth of a second; of a longer silence the latest samples are."""
+"""Written of one message, which takes a tenth of a second; of a longer silence the latest samples
+are, of several silences in one message the first ones'."""
 
 _log = structlog.get_logger(__name__)
 
@@ -41,6 +42,10 @@ class Recorder:
     def __init__(self, path: Path, every: float) -> None:
         self._every = every
         self._next: int | None = None
+        self._left = MOST_ROWS
+        """Rows that the present message may still have written."""
+        self._sampled = False
+        """Whether it has had a sample written."""
         self._failed = False
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,11 +59,16 @@ class Recorder:
         """Whether it has given up."""
         return self._failed
 
+    def allow(self) -> None:
+        """Allow what one message may have written: another one has come."""
+        self._left, self._sampled = MOST_ROWS, False
+
     def sample_until(self, engine: Engine, instant: float) -> None:
         """Take all samples due up to an instant at which something is about to change.
 
         How users stand is noted at once; the rows are written when the backlog's turn comes, at the
-        latest before the next sample.
+        latest before the next sample. However many instants one message is about, and however far
+        apart they are, it has `MOST_ROWS` written, but one sample in any case.
 
         A disk that is full ends the recording, not the allocation.
         """
@@ -67,12 +77,14 @@ class Recorder:
         due = math.floor(instant / self._every)
         if self._next is None or due < self._next - 1:
             self._next = due + 1  # the first event, or another master's clock
-        first = max(self._next, due + 1 - _affordable(engine))
+        first = max(self._next, due + 1 - self._affordable(engine))
         self._next = due + 1
         if self._file is None:
             with self._giving_up():
                 self._file = self._open("w")
         if first <= due:
+            self._left -= (due + 1 - first) * _rows_of(engine)
+            self._sampled = True
             instants = [index * self._every for index in range(first, due + 1)]
             self.backlog.put(self._write(engine.pool.still(), instants))
 
@@ -96,6 +108,10 @@ class Recorder:
         with self._giving_up():
             if self._file is not None:
                 self._file.close()
+
+    def _affordable(self, engine: Engine) -> int:
+        """Return how many samples the present message may still have written."""
+        return max(self._left // _rows_of(engine), 0 if self._sampled else 1)
 
     def _open(self, mode: Literal["w", "a"]) -> IO[str]:
         file = self._path.open(mode, newline="", encoding="utf-8")
@@ -142,7 +158,6 @@ class Recorder:
         )
 
 
-def _affordable(engine: Engine) -> int:
-    """Return how many samples may be written at once, at least one."""
-    rows = len(engine.pool) * max(len(engine.pool.capacity), 1)
-    return max(MOST_ROWS // max(rows, 1), 1)
+def _rows_of(engine: Engine) -> int:
+    """Return how many rows a sample has, at least one."""
+    return max(len(engine.pool) * max(len(engine.pool.capacity), 1), 1)

@@ -24,7 +24,7 @@ from tests.service.hostile import METHOD, Attacker, attacks
 from tests.service.served import Stream, free_port, hello, service
 from tests.service.show.test_metrics import scrape
 
-ATTACKS = int(os.environ.get("LONGSHARE_ATTACKS", "600"))
+ATTACKS = int(os.environ.get("LONGSHARE_ATTACKS", "300"))
 
 
 def test_no_attack_brings_the_service_down_or_goes_unanswered(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The recorder's samples are exact, and nobody notices that it looks."""
 
 import csv
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -20,17 +21,23 @@ SETTINGS = EngineSettings(
 FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
 
 
+def ticks(after: int, instants: Iterable[float]) -> list[contract.Event]:
+    """Ticks at these seconds since the start, numbered from behind `after`."""
+    return [
+        contract.Event(
+            sequence=number, time_ns=START_NS + round(instant * SECOND), tick=contract.Tick()
+        )
+        for number, instant in enumerate(instants, start=after + 1)
+    ]
+
+
 def drive(engine: Engine, *instants: float) -> list[bytes]:
     """One agent, one framework, then ticks at these seconds since the start."""
     snapshot = contract.Snapshot(
         time_ns=START_NS, agents=[agent_call("s1", "cpus:4;mem:4096")], frameworks=[FRAMEWORK]
     )
     decided = [engine.restore(contract.Options(), snapshot)]
-    for number, instant in enumerate(instants, start=1):
-        event = contract.Event(
-            sequence=number, time_ns=START_NS + round(instant * SECOND), tick=contract.Tick()
-        )
-        decided.append(engine.apply(contract.Events(events=[event])))
+    decided += [engine.apply(contract.Events(events=[event])) for event in ticks(0, instants)]
     return [decisions.SerializeToString(deterministic=True) for decisions in decided]
 
 
@@ -63,10 +70,45 @@ def test_every_user_has_a_row_for_every_resource(tmp_path: Path) -> None:
 
 
 def test_of_a_long_silence_the_latest_samples_are_written(tmp_path: Path) -> None:
-    rows = recorded(tmp_path / "r.csv", 0.01, 0.005, 3600.0, 3600.01)
-    assert len(rows) == MOST_ROWS + 4, "two users, two resources"
+    rows = recorded(tmp_path / "r.csv", 0.01, 0.005, 3600.0)
+    assert len(rows) == MOST_ROWS, "two users, two resources"
     instants = sorted({round((float(row["time"]) - START_NS / SECOND) * 100) for row in rows})
-    assert instants == list(range(360_001 - MOST_ROWS // 4, 360_002))
+    assert instants == list(range(360_001 - MOST_ROWS // 4, 360_001))
+
+
+def test_one_message_has_no_more_written_however_many_leaps_it_makes(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.csv", 1.0)
+    engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
+    snapshot = contract.Snapshot(
+        time_ns=START_NS, agents=[agent_call("s1", "cpus:4;mem:4096")], frameworks=[FRAMEWORK]
+    )
+    engine.restore(contract.Options(), snapshot)
+    for message in range(2):
+        recorder.allow()
+        instants = [(200 * message + n) * 7199 for n in range(1, 201)]
+        engine.apply(contract.Events(events=ticks(200 * message, instants)))
+    recorder.close()
+    with (tmp_path / "r.csv").open() as file:
+        times = [float(row["time"]) - START_NS / SECOND for row in csv.DictReader(file)]
+    first = [at for at in times if at <= 200 * 7199]
+    assert len(first) == len(times) - len(first) == MOST_ROWS
+
+
+def test_a_message_has_a_sample_written_however_many_users_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allocator.service.show.recorder.MOST_ROWS", 3)
+    recorder = Recorder(tmp_path / "r.csv", 1.0)
+    engine = Engine(SETTINGS)
+    drive(engine)
+    for instant in range(6):
+        if instant in {1, 4}:
+            recorder.allow()
+        recorder.sample_until(engine, START_NS / SECOND + instant)
+    recorder.close()
+    with (tmp_path / "r.csv").open() as file:
+        times = {float(row["time"]) - START_NS / SECOND for row in csv.DictReader(file)}
+    assert times == {1.0, 4.0}
 
 
 def test_a_resource_that_does_not_count_is_recorded_with_its_share(tmp_path: Path) -> None:

@@ -1,0 +1,152 @@
+"""A message of many events is taken for several: others get their turn, and replay is exact."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import operator_pb2 as operator
+from allocator.fairness import policies
+from allocator.service.loop.slices import spread
+from allocator.service.loop.turn import Turn
+from allocator.service.masters.session import PART, Session, SessionStatistics
+from allocator.service.masters.sessions import Sessions
+from allocator.service.masters.stamps import Timeline
+from allocator.service.record.event_log import EventLog, LoggedEngine, read
+from allocator.service.record.replay import replay
+from allocator.service.rights import Rights
+from allocator.service.show.shares import reading
+from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info
+from tests.service.served import hello
+
+FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
+ORDER = operator.Order(set_weight=operator.SetWeight(user="b", weight=2.0))
+
+
+class Site:
+    """A service without its ports: session, engine and log are the real ones."""
+
+    def __init__(self, path: Path) -> None:
+        settings = EngineSettings(
+            policies.create("sdrf", {"half_life": 60.0}),
+            users=(DeclaredUser("a"), DeclaredUser("b")),
+        )
+        self.event_log = EventLog(path)
+        self.engine = LoggedEngine(settings, self.event_log)
+        self.turn = Turn()
+        self.messages = 0
+        self.statistics = SessionStatistics()
+        self.sessions = Sessions(
+            self.engine,
+            self.statistics,
+            most=1,
+            recall=self._recall,
+            timeline=Timeline.from_now(0.0),
+            virtual_clocks=True,
+            rights=Rights(None),
+            turn=self.turn,
+            before_message=self._count,
+        )
+
+    async def answers(self, *events: contract.Event) -> AsyncIterator[contract.ToMaster]:
+        """Serve a master that sends these events as one message, behind a snapshot."""
+        snapshot = contract.Snapshot(
+            time_ns=START_NS,
+            leading_since_ns=1,
+            agents=[agent_call("s1", "cpus:4;mem:4096")],
+            frameworks=[FRAMEWORK],
+        )
+
+        async def requests() -> AsyncIterator[contract.FromMaster]:
+            yield hello()
+            yield contract.FromMaster(snapshot=snapshot)
+            yield contract.FromMaster(events=contract.Events(events=events))
+
+        said = requests()
+        session = Session(self.engine, self.statistics, self.sessions)
+        await session.greet(said)
+        async for answer in session.serve(said):
+            if not answer.HasField("welcome"):
+                yield answer
+
+    async def _recall(self) -> None:
+        return None
+
+    def _count(self) -> None:
+        self.messages += 1
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path / "log")
+    yield made
+    made.event_log.close()
+
+
+def ticks(many: int) -> list[contract.Event]:
+    return [
+        contract.Event(sequence=n, time_ns=START_NS + n * SECOND, tick=contract.Tick())
+        for n in range(1, many + 1)
+    ]
+
+
+@pytest.mark.parametrize("many", [0, 1, PART, PART + 1, 2 * PART + 500])
+def test_a_long_message_is_answered_part_by_part_and_is_one_message(site: Site, many: int) -> None:
+    async def main() -> list[int]:
+        heard = [answer.decisions.applied_sequence async for answer in site.answers(*ticks(many))]
+        return heard[1:]
+
+    assert asyncio.run(main()) == [*range(PART, many, PART), many]
+    assert site.messages == 2, "with the snapshot"
+
+
+def test_an_order_and_a_question_between_two_parts_are_heard_and_replayed(
+    site: Site, tmp_path: Path
+) -> None:
+    seen = []
+
+    async def main() -> None:
+        async for answer in site.answers(*ticks(3 * PART)):
+            if answer.decisions.applied_sequence == PART:
+                async with site.turn:
+                    site.engine.order(ORDER)
+                seen.extend(await spread(reading(site.engine, site.engine.users()), site.turn))
+
+    asyncio.run(main())
+    assert {row.user: row.standing.weight for row in seen} == {"a": 1.0, "b": 2.0}
+    site.event_log.flush()
+    kinds = [entry.WhichOneof("entry") for entry in read(tmp_path / "log")]
+    assert kinds == ["header", "restore", "apply", "order", "apply", "apply"]
+    assert replay(tmp_path / "log").difference is None
+
+
+def test_whoever_waits_for_a_turn_waits_for_one_part_only(site: Site) -> None:
+    found: list[int] = []
+
+    async def look() -> None:
+        async with site.turn:
+            found.append(site.engine.sequence)
+
+    async def main() -> None:
+        looking = [asyncio.create_task(look()) async for _answer in site.answers(*ticks(4 * PART))]
+        await asyncio.gather(*looking)
+
+    asyncio.run(main())
+    assert found[0] <= PART
+    assert found[1] <= 2 * PART
+    assert found[2] <= 3 * PART
+
+
+def test_what_contradicts_in_a_long_message_is_asked_about_once(site: Site, tmp_path: Path) -> None:
+    lost = ticks(3 * PART)
+    del lost[PART + 10]
+
+    async def main() -> list[str | None]:
+        return [answer.WhichOneof("message") async for answer in site.answers(*lost)]
+
+    assert asyncio.run(main()) == ["decisions", "decisions", "snapshot_request"]
+    site.event_log.flush()
+    assert replay(tmp_path / "log").difference is None
