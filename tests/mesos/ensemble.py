@@ -40,6 +40,7 @@ class Ensemble:
     """What there is three times, by number; a master asks the service beside it."""
 
     def __init__(self, folder: Path, children: Children) -> None:
+        home = mesos_home()  # before anything is started
         self._folder = folder
         self._children = children
         self.zookeepers = [self._zookeeper(number) for number in self._written()]
@@ -49,7 +50,7 @@ class Ensemble:
             service.wait_until_ready()
         self.addresses: list[str] = []
         self.masters = [self._master(number) for number in range(3)]
-        self._agents = RealMesos(mesos_home(), children, folder)
+        self._agents = RealMesos(home, children, folder)
 
     def leader(self, other_than: int | None = None) -> int:
         """Wait until a master leads and is served; return its number."""
