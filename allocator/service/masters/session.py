@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -430,8 +430,31 @@ def _parts(message: contract.FromMaster) -> Iterator[contract.FromMaster]:
     if len(events) <= PART:
         yield message
         return
-    for first in range(0, len(events), PART):
-        yield contract.FromMaster(events=contract.Events(events=events[first : first + PART]))
+    together = _bound_to_the_one_before(events)
+    first = 0
+    while first < len(events):
+        end = min(first + PART, len(events))
+        while end < len(events) and together[end]:
+            end += 1
+        yield contract.FromMaster(events=contract.Events(events=events[first:end]))
+        first = end
+
+
+def _bound_to_the_one_before(events: Sequence[contract.Event]) -> list[bool]:
+    """Tell of each event whether nothing may be offered between it and the one before.
+
+    What an operator's RESERVE has just taken back must not go out again before the
+    `UpdateAvailable` that it was taken back for.
+    """
+    together = [False] * len(events)
+    given_back_for = False
+    for number in range(len(events) - 1, -1, -1):
+        call = events[number].WhichOneof("call")
+        given_back_for = call == "update_available" or (
+            given_back_for and call == "recover_resources"
+        )
+        together[number] = given_back_for
+    return together
 
 
 def _nothing(sequence: int) -> contract.ToMaster:

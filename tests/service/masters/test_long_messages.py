@@ -19,7 +19,8 @@ from allocator.service.record.event_log import EventLog, LoggedEngine, read
 from allocator.service.record.replay import replay
 from allocator.service.rights import Rights
 from allocator.service.show.shares import reading
-from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info
+from tests.cluster.conformance.quota_side import reserve
+from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.service.served import hello
 
 FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
@@ -101,6 +102,25 @@ def test_a_long_message_is_answered_part_by_part_and_is_one_message(site: Site, 
 
     assert asyncio.run(main()) == [*range(PART, many, PART), many]
     assert site.messages == 2, "with the snapshot"
+
+
+def test_what_was_taken_back_for_an_operator_is_not_offered_before_he_has_it(site: Site) -> None:
+    events = ticks(PART + 5)
+    back = contract.RecoverResources(
+        framework_id="f1", agent_id="s1", resources=resources("cpus:4;mem:4096", "a")
+    )
+    reserving = contract.UpdateAvailable(
+        agent_id="s1", operations=[reserve(resources("cpus(b):3"))]
+    )
+    events[PART - 1].recover_resources.CopyFrom(back)
+    events[PART].update_available.CopyFrom(reserving)
+
+    async def main() -> list[contract.Decisions]:
+        return [answer.decisions async for answer in site.answers(*events)][1:]
+
+    heard = asyncio.run(main())
+    assert [decisions.applied_sequence for decisions in heard] == [PART + 1, PART + 5]
+    assert [(reply.sequence, reply.error) for reply in heard[0].replies] == [(PART + 1, "")]
 
 
 def test_an_order_and_a_question_between_two_parts_are_heard_and_replayed(
