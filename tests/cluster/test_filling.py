@@ -187,7 +187,7 @@ def give_back(
 
 @contextmanager
 def one_by_one() -> Iterator[None]:
-    with patch("allocator.cluster.engine.Allocation", OneByOne):
+    with patch("allocator.cluster.engine.runs.Allocation", OneByOne):
         yield
 
 
