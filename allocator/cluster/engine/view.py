@@ -12,8 +12,9 @@ from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, Statistics
 from allocator.cluster.steps import Steps
 from allocator.cluster.users import Users
-from allocator.fairness.pool import Pool, Standing
+from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.standing import Standing
 
 _NANOSECONDS = 1_000_000_000
 

@@ -16,6 +16,7 @@ from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
 
 _REBASE = 300.0
 """Time constants after which phases begin anew; e^±300 is far from what a double can hold."""
+_ENVELOPES = Envelopes()
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -68,8 +69,8 @@ class Sdrf(Policy):
     @override
     def new_ranking(self, phase: float) -> Ranking[Any, Envelope]:
         if self.ranking == "scan":
-            return ScanRanking(Envelopes(), phase)
-        return LiveRanking(Envelopes(), phase)
+            return ScanRanking(_ENVELOPES, phase)
+        return LiveRanking(_ENVELOPES, phase)
 
     @cached_property
     @override
@@ -88,21 +89,24 @@ class Sdrf(Policy):
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Envelope:
         """Return the priority as lines in s = e^(−(t − base)/τ) (Eq. 13)."""
-        weight, measured = account.weight, account.measured
-        overuse, owed = account.overuse, account.commitments
+        weight, measured, owed = account.weight, account.measured, account.commitments
         stretch = math.exp((account.settled_at - base) / self.tau) / weight
-        journal = self.form == "journal"
-        most = max(measured.values(), default=0.0)
-        lines = []
-        for name, share in measured.items():
-            rate = overuse[name]
-            held = most if journal else share
-            lines.append(((held + rate) / weight, (owed[name] - rate) * stretch))
+        if self.form == "journal":
+            most = max(measured.values(), default=0.0)
+            lines = [
+                ((most + rate) / weight, (owed[name] - rate) * stretch)
+                for name, rate in account.overuse.items()
+            ]
+        else:
+            lines = [
+                ((measured[name] + rate) / weight, (owed[name] - rate) * stretch)
+                for name, rate in account.overuse.items()
+            ]
         return envelope(lines or [(0.0, 0.0)], -phase, account.count)
 
     @override
     def rank(self, attribute: Envelope, phase: float) -> tuple[Rank, float]:
-        return Envelopes().rank(attribute, phase)
+        return _ENVELOPES.rank(attribute, phase)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
