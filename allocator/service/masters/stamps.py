@@ -35,8 +35,8 @@ class Timeline:
         self._origin_ns = origin_ns - clock_ns()
         self._clock_ns = clock_ns
         self.believed_ns = 0
-        """The latest stamp that reached the engine, of any master: a snapshot must not set time back, or
-        the tolerance could be had again and again."""
+        """The latest stamp that reached the engine, of any master: a snapshot must not set time
+        back, or the tolerance could be had again and again."""
 
     @classmethod
     def from_now(cls, remembered: float) -> "Timeline":
