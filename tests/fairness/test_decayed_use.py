@@ -53,7 +53,7 @@ class Accountant(Definition):
         return max(self.priority, self.least)
 
 
-RATES = {
+RATES: dict[str, tuple[dict[str, object], dict[str, float]]] = {
     "slurm-fair-tree": ({"billing": "cpus=1,mem=3"}, {"cpus": 1.0, "mem": 3.0}),
     "kueue-afs": ({"resource_weights": "mem=0.5"}, {"cpus": 1.0, "mem": 0.5}),
     "volcano": ({"resource": "mem"}, {"mem": 1.0}),
