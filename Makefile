@@ -109,8 +109,8 @@ sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanit
 fuzz: $(DEV) ## attack the service for minutes with messages that mean harm
 	LONGSHARE_ATTACKS=30000 $(BIN)/pytest --timeout 0 tests/service/masters/test_hostile_input.py $(ARGS)
 
-hostile: $(DEV) ## ten million hostile messages beside a framework that does no harm, for hours (LONGSHARE_SEED=...)
-	LONGSHARE_HOSTILE=10000000 $(BIN)/pytest --timeout 0 tests/service/test_hostile_structure.py $(ARGS)
+hostile: $(DEV) ## ten million hostile messages beside a framework that does no harm, for an hour (LONGSHARE_SEED=...)
+	LONGSHARE_HOSTILE=10000000 $(BIN)/pytest -s --timeout 0 tests/service/test_hostile_structure.py $(ARGS)
 
 crashes: $(DEV) ## kill the service 50 times in a running cluster
 	LONGSHARE_CRASHES=50 $(BIN)/pytest --timeout 0 tests/frameworks/test_crashes.py $(ARGS)
