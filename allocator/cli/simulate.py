@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli.connection import USAGE, AsJson, fail
-from allocator.cli.parameters import Parameters, parse
+from allocator.cli.parameters import Debts, Parameters, Weights, by_user, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +58,14 @@ Capacity = Annotated[
 IfItDoesNotFit = Annotated[
     Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
 ]
+HowSampled = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME|original",
+        help="Look at users as seldom as the policy's original (docs/rivals.md), or so often: 5m.",
+        show_default="at every instant",
+    ),
+]
 WhoCounts = Annotated[
     Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
 ]
@@ -73,6 +81,9 @@ def simulate(
     blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
     users: WhoCounts = Known.KNOWN,
     per: Annotated[Per, typer.Option(help="Who shares: users, or jobs.")] = Per.USER,
+    weights: Weights = None,
+    owes: Debts = None,
+    sampled: HowSampled = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -113,6 +124,9 @@ def simulate(
             blocking=blocking.value,
             users=users.value,
             per=per.value,
+            weights=by_user(weights, "--weight"),
+            owes=by_user(owes, "--owes"),
+            sampled=sampled,
         )
         setting.check(read)
         fast, simulator = _simulator(setting, reference=reference, events=events)

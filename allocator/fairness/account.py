@@ -113,21 +113,26 @@ class Account:
         """Return what has been added up until an instant not before `settled_at`."""
         return self.cumulative + self.rate_of_use * max(now - self.settled_at, 0.0)
 
-    def owe(self, measured: dict[str, float], entitlement: float) -> None:
+    def owe(self, measured: dict[str, float], free: float, least: float = 0.0) -> None:
         """Work out over-use anew; a settled account's commitments stay.
 
         Args:
             measured: What the policy compares with the entitlement, such as shares.
-            entitlement: The user's part, wᵢ / Σw.
+            free: How much of it is no over-use, such as the user's part, wᵢ / Σw.
+            least: What commitments for what is held are at least from now on.
         """
         self.measured = measured
         self.overuse = {  # `commitment.overuse`, of all resources together
-            name: o - entitlement if o > entitlement else 0.0 for name, o in measured.items()
+            name: o - free if o > free else 0.0 for name, o in measured.items()
         }
         commitments = self.commitments
         for name in measured:
             if name not in commitments:
                 commitments[name] = self.inherited
+        if least:
+            for name, o in measured.items():
+                if o > 0.0:
+                    commitments[name] = max(commitments[name], least)
 
     def set_debts(
         self, user: object, commitment: float | Mapping[str, float], others: float = 0.0

@@ -157,6 +157,7 @@ class Pool(Generic[User]):
         account = Account(weight=in_range(user, weight), settled_at=self._now)
         account.set_debts(user, commitment)
         self._unsettle()
+        self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account
         self._terms.weights += weight
 

@@ -33,6 +33,7 @@ class Terms(Generic[User]):
         self._excluded = frozenset(excluded)
         self._machines = machines
         self._has_memory = policy.tau is not None
+        self._least = policy.least
         self._adds_up = type(policy).rate_of_use is not Policy.rate_of_use
         self.remembers = not isinstance(policy, KeyPolicy)
         """Whether what a user held before may matter."""
@@ -67,11 +68,12 @@ class Terms(Generic[User]):
 
     def rate(self, account: Account) -> None:
         """Work out what is made of what a user holds. O(m) in m resources."""
-        entitlement = account.entitlement = self.part * account.weight / self.weights
+        account.entitlement = self.part * account.weight / self.weights
         account.shares = account.allocation.parts_of(self._counted)
         measured = self._policy.measure(account)
         if self._has_memory:
-            account.owe(measured, entitlement if self.charging else math.inf)
+            free = self._policy.free_of_charge(account) if self.charging else math.inf
+            account.owe(measured, free, self._least)
         else:
             account.measured = measured
         if self._adds_up:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from allocator.cluster.agents import Agent
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.quarantine import SetAside
 from allocator.cluster.quota import Quota
@@ -237,6 +238,19 @@ class View:
                 state = "full"
             total, free = agent.total.scalars, agent.available.scalars
             yield Place(agent.id, agent.hostname, state, total, free, held)
+
+    def agent(self, agent: str) -> Agent | None:
+        """Return what is known of an agent, only to be looked at; None: nothing is."""
+        return self._cluster.ledger.agents.get(agent)
+
+    def framework(self, framework: str) -> Framework | None:
+        """Return what is known of a framework, only to be looked at; None: nothing is."""
+        return self._cluster.ledger.frameworks.get(framework)
+
+    def demand(self, client: Client) -> Quantities | None:
+        """Return what one task of a client needs; None: nobody knows, or it is not known."""
+        framework = self.framework(client.framework)
+        return None if framework is None else self._cluster.demands.of(client, framework)
 
     def agent_name(self, agent: str) -> str:
         """Return an agent's host, or what it was called if it is not known."""
