@@ -58,6 +58,14 @@ Capacity = Annotated[
 IfItDoesNotFit = Annotated[
     Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
 ]
+HowSampled = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME|original",
+        help="Look at users as seldom as the policy's original (docs/rivals.md), or so often: 5m.",
+        show_default="at every instant",
+    ),
+]
 WhoCounts = Annotated[
     Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
 ]
@@ -75,6 +83,7 @@ def simulate(
     per: Annotated[Per, typer.Option(help="Who shares: users, or jobs.")] = Per.USER,
     weights: Weights = None,
     owes: Debts = None,
+    sampled: HowSampled = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -124,6 +133,7 @@ def simulate(
             per=per.value,
             weights=by_user(weights, "--weight"),
             owes=by_user(owes, "--owes"),
+            sampled=sampled,
         )
         setting.check(read)
         plain = reference or html is not None
