@@ -8,9 +8,10 @@ from allocator import __version__
 from allocator.film.camera import AgentNow, Camera, UserNow, interval
 from allocator.film.pack import About, pack
 from allocator.film.page import page
+from allocator.simulation.order import Exact
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.reference import Progress, Simulation
-from allocator.simulation.setting import Setting
+from allocator.simulation.setting import Setting, SettingError
 from allocator.simulation.trace import MICROSECONDS, Trace
 
 
@@ -29,17 +30,20 @@ def film(
         progress: Told how far it is.
 
     Raises:
-        SettingError: The setting does not fit the trace.
+        SettingError: The setting does not fit the trace, or goes by samples.
     """
     simulation = Simulation(trace, setting)
-    filming = _Filming(simulation, trace, setting)
+    if not isinstance(simulation.pool, Exact):
+        raise SettingError("a film shows debts at each moment; an order by samples has none")
+    filming = _Filming(simulation, simulation.pool, trace, setting)
     outcome = simulation.run(progress, filming.look)
     return outcome, filming.page(source)
 
 
 class _Filming:
-    def __init__(self, simulation: Simulation, trace: Trace, setting: Setting) -> None:
+    def __init__(self, simulation: Simulation, pool: Exact, trace: Trace, setting: Setting) -> None:
         self._simulation = simulation
+        self._pool = pool
         self._trace = trace
         self._per_job = setting.per == "job"
         machines = setting.machines(trace)
@@ -57,10 +61,10 @@ class _Filming:
 
     def page(self, source: str) -> bytes:
         self._take(self._simulation.now / MICROSECONDS)
-        tau = self._simulation.pool.policy.tau
+        tau = self._pool.policy.tau
         about = About(
             source=source,
-            policy=self._simulation.pool.policy.name,
+            policy=self._pool.policy.name,
             half_life=None if tau is None else tau * math.log(2.0),
             version=__version__,
             every=self._camera.every,
@@ -85,8 +89,8 @@ class _Filming:
 
     def _users(self, held: Mapping[int, Mapping[str, int]]) -> Iterator[UserNow]:
         simulation = self._simulation
-        turns = {user: turn for turn, user in enumerate(simulation.pool, start=1)}
-        for standing in simulation.pool.standings():
+        turns = {user: turn for turn, user in enumerate(self._pool, start=1)}
+        for standing in self._pool.standings():
             user = standing.user
             turn = turns.get(user, 0)
             yield UserNow(
