@@ -104,6 +104,13 @@ def simulate(
             help="Count what a Live Tree would look at; without, SDRF takes half the time.",
         ),
     ] = True,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the time machine: a page that plays it. Uses the plain simulator.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start the tasks of a trace as a policy would have; docs/simulation.md.
@@ -129,10 +136,14 @@ def simulate(
             sampled=sampled,
         )
         setting.check(read)
-        fast, simulator = _simulator(setting, reference=reference, events=events)
+        plain = reference or html is not None
+        fast, simulator = _simulator(setting, reference=plain, events=events)
         begun = time.perf_counter()
         with bar("simulating", len(read), "tasks") as report:
-            outcome = simulator(read, setting, report)
+            if html is None:
+                outcome = simulator(read, setting, report)
+            else:
+                outcome = _filmed(read, setting, trace.name, html, report)
         seconds = time.perf_counter() - begun
         fared = users_of(outcome)
         answer = {
@@ -152,6 +163,20 @@ def simulate(
         _show(answer, read, setting)
         if out is not None:
             typer.echo(f"written to {out}: tasks.parquet, users.csv, summary.json")
+        if html is not None:
+            typer.echo(f"Time machine: {html} ({html.stat().st_size:,} bytes)")
+
+
+def _filmed(
+    trace: "Trace", setting: "Setting", source: str, html: Path, report: "Callable[[int], None]"
+) -> "Outcome":
+    """Simulate, and write a film of it."""
+    from allocator.film.page import write  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.simulation.film import film  # noqa: PLC0415
+
+    outcome, page = film(trace, setting, source, report)
+    write(html, page)
+    return outcome
 
 
 def capacity_of(

@@ -83,10 +83,18 @@ class Simulation:
         self._started = np.full(len(trace), NEVER, np.int64)
         self._machine = np.full(len(trace), NEVER, np.int32)
 
-    def run(self, progress: Progress | None = None) -> Outcome:
-        """Go through everything that happens, in order of time."""
+    def run(
+        self, progress: Progress | None = None, look: Callable[[], None] = lambda: None
+    ) -> Outcome:
+        """Go through everything that happens, in order of time.
+
+        Args:
+            progress: Told how far it is.
+            look: Called after each event; may look, not touch.
+        """
         reported = 0
         for _ in self._events():
+            look()
             if progress is not None and self._dealt_with >= reported + _REPORTED:
                 reported = self._dealt_with
                 progress(reported)
@@ -106,6 +114,11 @@ class Simulation:
         while self._running:
             self._finish()
             yield
+
+    def running(self) -> Iterator[tuple[int, int, int]]:
+        """Go through what runs now: a user, its task, and the machine's number."""
+        for _finish, _serial, task in self._running:
+            yield self._user[task], task, int(self._machine[task])
 
     def next_user(self) -> int:
         """Return the user that is next; somebody must be waiting."""
