@@ -1,8 +1,12 @@
-"""Parameters of policies as commands take them: --set KEY=VALUE."""
+"""Policies as commands take them: --policy-file FILE, and parameters, --set KEY=VALUE."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from allocator.cli.connection import USAGE, fail
 
 Parameters = Annotated[
     list[str] | None,
@@ -10,6 +14,30 @@ Parameters = Annotated[
         "--set", "--parameter", metavar="KEY=VALUE", help="A parameter of that policy; repeatable."
     ),
 ]
+
+PolicyFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--policy-file",
+        metavar="FILE",
+        help="Python that defines a policy of your own, docs/own-policy.md; repeatable.",
+    ),
+]
+
+
+def bring(files: Sequence[Path] | None) -> list[str]:
+    """Make the policies of files known, and return their names; ends the command if one is wrong.
+
+    A name of `--policy` may then be one of theirs.
+    """
+    if not files:
+        return []
+    from allocator import plugins  # noqa: PLC0415 - keeps `--help` fast
+
+    try:
+        return [name for file in files for name in plugins.load(file.absolute())]
+    except plugins.PolicyError as error:
+        fail(USAGE, str(error))
 
 
 def parse(parameters: list[str] | None) -> dict[str, float | str]:

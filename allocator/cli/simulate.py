@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli.connection import USAGE, AsJson, fail
-from allocator.cli.parameters import Parameters, parse
+from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +68,7 @@ def simulate(
     *,
     policy: Annotated[str, typer.Option(help="Who is next; docs/policies.md.")],
     parameters: Parameters = None,
+    policy_files: PolicyFiles = None,
     load: Load = None,
     capacity: Capacity = None,
     blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
@@ -104,6 +105,7 @@ def simulate(
     from allocator.simulation.setting import Setting  # noqa: PLC0415
     from allocator.simulation.summary import summary, users_of  # noqa: PLC0415
 
+    bring(policy_files)
     try:
         read = store.read(trace)
         setting = Setting(

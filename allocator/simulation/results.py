@@ -42,6 +42,18 @@ def write(outcome: Outcome, users: Users, summary: Mapping[str, Any], folder: Pa
     )
 
 
+def tasks_table(outcome: Outcome) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Return a row per task of the trace, as tasks.parquet has them."""
+    return pa.Table.from_batches(
+        [batch for table in _tables(outcome) for batch in table.to_batches()], _SCHEMA
+    )
+
+
+def users_table(users: Users) -> Any:  # noqa: ANN401 - likewise
+    """Return a row per user, as users.csv has them; a mean of no task is not a number."""
+    return pa.table(_columns(users))
+
+
 def _replace(path: Path, write_to: Callable[[Path], object]) -> None:
     part = path.with_name(path.name + ".part")
     try:
@@ -77,8 +89,8 @@ def _tables(outcome: Outcome) -> Iterator[Any]:
         )
 
 
-def _write_users(users: Users, path: Path) -> None:
-    columns: dict[str, Any] = {
+def _columns(users: Users) -> dict[str, Any]:
+    return {
         "user": users.names,
         "tasks": users.tasks,
         "started": users.started,
@@ -88,6 +100,10 @@ def _write_users(users: Users, path: Path) -> None:
         "mean_slowdown": users.mean_slowdown,
         "usage": users.usage,
     }
+
+
+def _write_users(users: Users, path: Path) -> None:
+    columns = _columns(users)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)

@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.fairness import policies
+from allocator import plugins
+from allocator.fairness.policies import Policy
 from allocator.simulation.trace import Trace
 
 
@@ -60,14 +61,14 @@ class Setting:
                 "set blocking to 'skip'"
             )
 
-    def new_policy(self) -> policies.Policy:
+    def new_policy(self) -> Policy:
         """Return the policy.
 
         Raises:
             SettingError: There is none of that name, or it does not take the parameters.
         """
         try:
-            return policies.create(self.policy, self.parameters)
+            return plugins.create(self.policy, self.parameters)
         except ValueError as error:
             raise SettingError(str(error)) from error
 

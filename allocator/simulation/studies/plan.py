@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from allocator import plugins
 from allocator.complaints import complaints
-from allocator.fairness import policies
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -68,7 +68,7 @@ class Policies(BaseModel):
     @model_validator(mode="after")
     def _all_exist(self) -> Self:
         for parameters in self.settings():
-            policies.create(self.policy, parameters)
+            plugins.create(self.policy, parameters)
         return self
 
     def settings(self) -> Iterator[dict[str, Value]]:
