@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from allocator.fairness.policies.policy import KeyPolicy, Policy
     from allocator.fairness.policies.sdrf import Sdrf
     from allocator.fairness.policies.stsf import Stsf
-    from allocator.fairness.pool import Pool, Standing
+    from allocator.fairness.pool import Pool
     from allocator.fairness.quantities import Quantities
+    from allocator.fairness.standing import Standing
     from allocator.simulation.store import read as read_trace
     from allocator.simulation.store import write as write_trace
     from allocator.simulation.trace import MachineClass, Trace
@@ -42,7 +43,7 @@ _PLACES: Final = {
     "Sdrf": "allocator.fairness.policies.sdrf",
     "Shared": "allocator.theory.divisible.optimum",
     "Simulation": "allocator.api.simulating",
-    "Standing": "allocator.fairness.pool",
+    "Standing": "allocator.fairness.standing",
     "Stsf": "allocator.fairness.policies.stsf",
     "Task": "allocator.api.simulating",
     "Trace": "allocator.simulation.trace",

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies import Policy
-from allocator.fairness.pool import LARGEST_WEIGHT, LEAST_WEIGHT, Pool
+from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
 _RESOURCES = ("cpus", "mem", "gpus")

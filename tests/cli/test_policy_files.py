@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from allocator import plugins
 from allocator.cli import app
@@ -24,6 +23,7 @@ title = "Norms"
 path = "hog.parquet"
 [[grid]]
 loads = [0.5]
+engine = "reference"
 policies = [{ policy = "norm", power = [1, 64] }, { policy = "drf" }]
 """
 

@@ -68,6 +68,7 @@ class Cell:
     per: Literal["user", "job"]
     engine: Literal["fast", "reference"]
     keep: Literal["users", "tasks"]
+    sampled: float | str | None = None
     code: Code | None = None
 
     def inputs(self) -> dict[str, Any]:
@@ -76,6 +77,8 @@ class Cell:
         del inputs["source"], inputs["code"]
         if self.code is not None:
             inputs["code"] = self.code.sha256
+        if self.sampled is None:  # results that are there already stay good
+            del inputs["sampled"]
         return {"format": FORMAT, "trace": self.source.digest, **inputs}
 
     @cached_property
@@ -93,6 +96,7 @@ class Cell:
             blocking=self.blocking,
             users=self.users,
             per=self.per,
+            sampled=self.sampled,
         )
 
     def file(self, folder: Path) -> Path:

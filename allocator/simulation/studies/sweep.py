@@ -76,6 +76,7 @@ def cells_of(sweep: Sweep, sources: Sequence[Source]) -> list[Cell]:
                 several.per,
                 grid.engine,
                 grid.keep,
+                several.sampled,
                 _code(several.policy),
             )
         ]
@@ -84,7 +85,7 @@ def cells_of(sweep: Sweep, sources: Sequence[Source]) -> list[Cell]:
 
 
 def _code(policy: str) -> Code | None:
-    origin = policies.find(policy).origin
+    origin = policies.find(policy).origin if policy in policies.names() else None
     return None if origin is None else Code(origin.file, origin.sha256)
 
 
