@@ -46,6 +46,8 @@ def test_json_is_the_summary_that_is_written_with_tasks_and_users(
         "blocking": "head-of-line",
         "users": "known",
         "per": "user",
+        "weights": {},
+        "owes": {},
     }
     assert (answer["tasks"], answer["started"], answer["never_started"]) == (5, 4, 1)
     # `light` is next at 10 and `heavy` again at once; the trace's end is 11.
@@ -69,8 +71,19 @@ def test_json_is_the_summary_that_is_written_with_tasks_and_users(
     assert users["heavy"]["mean_wait_s"] == "3.0"
     assert users["light"]["mean_slowdown"] == "1.3"
     assert users["late"]["mean_wait_s"] == ""
+    # Of heavy's waits 0, 0 and 9.
+    heavy = [float(users["heavy"][f"wait_{part}_s"]) for part in ("p50", "p90", "p99", "max")]
+    assert heavy == pytest.approx([0.0, 7.2, 8.82, 9.0])
+    series = pq.read_table(out / "series.parquet").to_pylist()
+    assert {
+        (row["user"], row["share"], row["running"], row["waiting"])
+        for row in series
+        if row["time_us"] == max(row["time_us"] for row in series if row["time_us"] < 10_000_000)
+    } == {("heavy", 1.0, 2, 1), ("light", 0.0, 0, 1), ("late", 0.0, 0, 1)}
+    assert {row["commitment"] for row in series} == {None}
+    assert (out / "users.png").read_bytes()[:4] == b"\x89PNG"
     assert sorted(path.name for path in out.iterdir()) == [
-        *("summary.json", "tasks.parquet", "users.csv"),
+        *("series.parquet", "summary.json", "tasks.parquet", "users.csv", "users.png"),
     ]
 
 
@@ -81,6 +94,8 @@ def test_people_get_a_table(trace: Path) -> None:
     assert "tsf on 2 machines: 5 tasks of 3 users" in told.stdout
     assert "1 tasks fit nowhere" in told.stdout
     assert "mean of users' mean waits: 5.5 s" in told.stdout
+    [heavy] = [line.split() for line in told.stdout.splitlines() if line.startswith("heavy")]
+    assert heavy == ["heavy", "75.0%", "3", "66.7%", "3", "0", "7.2", "1.3"]
 
 
 @pytest.mark.slow  # compiles the fast path
@@ -91,7 +106,7 @@ def test_the_fast_path_and_the_reference_tell_the_same(trace: Path) -> None:
     fast = json.loads(longshare(*command, *load).stdout)
     plain = json.loads(longshare(*command, *load, "--reference").stdout)
     assert (fast["simulator"], plain["simulator"]) == ("fast", "reference")
-    for own in ("simulator", "seconds", "operations", "live_tree_events"):
+    for own in ("simulator", "seconds", "compiling_s", "operations", "live_tree_events"):
         del fast[own], plain[own]
     assert fast == plain
     assert fast["setting"]["load"] == 0.9
