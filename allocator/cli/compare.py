@@ -62,9 +62,7 @@ def compare(
     file = out or Path("compare.png")
     fared = {}
     try:
-        named = [name.strip() for name in policies.split(",")]
-        if len(set(named)) < len(named) or len(named) < 2:
-            raise ValueError(f"--policies {policies}: name two or more, each once")
+        named = _named(policies)
         read = store.read(trace)
         settings = {}
         for name in named:
@@ -98,6 +96,13 @@ def compare(
     else:
         _show(found)
         typer.echo(f"{file}")
+
+
+def _named(policies: str) -> list[str]:
+    named = [name.strip() for name in policies.split(",")]
+    if len(set(named)) < len(named) or len(named) < 2:
+        raise ValueError(f"--policies {policies}: name two or more, each once")
+    return named
 
 
 def _show(rows: "list[Row]") -> None:

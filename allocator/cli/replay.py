@@ -88,7 +88,7 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
 
         replayed = recompute(file, watch)
         if html is not None and filming is not None:
-            _write(html, filming, file, replayed)
+            _finish(html, filming, file, replayed)
     if replayed.left_out:
         _tell_cut_off(replayed.left_out)
     if as_json:
@@ -103,21 +103,23 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
 
 def _filming(file: Path, progress: "Progress") -> "Filming":
     """Find out how long a log is, and be ready to make a film of it."""
-    from allocator.service.show import filming  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.film.camera import interval  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service.show.filming import Filming, span  # noqa: PLC0415
 
     task = progress.add_task(f"Reading {file.name}", total=None)
-    every = filming.interval(filming.span(file))
+    every = interval(*span(file))
     progress.remove_task(task)
-    return filming.Filming(every)
+    return Filming(every)
 
 
-def _write(html: Path, filming: "Filming", file: Path, replayed: "Replayed") -> None:
-    """Write a film; a file that is there already is replaced once the new one is complete.
+def _finish(html: Path, filming: "Filming", file: Path, replayed: "Replayed") -> None:
+    """Write a film.
 
     Raises:
         EventLogError: there is nothing to be seen.
         OSError: it cannot be written.
     """
+    from allocator.film.page import write  # noqa: PLC0415 - keeps `--help` fast
     from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
 
     notes = []
@@ -130,9 +132,7 @@ def _write(html: Path, filming: "Filming", file: Path, replayed: "Replayed") -> 
     page = filming.page(file.name, *notes)
     if page is None:
         raise EventLogError(f"{file} records nothing that could be shown")
-    part = html.with_name(html.name + ".part")
-    part.write_bytes(page)
-    part.replace(html)
+    write(html, page)
 
 
 def _tell_cut_off(count: int) -> None:

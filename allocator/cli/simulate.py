@@ -63,6 +63,14 @@ Capacity = Annotated[
 IfItDoesNotFit = Annotated[
     Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
 ]
+HowSampled = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME|original",
+        help="Look at users as seldom as the policy's original (docs/rivals.md), or so often: 5m.",
+        show_default="at every instant",
+    ),
+]
 WhoCounts = Annotated[
     Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
 ]
@@ -80,6 +88,7 @@ def simulate(
     per: Annotated[Per, typer.Option(help="Who shares: users, or jobs.")] = Per.USER,
     weights: Weights = None,
     owes: Debts = None,
+    sampled: HowSampled = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -101,6 +110,13 @@ def simulate(
             help="Count what a Live Tree would look at; without, SDRF takes half the time.",
         ),
     ] = True,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the time machine: a page that plays it. Uses the plain simulator.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start the tasks of a trace as a policy would have; docs/simulation.md.
@@ -124,15 +140,19 @@ def simulate(
             per=per.value,
             weights=by_user(weights, "--weight"),
             owes=by_user(owes, "--owes"),
+            sampled=sampled,
         )
         setting.check(read)
-        fast, simulator = simulator_for(setting, reference=reference, events=events)
+        plain = reference or html is not None
+        fast, simulator = simulator_for(setting, reference=plain, events=events)
         compiling = compiled() if fast else 0.0
-        followed = out is not None and setting.per == "user" and len(read.users) <= _FOLLOWED
-        series = Series(read) if followed and len(read) else None
+        series = Series(read) if out is not None and _followed(read, setting) else None
         begun = time.perf_counter()
         with bar("simulating", len(read), "tasks") as report:
-            outcome = simulator(read, setting, report, series=series)
+            if html is None:
+                outcome = simulator(read, setting, report, series=series)
+            else:
+                outcome = _filmed(read, setting, trace.name, html, report, series=series)
         seconds = time.perf_counter() - begun
         fared = users_of(outcome)
         answer = {
@@ -155,17 +175,29 @@ def simulate(
         show(answer, outcome, fared, setting)
         if out is not None:
             typer.echo(f"written to {out}: {', '.join(written)}")
+        if html is not None:
+            typer.echo(f"Time machine: {html} ({html.stat().st_size:,} bytes)")
+
+
+def _followed(trace: "Trace", setting: "Setting") -> bool:
+    """Whether it makes sense to write how users stood over time."""
+    return (
+        setting.per == "user"
+        and setting.sampled is None
+        and len(trace) > 0
+        and len(trace.users) <= _FOLLOWED
+    )
 
 
 def compiled() -> float:
-    """Have the fast path compiled if it is not, and say so; return the seconds that it took."""
+    """Have the fast path compiled if it is not, and say so; return the seconds that takes, or 0."""
     from allocator.cli.progress import working  # noqa: PLC0415
     from allocator.simulation import fast  # noqa: PLC0415 - loads a compiler
 
     begun = time.perf_counter()
     with working("compiling the simulator, once for this machine"):
-        fast.compile_kernels()
-    return time.perf_counter() - begun
+        anew = fast.compile_kernels()
+    return time.perf_counter() - begun if anew else 0.0
 
 
 def _write(
@@ -188,6 +220,24 @@ def _write(
         written[2:2] = ["series.parquet", "users.png"]
     results.write(outcome, users, answer, out, series)
     return written
+
+
+def _filmed(
+    trace: "Trace",
+    setting: "Setting",
+    source: str,
+    html: Path,
+    report: "Callable[[int], None]",
+    *,
+    series: "Series | None",
+) -> "Outcome":
+    """Simulate, and write a film of it."""
+    from allocator.film.page import write  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.simulation.film import film  # noqa: PLC0415
+
+    outcome, page = film(trace, setting, source, report, series)
+    write(html, page)
+    return outcome
 
 
 def capacity_of(

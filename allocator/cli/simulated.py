@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from allocator.simulation.setting import Setting
     from allocator.simulation.summary import Users
 
-_MOMENT = 2.0
-"""Seconds; who waited less has not noticed."""
 _SHOWN = 12
 """Users, those of most usage."""
 
@@ -44,7 +42,7 @@ def show(answer: dict[str, Any], outcome: "Outcome", users: "Users", setting: "S
         f"{setting.policy} on {where}: {answer['tasks']:,} tasks of {answer['users']:,} users "
         f"in {answer['seconds']:.3g} s ({answer['simulator']})"
     )
-    if answer["compiling_s"] > _MOMENT:
+    if answer["compiling_s"]:
         out.print(f"and {answer['compiling_s']:.3g} s to compile the simulator, once")
     if answer["never_started"]:
         out.print(f"{answer['never_started']:,} tasks fit nowhere and never started")

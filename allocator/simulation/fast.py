@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ _CHUNK = 1 << 18
 
 def supports(setting: Setting) -> bool:
     """Whether there are kernels for a setting."""
-    return type(setting.new_policy()) in _KINDS
+    return setting.sampled is None and type(setting.new_policy()) in _KINDS
 
 
 def simulate(
@@ -98,8 +98,8 @@ def simulate(
     return Outcome(trace, started, machine, _operations(state) if events else Operations())
 
 
-def compile_kernels() -> None:
-    """Have kernels compiled, or read what was compiled before: what the first run would do."""
+def compile_kernels() -> bool:
+    """Do what the first run would: compile kernels, or read those that have been; say which."""
     nothing = Trace(
         resources=("cpus",),
         users=("nobody",),
@@ -111,6 +111,8 @@ def compile_kernels() -> None:
         constraint=np.empty(0, np.int32),
     )
     simulate(nothing, Setting("drf", capacity=(1.0,)))
+    compiled: Any = kernels.run
+    return bool(compiled.stats.cache_misses)
 
 
 def _standings(
@@ -239,8 +241,10 @@ def _new_state(trace: Trace, rule: kernels.Rule, room: Room, who: Sharers) -> ke
 
 def _owed(who: Sharers, rule: kernels.Rule, lines: int) -> NDArray[np.float64]:
     """Return what is owed by line: of each resource that is shared, or of tasks the largest."""
-    if rule.kind in (kernels.SDRF, kernels.SDRF_THESIS) and len(rule.shared):
-        return np.ascontiguousarray(who.debts[:, rule.shared])
+    if rule.kind in (kernels.SDRF, kernels.SDRF_THESIS):
+        owed = np.zeros((len(who), lines))
+        owed[:, : len(rule.shared)] = who.debts[:, rule.shared]
+        return owed
     return np.repeat(who.debts.max(axis=1, initial=0.0)[:, np.newaxis], lines, axis=1)
 
 

@@ -10,6 +10,7 @@ import pytest
 from allocator.simulation import store
 from allocator.simulation.trace import MachineClass
 from tests.cli.test_commands import longshare
+from tests.film.reading import film_of
 from tests.simulation.crowded import trace_of
 
 ROWS = [
@@ -48,6 +49,7 @@ def test_json_is_the_summary_that_is_written_with_tasks_and_users(
         "per": "user",
         "weights": {},
         "owes": {},
+        "sampled": None,
     }
     assert (answer["tasks"], answer["started"], answer["never_started"]) == (5, 4, 1)
     # `light` is next at 10 and `heavy` again at once; the trace's end is 11.
@@ -144,3 +146,35 @@ def test_a_file_that_is_no_trace_ends_with_2(tmp_path: Path) -> None:
         told = longshare("simulate", str(file), "--policy", "drf", "--load", "1")
         assert told.returncode == 2
         assert file.name in told.stderr
+
+
+def test_a_simulation_can_be_played_in_a_browser(trace: Path, tmp_path: Path) -> None:
+    page = tmp_path / "film.html"
+    told = longshare(
+        *("simulate", str(trace), "--policy", "drf", "--load", "0.5", "--html", str(page))
+    )
+    assert told.returncode == 0, told.stderr
+    assert f"Time machine: {page}" in told.stdout
+    assert film_of(page.read_bytes())["about"]["source"] == trace.name
+
+
+@pytest.mark.slow  # may compile the fast path
+@pytest.mark.timeout(600)
+def test_policies_are_compared_in_one_line_with_a_figure(trace: Path, tmp_path: Path) -> None:
+    command = ("compare", str(trace), "--policies", "drf,sdrf:half_life=1m", "--capacity")
+    told = longshare(*command, "mem=8,cpus=2", "--out", str(tmp_path / "c.png"), "--json")
+    assert told.returncode == 0, told.stderr
+    answer = json.loads(told.stdout)
+    drf, sdrf = answer["policies"]
+    assert (drf["policy"], drf["mean_user_wait_s"]) == ("drf", (9 / 3 + 8) / 2)
+    # Having held all, `heavy` owes something at 10, but `light` was first then anyway.
+    assert (sdrf["policy"], sdrf["reduction"]) == ("sdrf:half_life=1m", 0.0)
+    assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
+    for policies, complaint in (
+        ("drf", "name two or more"),
+        ("drf,sdrf", "either 'delta'"),
+        ("drf,nope", "'nope' is unknown"),
+    ):
+        told = longshare(*command[:3], policies, "--load", "1")
+        assert (told.returncode, told.stdout) == (2, "")
+        assert complaint in told.stderr

@@ -1,5 +1,6 @@
 """How figures look, and how they become files."""
 
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ _DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 
 def colour_of(label: str) -> str:
     """Return the colour of a policy, given its name or what a figure calls it with parameters."""
-    name = label.split(maxsplit=1)[0].lower()
+    name = re.split(r"[\s:]", label, maxsplit=1)[0].lower()
     return _POLICIES.get(name, _OTHERS[zlib.crc32(name.encode()) % len(_OTHERS)])
 
 
