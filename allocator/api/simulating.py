@@ -111,7 +111,7 @@ class Simulation:
 
     def users_table(self) -> Any:  # noqa: ANN401 - likewise
         """Return a row per user, as an Arrow table: tasks, completion, waits, slowdown, usage."""
-        return results.users_table(self.users)
+        return results.users_table(self.outcome, self.users)
 
 
 def simulate(  # noqa: PLR0913 - what can be said about a simulation, by name
