@@ -76,6 +76,7 @@ def cells_of(sweep: Sweep, sources: Sequence[Source]) -> list[Cell]:
                 grid.engine,
                 grid.keep,
                 several.sampled,
+                grid.liars,
             )
         ]
     }
