@@ -346,7 +346,9 @@ class Engine:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
         known = self._known()
         later = memory is not None and memory.time > known.time
-        cluster.ledger.clients.users.inherit(memory if later and memory is not None else known)
+        users = cluster.ledger.clients.users
+        users.inherit(memory if later and memory is not None else known)
+        users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._heard:
             self._carry_over(cluster)
@@ -466,6 +468,7 @@ class Engine:
                     users.forgive(user)
             case _:
                 raise InvalidOrder("an order of a kind that this version does not know")
+        users.settle()
 
     @property
     def _users(self) -> Users:
@@ -592,6 +595,7 @@ class Engine:
                 self._before_change(self.now)
             self._users.advance(self.now)
             change()
+            self._users.settle()
         except Exception as error:  # it may have changed a part, which only a snapshot can heal
             raise self._refusal(event.sequence, call, error) from error
         for reply in cluster.replies[replies:]:
