@@ -68,7 +68,8 @@ def sweep(
         folder.mkdir(parents=True, exist_ok=True)
         sources = list(resolve(wanted, beside, folder / "traces"))
         cells = cells_of(plan, sources)
-        write_index(folder, plan.title, cells)
+        names = ", ".join(source.name for source in sources)
+        write_index(folder, f"{file}, tried on {names}" if traces else plan.title, cells)
         computed = compute(cells, folder / "cells", Engine(backend, jobs, scheduler))
     except (OSError, ValueError) as error:
         fail(USAGE, str(error))

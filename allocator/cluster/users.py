@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from allocator.cluster.frameworks import Client
 from allocator.cluster.memory import Changes, Course, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
+from allocator.fairness.bounds import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.commitment import decayed
 from allocator.fairness.machines import Machines, MayUse
 from allocator.fairness.peers import Peers
-from allocator.fairness.pool import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT, Pool, Standing
+from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.standing import Standing
 
 FADED = 1e-3
 """A dominant commitment below this does not keep a user known."""

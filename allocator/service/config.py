@@ -21,7 +21,7 @@ from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.complaints import complaints
 from allocator.fairness import policies
-from allocator.fairness.pool import LARGEST_WEIGHT, LEAST_WEIGHT
+from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.quantities import Quantities
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}

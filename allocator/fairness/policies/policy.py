@@ -123,7 +123,7 @@ class KeyPolicy(Policy):
 
     @override
     def rank(self, attribute: tuple[float, int], phase: float) -> tuple[Rank, float]:
-        return (0, attribute[0], 0.0, 0.0), 0.0
+        return (0, attribute[0], (), 0.0), 0.0
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
