@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli.connection import USAGE, AsJson, fail
-from allocator.cli.parameters import Debts, Parameters, Weights, by_user, parse
+from allocator.cli.parameters import (
+    Debts,
+    Parameters,
+    PolicyFiles,
+    Weights,
+    bring,
+    by_user,
+    parse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +89,7 @@ def simulate(
     *,
     policy: Annotated[str, typer.Option(help="Who is next; docs/policies.md.")],
     parameters: Parameters = None,
+    policy_files: PolicyFiles = None,
     load: Load = None,
     capacity: Capacity = None,
     blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
@@ -129,6 +138,7 @@ def simulate(
     from allocator.simulation.setting import Setting  # noqa: PLC0415
     from allocator.simulation.summary import summary, users_of  # noqa: PLC0415
 
+    bring(policy_files)
     try:
         read = store.read(trace)
         setting = Setting(

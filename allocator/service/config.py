@@ -16,12 +16,13 @@ from pydantic import (
     model_validator,
 )
 
+from allocator import plugins
 from allocator.cluster.constraints import Constraint, Hosts, parse_attributes
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.complaints import complaints
-from allocator.fairness import policies
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
+from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
@@ -74,15 +75,20 @@ class PolicySection(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str
+    file: Path | None = None
 
     @model_validator(mode="after")
     def _known(self) -> Self:
         self.create()
         return self
 
-    def create(self) -> policies.Policy:
+    def create(self) -> Policy:
         """Make the policy."""
-        return policies.create(self.name, self.model_extra or {})
+        if self.file is not None:
+            brought = plugins.load_trusted(self.file)
+            if self.name not in brought:
+                raise ValueError(f"{self.file} defines {', '.join(brought)}, not {self.name!r}")
+        return plugins.create(self.name, self.model_extra or {})
 
 
 class UserSection(_Section):

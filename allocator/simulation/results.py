@@ -59,7 +59,7 @@ def write(
     _replace(folder / "tasks.parquet", lambda path: _write_tasks(outcome, path))
     _replace(folder / "users.csv", lambda path: _write_users(outcome, users, path))
     if series is not None:
-        table = _series(outcome, series)
+        table = series_table(outcome, series)
         _replace(
             folder / "series.parquet", lambda path: pq.write_table(table, path, compression="zstd")
         )
@@ -67,6 +67,18 @@ def write(
         folder / "summary.json",
         lambda path: path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8"),
     )
+
+
+def tasks_table(outcome: Outcome) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Return a row per task of the trace, as tasks.parquet has them."""
+    return pa.Table.from_batches(
+        [batch for table in _tables(outcome) for batch in table.to_batches()], _SCHEMA
+    )
+
+
+def users_table(outcome: Outcome, users: Users) -> Any:  # noqa: ANN401 - likewise
+    """Return a row per user, as users.csv has them; a mean of no task is not a number."""
+    return pa.table(_columns(outcome, users))
 
 
 def _replace(path: Path, write_to: Callable[[Path], object]) -> None:
@@ -104,8 +116,8 @@ def _tables(outcome: Outcome) -> Iterator[Any]:
         )
 
 
-def _series(outcome: Outcome, series: Series) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Return a row for each instant and user."""
+def series_table(outcome: Outcome, series: Series) -> Any:  # noqa: ANN401 - likewise
+    """Return a row for each instant and user, as series.parquet has them."""
     trace, times = outcome.trace, series.times
     count = len(trace.users)
     running, waiting = running_and_waiting(outcome, times)
@@ -154,11 +166,11 @@ def running_and_waiting(
     return running, waiting
 
 
-def _write_users(outcome: Outcome, users: Users, path: Path) -> None:
+def _columns(outcome: Outcome, users: Users) -> dict[str, Any]:
     user, count = outcome.trace.user, len(users.names)
     waits = quantiles_of(outcome.wait, user, count)
     slow = quantiles_of(slowdowns(outcome), user, count)
-    columns: dict[str, Any] = {
+    return {
         "user": users.names,
         "tasks": users.tasks,
         "started": users.started,
@@ -170,6 +182,10 @@ def _write_users(outcome: Outcome, users: Users, path: Path) -> None:
         **{f"wait_{name}_s": waits[:, place] for place, name in enumerate(QUANTILES)},
         **{f"slowdown_{name}": slow[:, place] for place, name in enumerate(QUANTILES)},
     }
+
+
+def _write_users(outcome: Outcome, users: Users, path: Path) -> None:
+    columns = _columns(outcome, users)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
