@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.parameters import Parameters, parse
+from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 from allocator.contract.printable import printable
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ def replay(
         str | None, typer.Option(help="Ask what this policy would have done instead.")
     ] = None,
     parameters: Parameters = None,
+    policy_files: PolicyFiles = None,
+    save_policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the recorded policy's own file there, and end."),
+    ] = None,
     html: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the time machine: a page that plays the log."),
@@ -54,8 +59,11 @@ def replay(
     from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
 
     console = tables.console()
+    bring(policy_files)
     try:
-        if policy is None:
+        if save_policy is not None:
+            _save_policy(file, save_policy)
+        elif policy is None:
             if parameters:
                 raise typer.BadParameter("it goes with --policy", param_hint="--set")
             _compare(file, html, console, as_json=as_json)
@@ -68,6 +76,21 @@ def replay(
     except (EventLogError, OSError) as error:
         typer.echo(f"longshare replay: {printable(str(error))}", err=True)
         raise typer.Exit(2) from error
+
+
+def _save_policy(file: Path, where: Path) -> None:
+    from allocator.service.record.event_log import recorded_code  # noqa: PLC0415
+    from allocator.service.record.replay import header_and_rest  # noqa: PLC0415
+
+    header, _rest = header_and_rest(file)
+    code = recorded_code(header.settings)
+    if code is None:
+        raise typer.BadParameter(
+            "the recorded policy came with Longshare", param_hint="--save-policy"
+        )
+    with where.open("x", encoding="utf-8", newline="") as made:
+        made.write(code.source)
+    typer.echo(f"{where}: what was {code.file}; read it before you run it")
 
 
 def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool) -> None:
@@ -88,9 +111,15 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
 
         replayed = recompute(file, watch)
         if html is not None and filming is not None:
-            _write(html, filming, file, replayed)
+            _finish(html, filming, file, replayed)
     if replayed.left_out:
         _tell_cut_off(replayed.left_out)
+    if replayed.other_policy:
+        typer.echo(
+            f"longshare replay: the policy is not the one that was recorded, which was in "
+            f"{replayed.other_policy}; --save-policy FILE writes that",
+            err=True,
+        )
     if as_json:
         typer.echo(json.dumps({"same": replayed.difference is None, **asdict(replayed)}, indent=2))
     else:
@@ -103,21 +132,23 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
 
 def _filming(file: Path, progress: "Progress") -> "Filming":
     """Find out how long a log is, and be ready to make a film of it."""
-    from allocator.service.show import filming  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.film.camera import interval  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service.show.filming import Filming, span  # noqa: PLC0415
 
     task = progress.add_task(f"Reading {file.name}", total=None)
-    every = filming.interval(filming.span(file))
+    every = interval(*span(file))
     progress.remove_task(task)
-    return filming.Filming(every)
+    return Filming(every)
 
 
-def _write(html: Path, filming: "Filming", file: Path, replayed: "Replayed") -> None:
-    """Write a film; a file that is there already is replaced once the new one is complete.
+def _finish(html: Path, filming: "Filming", file: Path, replayed: "Replayed") -> None:
+    """Write a film.
 
     Raises:
         EventLogError: there is nothing to be seen.
         OSError: it cannot be written.
     """
+    from allocator.film.page import write  # noqa: PLC0415 - keeps `--help` fast
     from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
 
     notes = []
@@ -130,9 +161,7 @@ def _write(html: Path, filming: "Filming", file: Path, replayed: "Replayed") -> 
     page = filming.page(file.name, *notes)
     if page is None:
         raise EventLogError(f"{file} records nothing that could be shown")
-    part = html.with_name(html.name + ".part")
-    part.write_bytes(page)
-    part.replace(html)
+    write(html, page)
 
 
 def _tell_cut_off(count: int) -> None:
@@ -255,9 +284,9 @@ def _table(
 
 
 def _policy(name: str, parameters: list[str] | None) -> "Policy":
-    from allocator.fairness import policies  # noqa: PLC0415
+    from allocator import plugins  # noqa: PLC0415
 
     try:
-        return policies.create(name, parse(parameters))
+        return plugins.create(name, parse(parameters))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--policy") from error

@@ -10,14 +10,34 @@ MOST_FRAMES = 1440
 """A day by the minute."""
 MOST_CELLS = 250_000
 """Of all frames together: a user or an agent in one frame. Beyond, every other frame is dropped."""
+MOST_LOOKS = 3_000_000
+"""Likewise, of those that a camera is shown; it leaves out most of them if they are many."""
 MOST_USERS = 200
 """In a frame, and in a film: those who hold and owe most."""
 MOST_AGENTS = 2000
 """In a frame: the first."""
 MOST_MARKS = 200
 """Of what happened: the first."""
+MOST_NEWCOMERS = 50
+"""Users of whom it is noted when they come."""
+
+_INTERVALS = (
+    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0),
+    *(3600.0, 7200.0, 21600.0, 43200.0, 86400.0),
+)
 
 State = TypeVar("State", bound=Hashable)
+
+
+def interval(seconds: float, size: int) -> float:
+    """Return how far pictures are to be apart: a round time.
+
+    Args:
+        seconds: How long it all takes.
+        size: How many users and agents there are.
+    """
+    most = max(min(MOST_FRAMES, MOST_LOOKS // max(size, 1)), 1)
+    return next((each for each in _INTERVALS if seconds / each <= most), seconds / most)
 
 
 class UserNow(NamedTuple):
@@ -159,6 +179,7 @@ class Camera:
         frame = self.reel.frames[-1]
         newcomers = [name for name, line in frame.users.items() if line.turn]
         newcomers = [name for name in newcomers if name not in self._seen]
+        newcomers = newcomers[: MOST_NEWCOMERS - len(self._seen)]
         self._seen.update(newcomers)
         if newcomers:
             others = f" and {len(newcomers) - 1:,} more" if len(newcomers) > 1 else ""

@@ -19,10 +19,12 @@ class About:
     source: str
     """The file it was made from."""
     policy: str
-    half_life: str
-    """In words; empty: the policy has none."""
+    half_life: float | None
+    """Seconds in which what is owed halves; None: the policy has no memory."""
     version: str
     """Of Longshare, that made it."""
+    every: float
+    """Seconds from one picture to the next."""
     clock: Literal["utc", "elapsed"] = "utc"
     """Whether times are since 1970, or since the beginning."""
     notes: tuple[str, ...] = field(default=())
@@ -50,6 +52,7 @@ def pack(reel: Reel, about: About) -> dict[str, Any]:
             "policy": about.policy,
             "half_life": about.half_life,
             "version": about.version,
+            "every": about.every,
             "clock": about.clock,
             "notes": [*about.notes, *_sampled(reel, left_out)],
         },

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 _DATA = "@FILM@"
@@ -27,6 +28,20 @@ def page(film: dict[str, Any]) -> bytes:
         text = text.replace(name, part)
     before, _, after = text.partition(_DATA)
     return f"{before}{data}{after}".encode()
+
+
+def write(path: Path, made: bytes) -> None:
+    """Write the file; one that is there already is replaced once the new one is complete.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(made)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _part(name: str) -> str:

@@ -13,12 +13,13 @@ from allocator.film.camera import (
     AgentNow,
     Camera,
     UserNow,
+    interval,
 )
 from allocator.film.pack import About, pack
 from allocator.film.page import page
 from tests.film.reading import film_of, grid_of, lines_of, times_of
 
-ABOUT = About("log", "sdrf", "1.0 h", "0")
+ABOUT = About("log", "sdrf", 3600.0, "0", 1.0)
 DAY = 86_400
 
 
@@ -83,6 +84,13 @@ def test_however_long_it_goes_on_the_film_is_bounded_and_goes_from_the_beginning
     assert frames[0].time == 0
     assert frames[-1].time > 9.9 * MOST_FRAMES
     assert camera.every == 16
+
+
+def test_pictures_are_a_round_time_apart_and_fewer_of_what_is_large() -> None:
+    spans = (0.0, 600.0, 86_400.0, 7 * 86_400.0)
+    assert [interval(each, 50) for each in spans] == [0.1, 0.5, 60.0, 600.0]
+    assert interval(86_400.0, 20_000) == 600.0
+    assert interval(1e12, 10**9) == 1e12
 
 
 def test_what_is_left_out_is_said() -> None:

@@ -9,6 +9,11 @@ const element = (id) => document.getElementById(id);
 const percent = (parts) => (parts / 100).toFixed(1) + "\u00a0%";
 const clamp = (value, most) => Math.min(Math.max(value, 0), most);
 
+function duration(seconds) {
+  const [unit, size] = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]].find(([, each]) => seconds >= each) || ["s", 1];
+  return Number((seconds / size).toFixed(1)) + "\u00a0" + unit;
+}
+
 function made(tag, name, text) {
   const node = document.createElement(tag);
   if (name) node.className = name;
@@ -138,11 +143,12 @@ class Player {
   }
 
   about() {
-    const { source, policy, half_life: half, version, notes } = this.film.about;
-    write(element("about"), [source, policy + (half ? ", half-life " + half : ""),
+    const { source, policy, half_life: half, version, every, notes } = this.film.about;
+    write(element("about"), [source, policy + (half === null ? "" : ", half-life " + duration(half)),
       "made by Longshare " + version].join(" · "));
     document.title = source + " – Longshare time machine";
-    for (const note of notes) element("notes").append(made("li", "", note));
+    const sampled = "There is a picture of every " + duration(every) + "; nothing between two is shown.";
+    for (const note of [sampled, ...notes]) element("notes").append(made("li", "", note));
   }
 
   when(milliseconds) {
@@ -327,7 +333,8 @@ class Player {
     slider.setAttribute("aria-valuetext", time + ", " + day);
     const marks = film.marks.filter(([when]) => when <= film.times[frame]);
     const last = marks[marks.length - 1];
-    write(element("mark"), last ? this.when(last[0])[0] + " " + last[1] : "");
+    const [at, of] = this.when(last ? last[0] : 0);
+    write(element("mark"), last ? (of === day ? at : of + " " + at) + ": " + last[1] : "");
     this.showAgents();
     this.showUsers();
     for (const [id, column] of [["shares", SHARE], ["debts", DEBT]]) {

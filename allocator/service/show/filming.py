@@ -1,5 +1,6 @@
 """Makes a film of an event log while it is replayed."""
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -10,49 +11,47 @@ from allocator.cluster.reasons import ORDER
 from allocator.cluster.steps import finished
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
-from allocator.film.camera import MOST_FRAMES, MOST_USERS, AgentNow, Camera, UserNow
+from allocator.film.camera import MOST_USERS, AgentNow, Camera, UserNow
 from allocator.film.pack import About, pack
 from allocator.film.page import page
 from allocator.service.record.event_log import read
 from allocator.service.show.shares import UserShare, user_shares
-from allocator.service.show.speech import called, duration, half_life
+from allocator.service.show.speech import called
 from allocator.service.show.why import BRIEFLY
 
 MOST_CLIENTS = 100
 """Frameworks that are asked in each frame what keeps them from more, each in each of its roles."""
 _NANOSECONDS = 1_000_000_000
-_INTERVALS = (
-    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0),
-    *(3600.0, 7200.0, 21600.0, 43200.0, 86400.0),
-)
 _STATES = {"offered": "", "full": ""}
 """What is said of agents that are not held back."""
 
 
-def span(path: Path) -> float:
-    """Return how many seconds a log is about.
+def span(path: Path) -> tuple[float, int]:
+    """Return how many seconds a log is about, and how many agents and frameworks, roughly.
 
     Raises:
         EventLogError: the file is no event log, or an entry is damaged.
         OSError: it cannot be read.
     """
     first: int | None = None
-    last = 0
+    last = largest = came = 0
     for entry in read(path):
         if entry.HasField("restore"):
-            when = entry.restore.snapshot.time_ns
+            snapshot = entry.restore.snapshot
+            when, came = snapshot.time_ns, 0
+            largest = max(largest, len(snapshot.agents) + len(snapshot.frameworks))
         elif entry.apply.events.events:
-            when = entry.apply.events.events[-1].time_ns
+            events = entry.apply.events.events
+            when = events[-1].time_ns
+            came += sum(
+                each.HasField("add_agent") or each.HasField("add_framework") for each in events
+            )
         else:
             continue
         first = when if first is None else min(first, when)
         last = max(last, when)
-    return 0.0 if first is None else (last - first) / _NANOSECONDS
-
-
-def interval(seconds: float) -> float:
-    """Return how far frames of a log of so many seconds are apart: a round number."""
-    return next((each for each in _INTERVALS if seconds / each <= MOST_FRAMES), seconds)
+        largest = max(largest, came)
+    return 0.0 if first is None else (last - first) / _NANOSECONDS, largest
 
 
 class Filming:
@@ -94,13 +93,14 @@ class Filming:
         if engine is None:
             return None
         self._take(engine)
-        policy, every = engine.pool.policy, duration(self._camera.every)
+        policy = engine.pool.policy
         about = About(
             source=source,
             policy=policy.name,
-            half_life="" if policy.tau is None else half_life(policy.tau),
+            half_life=None if policy.tau is None else policy.tau * math.log(2.0),
             version=__version__,
-            notes=(f"There is a picture of every {every}; nothing between two is shown.", *notes),
+            every=self._camera.every,
+            notes=notes,
         )
         return page(pack(self._camera.reel, about))
 

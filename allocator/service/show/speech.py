@@ -1,7 +1,5 @@
 """How times, numbers and names are written in sentences."""
 
-import math
-
 
 def duration(seconds: float) -> str:
     """Write a time for people, in the largest unit that leaves a whole one: 42 s, 1.5 h."""
@@ -9,11 +7,6 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
-
-
-def half_life(tau: float) -> str:
-    """Write the time in which what is owed halves, given its time constant in seconds."""
-    return duration(tau * math.log(2.0))
 
 
 def called(user: str) -> str:
