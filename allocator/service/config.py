@@ -176,7 +176,10 @@ class LimitsSection(_Section):
     role_depth: Annotated[int, Field(ge=1, le=200)] = _LIMITS.role_depth
     """Levels of a role: `eng/web` has two."""
     roles: Annotated[int, Field(ge=1)] = _LIMITS.roles
-    """Roles of one framework."""
+    """Of one framework, with all roles above them: `eng/web` and `eng/db` are three."""
+    all_roles: Annotated[int, Field(ge=1)] = _LIMITS.all_roles
+    """Of all frameworks together, counted likewise for each; one takes some 3 kB of memory. Whoever
+    comes with more than are left is set aside until it subscribes anew, or a snapshot comes."""
     label: Annotated[int, Field(ge=64)] = _LIMITS.label
     """Characters of a label that Longshare reads."""
     patterns: Annotated[int, Field(ge=0)] = _LIMITS.patterns
