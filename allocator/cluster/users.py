@@ -126,6 +126,8 @@ class Users:
         """Users with sub-users, those above first."""
         self._renewed = True
         """Whether there are other users than when somebody asked what has changed."""
+        self._uneven = False
+        """Whether levels do not know yet what part of the cluster is theirs."""
         for declared in settings.users:
             self.get(declared.name)
 
@@ -163,8 +165,21 @@ class Users:
             user = user.parent
             yield user.name
 
+    def settle(self) -> None:
+        """Tell every level what part of the cluster its members are entitled to together.
+
+        To be called after each event: it costs O(users with sub-users) if there are others now, or
+        weights have changed, and an event may bring hundreds.
+        """
+        if self._uneven:
+            self._uneven = False
+            for user in self._branches:
+                assert user.below is not None
+                user.below.set_part(user.siblings.entitlement(user.name))
+
     def advance(self, now: float) -> None:
         """Move to a later instant."""
+        self.settle()
         self._now = max(self._now, now)
         self.pool.advance(now)
         for user in self._branches:
@@ -282,6 +297,7 @@ class Users:
 
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand now, each level in order of priority, sub-users after."""
+        self.settle()
         return [standing for below in self._pools() for standing in below.standings()]
 
     def names(self) -> list[str]:
@@ -290,6 +306,7 @@ class Users:
 
     def standing(self, name: str) -> Standing[str] | None:
         """Return how a user or a virtual leaf stands now, O(resources); None: it is not known."""
+        self.settle()
         user = self._known.get(name)
         if user is not None:
             return user.siblings.standing(name)
@@ -354,6 +371,7 @@ class Users:
 
         O(resources) for each; for everybody after a change that concerns everybody.
         """
+        self.settle()
         pools = list(self._pools())
         changed = [pool.take_diverted() for pool in pools]
         complete = self._renewed or None in changed
@@ -555,10 +573,8 @@ class Users:
         self._share_out()
 
     def _share_out(self) -> None:
-        """Tell every level what part of the cluster its members are entitled to together."""
-        for user in self._branches:
-            assert user.below is not None
-            user.below.set_part(user.siblings.entitlement(user.name))
+        """Have every level told; once for all that changes at one instant."""
+        self._uneven = True
 
     def _new_pool(self) -> Pool[str]:
         pool: Pool[str] = Pool(

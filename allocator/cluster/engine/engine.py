@@ -114,7 +114,9 @@ class Engine(View):
             self._before_change(snapshot.time_ns / _NANOSECONDS)
         known = self._heritage.known(self._users, self.statistics)
         later = memory is not None and memory.time > known.time
-        cluster.ledger.clients.users.inherit(memory if later and memory is not None else known)
+        users = cluster.ledger.clients.users
+        users.inherit(memory if later and memory is not None else known)
+        users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._heard:
             self._carry_over(cluster)
@@ -206,6 +208,7 @@ class Engine(View):
                     users.forgive(user)
             case _:
                 raise InvalidOrder("an order of a kind that this version does not know")
+        users.settle()
 
     def _require_known(self, users: Iterable[str]) -> None:
         unknown = sorted(user for user in users if user not in self._users)
@@ -271,6 +274,7 @@ class Engine(View):
                 self._before_change(self.now)
             cluster.ledger.clients.users.advance(cluster.now_ns / _NANOSECONDS)
             change()
+            self._users.settle()
         except Exception as error:  # it may have changed a part, which only a snapshot can heal
             raise self._refusal(event.sequence, call, error) from error
         for reply in cluster.replies[replies:]:
