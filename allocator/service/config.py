@@ -18,6 +18,7 @@ from pydantic import (
 
 from allocator import plugins
 from allocator.cluster.constraints import Constraint, Hosts, parse_attributes
+from allocator.cluster.holding.holds import Holding
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.complaints import complaints
@@ -134,6 +135,12 @@ class OffersSection(_Section):
     """
     demands: dict[str, str] = {}
     """What one task needs, by framework name: `{ spark = "cpus:1;mem:1024" }`."""
+    hold_for: Holding = "off"
+    """For how many frameworks at a time an agent may be held back, because the task that they say
+    they have fits nowhere now and would on it if it were empty: none, one, or all.
+    """
+    longest_hold: Annotated[float, Field(gt=0, le=86400.0)] = 600.0
+    """Seconds for which an agent is held back at most."""
     learn_demands: bool = False
     """Whether to take what a framework keeps of its offers for its task's demand, if neither it nor
     you say.
@@ -406,6 +413,15 @@ class Config(_Section):
     recorder: RecorderSection | None = None
     log: LogSection = LogSection()
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.offers.hold_for != "off" and self.policy.create().per_machine:
+            raise ValueError(
+                f"offers.hold_for: under {self.policy.name} nobody is next on all agents, so none "
+                "can be held back for anybody; leave it out"
+            )
+        return self
+
     def engine_settings(self) -> EngineSettings:
         """Return what of it concerns the engine."""
         return EngineSettings(
@@ -416,6 +432,8 @@ class Config(_Section):
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},
             constraints={name: each.constraint() for name, each in self.constraints.items()},
             learn_demands=self.offers.learn_demands,
+            hold_for=self.offers.hold_for,
+            longest_hold=self.offers.longest_hold,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)
