@@ -60,8 +60,9 @@ def convert(
         Form,
         typer.Option(
             "--from",
-            help="csv: with a header; sdrf: that of the authors' simulator; log: event logs of "
-            "your own cluster.",
+            metavar="FORM",
+            help=f"{', '.join(Form)}. csv has a header, sdrf is that of the authors' simulator, "
+            "log is event logs of your own cluster.",
         ),
     ],
     nodes: Annotated[
@@ -187,7 +188,7 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
 
 
 @contextmanager
@@ -247,7 +248,7 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
         if len(found.trace):
             store.write(found.trace, trace)
     except (EventLogError, OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if not len(found.trace):
         fail(REFUSED, f"nobody held anything for any time; {trace} is not written")
     if as_json:
