@@ -39,6 +39,8 @@ class Blocking(StrEnum):
 
     HEAD_OF_LINE = "head-of-line"
     SKIP = "skip"
+    HOLD = "hold"
+    HOLD_ALL = "hold-all"
 
 
 class Known(StrEnum):
