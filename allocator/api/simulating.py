@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.simulation import reference, results
+from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting, capacity_at
@@ -134,7 +135,7 @@ def simulate(  # noqa: PLR0913 - what can be said about a simulation, by name
     *,
     load: float | None = None,
     capacity: Mapping[str, float] | None = None,
-    blocking: Literal["head-of-line", "skip"] = "head-of-line",
+    blocking: Blocking = "head-of-line",
     users: Literal["known", "appearing"] = "known",
     per: Literal["user", "job"] = "user",
     weights: Mapping[str, float] | None = None,
@@ -149,8 +150,9 @@ def simulate(  # noqa: PLR0913 - what can be said about a simulation, by name
         parameters: The policy's own, such as `{"half_life": "1h"}`.
         load: One pool of this fraction of the trace's mean use.
         capacity: One pool of these amounts; without either, the trace's machines.
-        blocking: What happens if the task of who is next does not fit: nothing starts, or the
-            user after it is looked at.
+        blocking: What happens if the task of who is next does not fit: nothing starts, the user
+            after it is looked at, or that as well while a machine is held for it (`"hold"`, or
+            `"hold-all"`: for each such user).
         users: Who counts: all users from the start, or each from its first task on.
         per: Who is a user to the policy: a user, or a job.
         weights: Of users, by name; others' are what the trace says.

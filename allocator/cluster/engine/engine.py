@@ -114,7 +114,9 @@ class Engine(View):
             self._before_change(snapshot.time_ns / _NANOSECONDS)
         known = self._heritage.known(self._users, self.statistics)
         later = memory is not None and memory.time > known.time
-        cluster.ledger.clients.users.inherit(memory if later and memory is not None else known)
+        users = cluster.ledger.clients.users
+        users.inherit(memory if later and memory is not None else known)
+        users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._heard:
             self._carry_over(cluster)
@@ -143,6 +145,8 @@ class Engine(View):
         """Do so step by step; until it is done nobody else may look at this engine."""
         self._asking = None
         for number, event in enumerate(events.events):
+            if number:
+                yield
             try:
                 self._apply(event)
             except InvalidEvent as error:
@@ -152,7 +156,6 @@ class Engine(View):
                     self._note_unheard(events.events[number:])
                     raise
                 self._pass_over(event, error)
-            yield
         decisions = yield from self._deciding()
         if self._cluster.divergence is not None and self._may_ask():
             self._asking, self._cluster.divergence = self._cluster.divergence, None
@@ -205,6 +208,7 @@ class Engine(View):
                     users.forgive(user)
             case _:
                 raise InvalidOrder("an order of a kind that this version does not know")
+        users.settle()
 
     def _require_known(self, users: Iterable[str]) -> None:
         unknown = sorted(user for user in users if user not in self._users)
@@ -268,8 +272,9 @@ class Engine(View):
         try:
             if self._before_change is not None:
                 self._before_change(self.now)
-            self._users.advance(self.now)
+            cluster.ledger.clients.users.advance(cluster.now_ns / _NANOSECONDS)
             change()
+            self._users.settle()
         except Exception as error:  # it may have changed a part, which only a snapshot can heal
             raise self._refusal(event.sequence, call, error) from error
         for reply in cluster.replies[replies:]:
@@ -278,8 +283,8 @@ class Engine(View):
         if cluster.quarantine:
             cluster.quarantine.put(*subject(call, said), "call", None)
         self._sequence = self._heard = event.sequence
-        self.statistics.events += 1
-        self.statistics.early_stamps += event.time_ns < before_ns
+        cluster.statistics.events += 1
+        cluster.statistics.early_stamps += event.time_ns < before_ns
 
     def _note_unheard(self, events: Iterable[contract.Event]) -> None:
         for event in events:
