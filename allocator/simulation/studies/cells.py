@@ -15,6 +15,7 @@ import numpy as np
 from allocator import plugins
 from allocator.simulation import fast as fast_path
 from allocator.simulation import reference, store
+from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.studies import measures, online_truth, windows
@@ -63,7 +64,7 @@ class Cell:
     policy: str
     parameters: dict[str, float | str]
     load: float | None
-    blocking: Literal["head-of-line", "skip"]
+    blocking: Blocking
     users: Literal["known", "appearing"]
     per: Literal["user", "job"]
     engine: Literal["fast", "reference"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from allocator.complaints import complaints
+from allocator.simulation.holding import Blocking
 from allocator.simulation.setting import Setting
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Grid(_Strict):
     Args:
         policies: What is compared.
         loads: Capacities as fractions of the trace's mean use; none: the trace's machines.
-        blocking: Whether a task that does not fit holds up all others.
+        blocking: What happens when the next task of who is next does not fit.
         users: Whether all users count from the start.
         engine: `fast` where it can; `reference` measures the time of each operation.
         keep: `tasks` keeps each task's wait and each job's times beside the users' figures;
@@ -107,7 +108,7 @@ class Grid(_Strict):
 
     policies: Annotated[tuple[Policies, ...], Field(min_length=1)]
     loads: tuple[Positive, ...] = ()
-    blocking: Literal["head-of-line", "skip"] = "head-of-line"
+    blocking: Blocking = "head-of-line"
     users: Literal["known", "appearing"] = "known"
     engine: Literal["fast", "reference"] = "fast"
     keep: Literal["users", "tasks", "windows"] = "users"
