@@ -24,6 +24,7 @@ from allocator.service.operators.admin import Admin
 from allocator.service.record.event_log import EventLog, LoggedEngine
 from allocator.service.rights import Rights
 from allocator.service.show import metrics
+from allocator.service.show.curves import Curves
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.sightings import OfferTrail, Past
 from allocator.service.show.status import Status
@@ -97,8 +98,10 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         registry.register(metrics.LoopCollector(pauses))
         waits = Waits(engine, statistics)
         await stack.enter_async_context(touring(waits, turn))
-        status = Status(engine, waits, past, trail, stored)
-        await stack.enter_async_context(serving(config.metrics, engine, registry, status, turn))
+        status, curves = Status(engine, waits, trail, stored), Curves(engine, past)
+        await stack.enter_async_context(
+            serving(config.metrics, engine, registry, status, curves, turn)
+        )
         admin = Admin(engine, waits, keeper, rights, turn)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
