@@ -1,6 +1,7 @@
 """The reference simulator: Algorithm 1 over the very policies that run the live cluster."""
 
 import heapq
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
@@ -10,10 +11,12 @@ import numpy as np
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
+from allocator.simulation.holding import Hold, Holds
 from allocator.simulation.order import Exact, Sampled
 from allocator.simulation.originals.catalogue import original_of, period_of
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.room import Room
+from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting
 from allocator.simulation.sharers import sharers
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
@@ -26,7 +29,13 @@ _REPORTED = 1000
 """Tasks from one report of progress to the next."""
 
 
-def simulate(trace: Trace, setting: Setting, progress: Progress | None = None) -> Outcome:
+def simulate(
+    trace: Trace,
+    setting: Setting,
+    progress: Progress | None = None,
+    *,
+    series: Series | None = None,
+) -> Outcome:
     """Start every task of a trace as a policy would have; docs/simulation.md has the rules.
 
     The same trace and setting give the same starts. A task costs O(log n) in n users and a look
@@ -35,7 +44,7 @@ def simulate(trace: Trace, setting: Setting, progress: Progress | None = None) -
     Raises:
         SettingError: The setting does not fit the trace.
     """
-    return Simulation(trace, setting).run(progress)
+    return Simulation(trace, setting, series).run(progress)
 
 
 class Simulation:
@@ -44,16 +53,20 @@ class Simulation:
     Args:
         trace: What is submitted.
         setting: How it is dealt with.
+        series: Is told how users stand now and then, unless the order goes by samples: that knows
+            nothing in between.
 
     Raises:
         SettingError: The setting does not fit the trace.
     """
 
-    def __init__(self, trace: Trace, setting: Setting) -> None:
+    def __init__(self, trace: Trace, setting: Setting, series: Series | None = None) -> None:
         self.trace = trace
+        self._series = series
         self.now = 0
         """Microseconds"""
-        self._skips = setting.blocking == "skip"
+        self._skips = setting.blocking != "head-of-line"
+        self._holds = Holds(setting.blocking)
         self._room = Room(trace, setting)
         self._places: Machines[int] = Machines()
         for machine, capacity in enumerate(self._room.capacities):
@@ -109,11 +122,23 @@ class Simulation:
             while self._running and self._running[0][0] <= when:
                 self._finish()
                 yield
+            self._tell(when)
             self._submit(task, when)
             yield
         while self._running:
             self._finish()
             yield
+
+    def _tell(self, when: int) -> None:
+        """Say how users stand at all instants that are due before the next event."""
+        series, pool = self._series, self.pool
+        while series is not None and isinstance(pool, Exact) and when > series.due:
+            shares, owed = np.zeros(len(self._weights)), np.zeros(len(self._weights))
+            for standing in pool.still().standings_at(series.due / MICROSECONDS):
+                shares[standing.user], owed[standing.user] = standing.share, standing.commitment
+            if pool.policy.tau is None:
+                owed[:] = math.nan
+            series.take(shares, owed)
 
     def running(self) -> Iterator[tuple[int, int, int]]:
         """Go through what runs now: a user, its task, and the machine's number."""
@@ -153,6 +178,7 @@ class Simulation:
         self._start(None)
 
     def _finish(self) -> None:
+        self._tell(self._running[0][0])
         finish, _serial, task = heapq.heappop(self._running)
         self._advance(finish)
         user, machine = self._user[task], int(self._machine[task])
@@ -183,6 +209,8 @@ class Simulation:
                 held = self._held[machine]
                 held[user] = held.get(user, Quantities()) + demand
             self._stuck.discard(user)
+            if self._holds.end(user):
+                self._stuck.clear()  # who was kept off that machine may use what is left of it
             if self.waiting[user]:
                 self._declare(user, self.waiting[user][0])
             else:
@@ -208,6 +236,10 @@ class Simulation:
             machine = self._place(user, freed)
             if machine is not None:
                 return user, machine
+            self._hold(user)
+        if self._holds.next_round():
+            for user in self.pool:
+                self._hold(user)
         return None
 
     def _next_on_a_machine(self, freed: int | None) -> tuple[int, int] | None:
@@ -224,14 +256,34 @@ class Simulation:
         raise AssertionError(f"nothing fits on machine {machine}")
 
     def _place(self, user: int, freed: int | None) -> int | None:
-        """Return the first machine that the next task of a user fits on."""
+        """Return the first machine that the next task of a user fits on, and is not kept off."""
         task = self.waiting[user][0]
+        finish = self.now + int(self.trace.runtime[task])
         if user in self._stuck:
-            return freed if freed is not None and self._room.fits(task, freed) else None
-        machine = self._room.first_fit(task)
+            if freed is None or not self._room.fits(task, freed):
+                return None
+            return None if self._holds.bars(user, freed, finish) else freed
+        machine = self._room.first_fit(task, self._holds.barred(user, finish))
         if machine is None:
             self._stuck.add(user)
         return machine
+
+    def _hold(self, user: int) -> None:
+        """Hold the machine that will be free for a user's next task first, if one may be held."""
+        if not self._holds.may_begin(user):
+            return
+        task = self.waiting[user][0]
+        ends = defaultdict[int, list[tuple[int, int]]](list)
+        for finish, _serial, running in sorted(self._running):
+            ends[int(self._machine[running])].append((finish, running))
+        ready = [
+            (self._room.free_for(task, machine, ends[machine]), machine)
+            for machine in self._room.empty_for(task)
+            if not self._holds.on(machine)
+        ]
+        if ready:
+            when, machine = min(ready)
+            self._holds.begin(Hold(user, machine, when))
 
     def _declare(self, user: int, task: int) -> None:
         """Tell the pool what a user's next task needs, if the policy asks for that."""

@@ -11,6 +11,7 @@ from allocator.fairness.policies.policy import Policy
 from allocator.fairness.priorities import Envelope, Envelopes, Rank
 from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
 
+_ENVELOPES = Envelopes()
 _REBASE = 300.0
 """Time constants after which phases begin anew; e^±300 is far from what a double can hold."""
 
@@ -30,8 +31,8 @@ class FadingPolicy(Policy):
     @override
     def new_ranking(self, phase: float) -> Ranking[Any, Envelope]:
         if self.ranking == "scan":
-            return ScanRanking(Envelopes(), phase)
-        return LiveRanking(Envelopes(), phase)
+            return ScanRanking(_ENVELOPES, phase)
+        return LiveRanking(_ENVELOPES, phase)
 
     @cached_property
     @override
@@ -49,7 +50,7 @@ class FadingPolicy(Policy):
 
     @override
     def rank(self, attribute: Envelope, phase: float) -> tuple[Rank, float]:
-        return Envelopes().rank(attribute, phase)
+        return _ENVELOPES.rank(attribute, phase)
 
     def stretch(self, settled_at: float, base: float) -> float:
         """Return what s at an account's instant is, over 1, in phases that begin at `base`."""
