@@ -21,6 +21,7 @@ from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.memory import Changes, Memory
+from allocator.cluster.metered import counting, note_offers, pass_on
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import Flaw, SetAside, in_words
 from allocator.cluster.quota import Quota
@@ -33,6 +34,7 @@ from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
+from allocator.fairness.metering import Former, Meter
 from allocator.fairness.pool import Pool, Standing
 from allocator.fairness.quantities import Quantities
 
@@ -98,6 +100,7 @@ class Engine:
         settings: What the operator decides.
         memory: What a former engine has left.
         before_change: Told the time of each event before it is applied; may look, not touch.
+        meter: Counts what users have from the first snapshot on; decides nothing.
     """
 
     def __init__(
@@ -106,8 +109,11 @@ class Engine:
         *,
         memory: Memory | None = None,
         before_change: Callable[[float], None] | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._settings = settings
+        self._meter = meter
+        self._metered: Users | None = None
         self._before_change = before_change
         self._watcher: Watcher | None = None
         self._random = Random(settings.seed)  # noqa: S311 - order of agents, not a secret
@@ -351,6 +357,8 @@ class Engine:
         if same_master and snapshot.sequence == self._heard:
             self._carry_over(cluster)
         self._inherited = None
+        if self._meter is not None:
+            self._count_on(self._meter, cluster)
         self._cluster = cluster
         self._allocation = Allocation(cluster)
         self._sequence = self._heard = snapshot.sequence
@@ -440,6 +448,13 @@ class Engine:
                 for user, course in changes.courses.items()
             },
         )
+
+    def counting(self) -> Steps[dict[str, Former]]:
+        """Have its meter count what all users have had until now; return how each stood then.
+
+        Something may be applied wherever this yields.
+        """
+        return counting(self._users)
 
     def order(self, order: operator.Order) -> None:
         """Carry out what an operator orders, at the time of the last event.
@@ -543,6 +558,16 @@ class Engine:
                     raise InvalidEvent(error.flaw.words) from error
             else:
                 return cluster
+
+    def _count_on(self, meter: Meter, cluster: Cluster) -> None:
+        """Have the users of another cluster counted; an error costs what is counted alone."""
+        users, before = cluster.ledger.clients.users, self._metered
+        try:
+            pass_on(meter, before, users)
+        except Exception:  # noqa: BLE001 - those before may be broken, which is why there is a snapshot
+            self.statistics.faults += 1
+            pass_on(meter, None, users)
+        self._metered, cluster.meter = users, meter
 
     def _carry_over(self, cluster: Cluster) -> None:
         try:
@@ -672,6 +697,8 @@ class Engine:
         done.candidates += len(agents)
         done.offers += made
         done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
+        if made and cluster.meter is not None:
+            note_offers(cluster.meter, cluster.ledger.clients, decisions, self.now)
         if self._watcher is not None:
             self._watcher.after_run(self, decisions)
         return decisions

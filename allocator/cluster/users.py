@@ -13,6 +13,7 @@ from allocator.cluster.memory import Changes, Course, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
 from allocator.fairness.commitment import decayed
 from allocator.fairness.machines import Machines, MayUse
+from allocator.fairness.metering import Former, Meter
 from allocator.fairness.peers import Peers
 from allocator.fairness.pool import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT, Pool, Standing
 from allocator.fairness.quantities import Quantities
@@ -105,6 +106,7 @@ class Users:
         self._tau = settings.policy.tau
         """With which debts fade: the policy's, or, if it makes none, that of the one before."""
         self._charging = True
+        self._meter: Meter | None = None
         self._weights: dict[str, float] = {}
         """Weights of roles, as the master has them."""
         self._root = User("", None, self._new_clients())
@@ -162,6 +164,8 @@ class Users:
 
     def set_capacity(self, capacity: Quantities) -> None:
         """Change the total of all agents."""
+        if self._meter is not None:
+            self._meter.count_capacity(self._capacity, self._now)
         self._capacity = capacity
         self.pool.set_capacity(capacity)
         for user in self._branches:
@@ -174,6 +178,23 @@ class Users:
             self._charging = charging
             for pool in self._pools():
                 pool.set_charging(charging=charging)
+
+    def attach(self, meter: Meter) -> None:
+        """Have counted from now on what users hold and owe, in the place of users before."""
+        self._meter = meter
+        meter.begin_anew(self._now, self._tau, self._excluded)
+        for pool in self._pools():
+            pool.attach(meter)
+
+    def count(self, name: str) -> Former | None:
+        """Have counted what a user or a virtual leaf has had until now; None: it is not known."""
+        pool = self._pool_of(name)
+        return None if pool is None else pool.count(name)
+
+    def count_capacity(self) -> None:
+        """Have counted what the cluster has had until now."""
+        if self._meter is not None:
+            self._meter.count_capacity(self._capacity, self._now)
 
     def put_agent(self, agent: str, total: Quantities) -> None:
         """Make an agent known, or say anew what it has; the capacity is set apart from this."""
@@ -274,13 +295,8 @@ class Users:
 
     def standing(self, name: str) -> Standing[str] | None:
         """Return how a user or a virtual leaf stands now, O(resources); None: it is not known."""
-        user = self._known.get(name)
-        if user is not None:
-            return user.siblings.standing(name)
-        branch = self._known.get(name.removesuffix("/."))
-        if branch is None or branch.below is None or name not in branch.below:
-            return None
-        return branch.below.standing(name)
+        pool = self._pool_of(name)
+        return None if pool is None else pool.standing(name)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Take over weights of roles; roles that are not named keep theirs."""
@@ -457,6 +473,15 @@ class Users:
                 return name
         return None
 
+    def _pool_of(self, name: str) -> Pool[str] | None:
+        """Return the pool in which a user or a virtual leaf competes; None: it is not known."""
+        user = self._known.get(name)
+        if user is not None:
+            return user.siblings
+        branch = self._known.get(name.removesuffix("/."))
+        below = branch.below if branch is not None else None
+        return below if below is not None and name in below else None
+
     def _pools(self) -> Iterator[Pool[str]]:
         yield self.pool
         for user in self._branches:
@@ -554,6 +579,8 @@ class Users:
         )
         pool.set_fading(self._tau)
         pool.set_charging(charging=self._charging)
+        if self._meter is not None:
+            pool.attach(self._meter)
         return pool
 
     def _new_clients(self) -> Peers[Client]:

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
+from allocator.fairness.metering import Former, Meter, Stretch
 from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
 from allocator.fairness.priorities import Rank
 from allocator.fairness.quantities import Quantities
@@ -148,6 +149,7 @@ class Pool(Generic[User]):
         """Those that hold something else than when somebody asked how it goes on."""
         self._all_diverted = True
         """Whether everybody's course may be another one since then."""
+        self._meter: Meter | None = None
 
     @property
     def now(self) -> float:
@@ -184,6 +186,25 @@ class Pool(Generic[User]):
         if capacity is not self._capacity and capacity != self._capacity:
             self._unsettle()
             self._capacity = capacity
+
+    def attach(self, meter: Meter) -> None:
+        """Have counted from now on what users hold and owe."""
+        self._meter = meter
+        for user in self._accounts:
+            meter.begin(str(user), self._now)
+
+    def count(self, user: User) -> Former:
+        """Have counted what a user has had until now, if a meter is attached; return how it stands.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._catch_up()
+        account = self._account(user)
+        if self._meter is not None:
+            self._count(user, account)
+        stretch = self._stretch(account, self._now)
+        return Former(self._now, stretch._replace(commitments=dict(stretch.commitments)))
 
     def set_fading(self, tau: float | None) -> None:
         """Say how debts fade that another policy has made, where this one makes none.
@@ -232,6 +253,8 @@ class Pool(Generic[User]):
         self._unsettle()
         self._accounts[user] = account
         self._weights += weight
+        if self._meter is not None:
+            self._meter.begin(str(user), self._now)
 
     def remove(self, user: User) -> None:
         """Forget a user and what it owes.
@@ -246,6 +269,8 @@ class Pool(Generic[User]):
         self.set_active(user, False)
         self._unsettle()
         del self._accounts[user]
+        if self._meter is not None:
+            self._meter.end(str(user))
         self._weights = math.fsum(other.weight for other in self._accounts.values())
 
     def set_weight(self, user: User, weight: float) -> None:
@@ -304,6 +329,8 @@ class Pool(Generic[User]):
         account = self._account(user)
         if account.active == active:
             return
+        if self._meter is not None:
+            self._count(user, account)
         account.active = active
         if active and not account.allocation:
             self._turns += 1
@@ -529,10 +556,32 @@ class Pool(Generic[User]):
 
     def _settle(self, user: User, account: Account) -> None:
         """Bring an account up to now, under what it has held since it was settled last."""
+        if self._meter is not None:
+            self._count(user, account)
         if self._remembers and account.settled_at < self._now:
             if user in self._changed:
                 self._rate(account)
             account.settle(self._now, self._tau)
+
+    def _count(self, user: User, account: Account) -> None:
+        """Count what a user has had; until an account is stale, at the latest, all is counted."""
+        assert self._meter is not None
+        at = None if self._stale else self._meter.until(str(user), self._now)
+        if at is None:
+            return
+        if user in self._changed:
+            self._rate(account)
+        self._meter.count(str(user), at, self._now, self._capacity, self._stretch(account, at))
+
+    def _stretch(self, account: Account, at: float) -> Stretch:
+        owed = account.commitments_at(at, self._tau) if at > account.settled_at else None
+        return Stretch(
+            account.allocation,
+            account.entitlement,
+            account.commitments if owed is None else owed,
+            account.overuse,
+            account.active,
+        )
 
     def _note_change(self, user: User, account: Account) -> None:
         self._changed[user] = account
@@ -545,7 +594,9 @@ class Pool(Generic[User]):
             for account in self._changed.values():
                 self._rate(account)
             self._changed.clear()
-            for account in self._accounts.values():
+            for user, account in self._accounts.items():
+                if self._meter is not None:
+                    self._count(user, account)
                 account.settle(self._now, self._tau)
             self._stale = self._all_diverted = True
             self._diverted.clear()

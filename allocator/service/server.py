@@ -5,13 +5,18 @@ import resource
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import structlog
+from sqlalchemy.engine import URL
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
+from allocator.fairness.metering import Meter
+from allocator.service.accounting.bookkeeper import Bookkeeper, bookkeeping
+from allocator.service.accounting.database import Database, located
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
@@ -64,9 +69,15 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
         past, trail = Past(), OfferTrail()
         await stack.enter_async_context(_worked_off(past.backlog))
-        engine = _engine(config.engine_settings(), memory, recorder, event_log, past)
+        accounts, turn = config.accounting_database(), Turn()
+        meter = Meter() if accounts is not None else None
+        engine = _engine(config.engine_settings(), memory, recorder, event_log, past, meter)
         engine.watch(trail)
-        turn = Turn()
+        bookkeeper: Bookkeeper | None = None
+        if accounts is not None and meter is not None:
+            connect = partial(Database, _located(accounts))
+            bookkeeper = Bookkeeper(engine, meter, connect, config.accounting, turn)
+            await stack.enter_async_context(bookkeeping(bookkeeper))
         keeper: Keeper | None = None
         if store is not None:
             keeper = await stack.enter_async_context(
@@ -117,6 +128,13 @@ def _take_all_descriptors() -> None:
 async def _nothing() -> Memory | None:
     """Recall what a service without a store has stored."""
     return None
+
+
+def _located(accounts: str) -> Path | URL:
+    try:
+        return located(accounts)
+    except ValueError as error:
+        raise ConfigError(f"accounting.database: {error}") from error
 
 
 @asynccontextmanager
@@ -205,12 +223,13 @@ def _rotated(recorder: Recorder | None) -> None:
         recorder.reopen()
 
 
-def _engine(
+def _engine(  # noqa: PLR0913, PLR0917 - what it begins with, and all who look at it
     settings: EngineSettings,
     memory: Memory | None,
     recorder: Recorder | None,
     event_log: EventLog | None,
     past: Past,
+    meter: Meter | None,
 ) -> Engine:
     """Make the engine, with those who look at it before each change."""
 
@@ -220,9 +239,9 @@ def _engine(
             recorder.sample_until(engine, instant)
 
     if event_log is None:
-        engine = Engine(settings, memory=memory, before_change=sample)
+        engine = Engine(settings, memory=memory, before_change=sample, meter=meter)
     else:
-        engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample)
+        engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample, meter=meter)
     return engine
 
 
