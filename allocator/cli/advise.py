@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from allocator.cli.connection import USAGE, AsJson, fail
+from allocator.cli.parameters import Debts, Weights, by_user
 from allocator.cli.simulate import (
     Blocking,
     Capacity,
@@ -32,6 +33,8 @@ def advise(
     capacity: Capacity = None,
     blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
     users: WhoCounts = Known.KNOWN,
+    weights: Weights = None,
+    owes: Debts = None,
     as_json: AsJson = False,
 ) -> None:
     """Say which half-life of SDRF makes users of a trace wait least, and how sure that is.
@@ -52,6 +55,8 @@ def advise(
             capacity=capacity_of(read, load, capacity),
             blocking=blocking.value,
             users=users.value,
+            weights=by_user(weights, "--weight"),
+            owes=by_user(owes, "--owes"),
         )
         setting.check(read)
         coarse, fine = _TRIALS

@@ -13,7 +13,10 @@ def serve(
     *,
     record: Annotated[
         Path | None,
-        typer.Option(help="Log every event and decision to this file, for 'longshare replay'."),
+        typer.Option(
+            help="Log every event and decision to this file, for 'longshare replay'; one that is "
+            "there is kept as FILE.1, FILE.2, ..."
+        ),
     ] = None,
     insecure: Annotated[
         bool,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli.connection import USAGE, AsJson, fail
-from allocator.cli.parameters import Parameters, parse
+from allocator.cli.parameters import Debts, Parameters, Weights, by_user, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +73,8 @@ def simulate(
     blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
     users: WhoCounts = Known.KNOWN,
     per: Annotated[Per, typer.Option(help="Who shares: users, or jobs.")] = Per.USER,
+    weights: Weights = None,
+    owes: Debts = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -113,6 +115,8 @@ def simulate(
             blocking=blocking.value,
             users=users.value,
             per=per.value,
+            weights=by_user(weights, "--weight"),
+            owes=by_user(owes, "--owes"),
         )
         setting.check(read)
         fast, simulator = _simulator(setting, reference=reference, events=events)

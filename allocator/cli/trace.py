@@ -61,6 +61,13 @@ def convert(
     nodes: Annotated[
         Path | None, typer.Option(help="openb: the file of nodes.", show_default=False)
     ] = None,
+    users: Annotated[
+        Path | None,
+        typer.Option(help="csv: a CSV of users' weights and debts.", show_default=False),
+    ] = None,
+    machines: Annotated[
+        Path | None, typer.Option(help="csv: a CSV of machines.", show_default=False)
+    ] = None,
     left_out: Annotated[
         Path | None,
         typer.Option(help="Write every row that was left out to this CSV: reason, file, line."),
@@ -71,7 +78,7 @@ def convert(
     from allocator.simulation import store  # noqa: PLC0415 - keeps `--help` fast
 
     with _reading(), _working("converting"):
-        conversion = _converted(source, form, nodes)
+        conversion = _converted(source, form, nodes, users, machines)
         if left_out:
             _write_left_out(conversion.left_out, left_out)
         if len(conversion.trace):
@@ -180,14 +187,18 @@ def _working(what: str) -> Iterator[None]:
         yield
 
 
-def _converted(source: Path, form: Form, nodes: Path | None) -> "Conversion":
+def _converted(
+    source: Path, form: Form, nodes: Path | None, users: Path | None, machines: Path | None
+) -> "Conversion":
     from allocator.simulation.formats import csv, google, openb, swf  # noqa: PLC0415
 
     if (form is Form.OPENB) != (nodes is not None):
         fail(USAGE, "--nodes goes with --from openb, which needs it")
+    if form is not Form.CSV and (users or machines):
+        fail(USAGE, "--users and --machines go with --from csv")
     match form:
         case Form.CSV:
-            return csv.convert(source)
+            return csv.convert(source, users, machines)
         case Form.SDRF:
             return csv.convert_authors(source)
         case Form.SWF:

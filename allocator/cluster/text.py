@@ -19,3 +19,11 @@ def shortened(words: str) -> str:
 def readable(value: str | bytes) -> str:
     r"""Return a field as text, with what is not UTF-8 escaped: `\xff`."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+
+
+def is_path(role: str) -> bool:
+    """Whether a role can have a place in the tree: each of its levels has a name.
+
+    `a/.` is that of the virtual leaf of `a`.
+    """
+    return {"", ".", ".."}.isdisjoint(role.split("/"))

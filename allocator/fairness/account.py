@@ -111,18 +111,24 @@ class Account:
         """Return what has been added up until an instant not before `settled_at`."""
         return self.cumulative + self.rate_of_use * max(now - self.settled_at, 0.0)
 
-    def owe(self, measured: dict[str, float], entitlement: float | None) -> None:
+    def owe(self, measured: dict[str, float], free: float | None, least: float = 0.0) -> None:
         """Work out over-use anew; a settled account's commitments stay.
 
         Args:
             measured: What the policy compares with the entitlement, such as shares.
-            entitlement: The user's part, wᵢ / Σw; None: the policy does not remember over-use.
+            free: How much of it is no over-use, such as the user's part, wᵢ / Σw; None: the
+                policy does not remember over-use.
+            least: What commitments for what is held are at least from now on.
         """
         self.measured = measured
-        if entitlement is not None:
+        if free is not None:
             self.overuse = {  # `commitment.overuse`, of all resources together
-                name: o - entitlement if o > entitlement else 0.0 for name, o in measured.items()
+                name: o - free if o > free else 0.0 for name, o in measured.items()
             }
             for name in measured:
                 if name not in self.commitments:
                     self.commitments[name] = self.inherited
+            if least:
+                for name, o in measured.items():
+                    if o > 0.0:
+                        self.commitments[name] = max(self.commitments[name], least)

@@ -124,6 +124,7 @@ class Pool(Generic[User]):
         self.policy = policy
         self._tau = policy.tau
         self._has_memory = policy.tau is not None
+        self._least = policy.least
         self._charging = True
         self._rebased_after = policy.rebased_after
         self._remembers = not isinstance(policy, KeyPolicy)
@@ -251,6 +252,7 @@ class Pool(Generic[User]):
         account = Account(weight=_in_range(user, weight), settled_at=self._now)
         _set_commitment(user, account, commitment)
         self._unsettle()
+        self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account
         self._weights += weight
         if self._meter is not None:
@@ -643,8 +645,10 @@ class Pool(Generic[User]):
         policy = self.policy
         account.entitlement = self._part * account.weight / self._weights
         account.shares = account.allocation.shares(self._capacity, self._excluded)
-        free_of_charge = account.entitlement if self._charging else math.inf
-        account.owe(policy.measure(account), free_of_charge if self._has_memory else None)
+        free: float | None = None
+        if self._has_memory:
+            free = policy.free_of_charge(account) if self._charging else math.inf
+        account.owe(policy.measure(account), free, self._least)
         account.rate_of_use = policy.rate_of_use(account)
 
     def _likeness(self, account: Account) -> Hashable:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,14 +141,7 @@ def _narrow(tried: Callable[[float], float], low: float, high: float, steps: int
 
 
 def _with_memory(drf: Setting, half_life: float) -> Setting:
-    return Setting(
-        policy="sdrf",
-        parameters={"half_life": half_life},
-        capacity=drf.capacity,
-        blocking=drf.blocking,
-        users=drf.users,
-        per=drf.per,
-    )
+    return replace(drf, policy="sdrf", parameters={"half_life": half_life})
 
 
 def _trial(half_life: float, before: Users, after: Users) -> Trial:

@@ -24,8 +24,8 @@ from allocator.simulation.kernels.stuck import new_stuck
 from allocator.simulation.kernels.tournament import new_tournament
 from allocator.simulation.outcome import NEVER, Operations, Outcome
 from allocator.simulation.parts import Parts
-from allocator.simulation.reference import who
 from allocator.simulation.setting import Setting
+from allocator.simulation.sharers import Sharers, sharers
 from allocator.simulation.trace import Trace
 
 T = TypeVar("T", bound=np.generic)
@@ -77,11 +77,7 @@ def simulate(
     parts = Parts.of(trace, machines)
     room = _room(trace, setting, parts)
     rule = _rule(trace, setting, parts, parts.whole(machines).sum(axis=0), events=events)
-    user, users = who(trace, setting)
-    state = _new_state(trace, rule, room, user, users)
-    if setting.users == "known":
-        state.users.known[:] = True
-        state.counters[kernels.KNOWN] = users
+    state = _new_state(trace, rule, room, sharers(trace, setting))
     while kernels.run(state, rule, _CHUNK):
         if progress is not None:
             progress(int(state.counters[kernels.STARTS]))
@@ -144,20 +140,21 @@ def _rule(
     )
 
 
-def _new_state(
-    trace: Trace, rule: kernels.Rule, room: Room, user: NDArray[np.int32], users: int
-) -> kernels.State:
+def _new_state(trace: Trace, rule: kernels.Rule, room: Room, who: Sharers) -> kernels.State:
     tasks, resources = trace.demand.shape
+    users = len(who)
     by_resource = rule.kind in (kernels.SDRF, kernels.SDRF_THESIS)
     lines = max(len(rule.shared), 1) if by_resource else 1
     tree = new_tournament(users)
     clock = np.zeros(kernels.CLOCK)
     clock[kernels.S] = 1.0
+    for weight in who.weights[who.known].tolist():  # one by one, as a pool adds them up
+        clock[kernels.WEIGHTS] += weight
     return kernels.State(
         tasks=kernels.Tasks(
             submitted=_read_only(trace.submitted),
             runtime=_read_only(trace.runtime),
-            user=_read_only(user),
+            user=_read_only(who.number),
             demand=_read_only(trace.demand),
             constraint=_read_only(trace.constraint),
             started=np.full(tasks, NEVER, np.int64),
@@ -168,10 +165,11 @@ def _new_state(
             allocation=np.zeros((users, resources), np.int64),
             shares=np.zeros((users, resources)),
             overuse=np.zeros((users, lines)),
-            commitment=np.zeros((users, lines)),
+            commitment=_owed(who, rule, lines),
             lines=np.zeros((users, lines, 2)),
             settled_at=np.zeros(users),
-            known=np.zeros(users, np.bool_),
+            weight=who.weights,
+            known=who.known.copy(),
             active=np.zeros(users, np.bool_),
             turn=np.zeros(users, np.int64),
             head=np.full(users, kernels.NOTHING, np.int32),
@@ -190,6 +188,13 @@ def _new_state(
         clock=clock,
         scratch=np.zeros(resources, np.int64),
     )
+
+
+def _owed(who: Sharers, rule: kernels.Rule, lines: int) -> NDArray[np.float64]:
+    """Return what is owed by line: of each resource that is shared, or of tasks the largest."""
+    if rule.kind in (kernels.SDRF, kernels.SDRF_THESIS) and len(rule.shared):
+        return np.ascontiguousarray(who.debts[:, rule.shared])
+    return np.repeat(who.debts.max(axis=1, initial=0.0)[:, np.newaxis], lines, axis=1)
 
 
 def _read_only(column: NDArray[T]) -> NDArray[T]:

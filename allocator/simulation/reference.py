@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocator.fairness.machines import Machines
 from allocator.fairness.pool import Pool
@@ -14,6 +13,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.room import Room
 from allocator.simulation.setting import Setting
+from allocator.simulation.sharers import sharers
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
 from allocator.simulation.watch import Watch
 
@@ -63,11 +63,14 @@ class Simulation:
         self.pool: Pool[int] = Pool(
             policy, capacity=self._room.capacity, machines=self._places, watch=self._watch
         )
-        numbers, count = who(trace, setting)
-        self._user: list[int] = numbers.tolist()
-        if setting.users == "known":
-            for user in range(count):
-                self.pool.add(user)
+        who = sharers(trace, setting)
+        self._user: list[int] = who.number.tolist()
+        self._weights: list[float] = who.weights.tolist()
+        for user in np.flatnonzero(who.known).tolist():
+            self._add(user)
+            owed = dict(zip(trace.resources, who.debts[user].tolist(), strict=True))
+            # Debts in tasks, of policies that count those, are the largest of any resource.
+            self.pool.set_commitment(user, owed, others=max(owed.values(), default=0.0))
         self.waiting: defaultdict[int, deque[int]] = defaultdict(deque)
         """By user, its tasks that wait, the next one first"""
         self._stuck: set[int] = set()
@@ -111,6 +114,9 @@ class Simulation:
         """Return the user that is next; somebody must be waiting."""
         return self.pool.minimum()
 
+    def _add(self, user: int) -> None:
+        self.pool.add(user, weight=self._weights[user])
+
     def _advance(self, when: int) -> None:
         self.now = when
         self.pool.advance(when / MICROSECONDS)
@@ -119,7 +125,7 @@ class Simulation:
         self._advance(when)
         user = self._user[task]
         if user not in self.pool:
-            self.pool.add(user)
+            self._add(user)
         if self._room.could_ever_hold(task):
             self.waiting[user].append(task)
             if len(self.waiting[user]) == 1:
@@ -227,17 +233,3 @@ class Simulation:
                 else lambda machine: room.allows(constraint, int(machine)),
             )
         self.pool.set_demand(user, demand)
-
-
-def who(trace: Trace, setting: Setting) -> tuple[NDArray[np.int32], int]:
-    """Number users, or jobs where each is a user to the policy, in order of first submission.
-
-    Returns:
-        The number of each task's user, and how many users there are.
-    """
-    if setting.per == "user":
-        return trace.user, len(trace.users)
-    _jobs, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
-    number = np.empty(len(first), np.int32)
-    number[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
-    return number[job], len(first)

@@ -31,6 +31,8 @@ class Setting:
         users: Who counts in n: "known", all users of the trace from the start; "appearing",
             each from its first submission on.
         per: Who is a user to the policy; in TSF's evaluation each job is one.
+        weights: Of users by name; of those not named, what the trace says.
+        owes: Commitments at the start by name, of every resource; likewise.
 
     Raises:
         SettingError: The policy is unknown or a value is not one that it can have.
@@ -42,6 +44,8 @@ class Setting:
     blocking: Literal["head-of-line", "skip"] = "head-of-line"
     users: Literal["known", "appearing"] = "known"
     per: Literal["user", "job"] = "user"
+    weights: Mapping[str, float] = field(default_factory=dict)
+    owes: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, allowed in (

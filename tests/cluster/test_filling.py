@@ -35,6 +35,10 @@ POLICIES: dict[str, dict[str, object]] = {
     "per-machine-drf": {},
     "dynamic-drf": {"alpha": 0.5},
     "dynamic-mmf": {"resource": "mem"},
+    "slurm-fair-tree": {"half_life": 20.0, "billing": "cpus=1,mem=1"},
+    "htcondor": {"half_life": 20.0, "slots": 16.0},
+    "karma": {},
+    "yarn-fair": {"minimum": 0.5},
 }
 ROLES = ["a", "b", "c", "d/e", "d/f", "d", "g/h/i", "g/h/j", "k"]
 DEMANDS = [

@@ -163,6 +163,33 @@ def test_a_snapshot_with_such_a_framework_is_as_good_as_any(
     assert master.engine.pool.held()["cpus"] == 2000, "what it holds is counted"
 
 
+def test_what_is_held_for_a_role_that_is_none_takes_no_place_in_the_tree_of_roles() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a", "a/b", "c")
+    odd = {role: resources("cpus:1", role) for role in ("a/.", "..", "c/", "/")}
+    held = [data for messages in odd.values() for data in messages]
+    master.send(agent_call("s1", "cpus:8;mem:1024", {"f1": held}))
+    assert {"a/.", "f1"} < set(master.engine.users())
+    assert master.engine.pool.held()["cpus"] == 8000, "what is odd counts, the rest is offered"
+    for role, messages in odd.items():
+        back = contract.RejectOffer(framework_id="f1", agent_id="s1", resources=messages)
+        master.send(back)
+        assert role not in master.engine.users() or role == "a/."
+    assert not master.engine.statistics.faults
+
+
+def test_a_label_whose_key_is_not_text_is_as_good_as_any_that_is_not_known() -> None:
+    master = MasterSide()
+    info = mesos.FrameworkInfo.FromString(told())
+    for key in ("longshare.?", "?"):
+        info.labels.labels.add(key=key, value="1")
+    data = info.SerializeToString().replace(b"?", b"\xff")
+    offers = [*master.send(add_bad(data)), *master.add_agent("s1", "cpus:2;mem:1024")]
+    assert [offer.framework for offer in offers] == ["bad"]
+    assert r"label longshare.\xff is not known" in master.engine.misfits()["bad"]
+    assert not master.engine.statistics.faults
+
+
 def lacking(what: str) -> bytes:
     """Return a volume of 100 MB for role `a` that lacks a required field."""
     volume = resource("disk", "100", role="a", reserved=["a"])

@@ -24,6 +24,10 @@ POLICIES: list[tuple[str, dict[str, float | str]]] = [
     ("tsf", {}),
     ("drfh", {}),
     ("stsf", {"half_life": 3.0}),
+    ("kueue-afs", {"half_life": 3.0}),
+    ("htcondor", {"half_life": 3.0, "slots": 12.0}),
+    ("karma", {}),
+    ("yarn-fair", {"minimum": 0.5}),
 ]
 
 

@@ -54,6 +54,8 @@ def settings_of(draw: st.DrawFn, capacity: tuple[float, ...] | None) -> Setting:
         blocking=draw(st.sampled_from(["head-of-line", "skip"])),
         users=draw(st.sampled_from(["known", "appearing"])),
         per=draw(st.sampled_from(["user", "job"])),
+        weights=draw(st.sampled_from([{}, {"0": 0.1}])),
+        owes=draw(st.sampled_from([{}, {"0": 0.2}])),
     )
 
 

@@ -133,6 +133,19 @@ def _stamps_are_believed() -> AbstractContextManager[object]:
 
 
 @contextmanager
+def _standbys_move_time() -> Iterator[None]:
+    """What a master on standby stamps is counted as if it had reached the engine."""
+    bound = Stamps.bound
+
+    def wrong(stamps: Stamps, message: contract.FromMaster) -> None:
+        bound(stamps, message)
+        stamps.believe(message.snapshot.time_ns)
+
+    with mock.patch.object(Stamps, "bound", wrong):
+        yield
+
+
+@contextmanager
 def _late_agents_are_charged() -> Iterator[None]:
     """Shares are counted of the part of the cluster that is back, and charged."""
 
@@ -207,6 +220,7 @@ MUTANTS = {
     "passings go unnoticed": Mutant(_passings_go_unnoticed, "before", DRIFTING),
     "nothing is remembered": Mutant(_nothing_is_remembered, "is gone", KILLED),
     "every stream recalls the start": Mutant(_every_stream_recalls_the_start, "recalled", KILLED),
+    "standbys move time": Mutant(_standbys_move_time, "stamped its snapshot", KILLED),
     "stamps are believed": Mutant(_stamps_are_believed, "let through", JUMPING),
     "what comes back is free twice": Mutant(_freed_twice, "is free"),
     "filters never end": Mutant(_filters_never_end, "has not been offered", ALONE),

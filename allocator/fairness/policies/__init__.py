@@ -14,7 +14,7 @@ __all__ = ["Policy", "create", "find", "names"]
 
 def _found() -> Iterator[type[Policy]]:
     """Go through the classes of this package's modules that have a policy's name."""
-    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         for kind in vars(import_module(module.name)).values():
             if isinstance(kind, type) and issubclass(kind, Policy) and "name" in vars(kind):
                 yield kind

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -38,6 +38,11 @@ class Policy(BaseModel, ABC):
         return None
 
     @cached_property
+    def least(self) -> float:
+        """What a commitment is raised to, if it is less, when its user holds something."""
+        return 0.0
+
+    @cached_property
     def rebased_after(self) -> float:
         """Seconds after which phases begin anew."""
         return math.inf
@@ -53,6 +58,13 @@ class Policy(BaseModel, ABC):
     def measure(self, account: Account) -> dict[str, float]:
         """Return what is compared with the user's entitlement: fractions by name."""
         return account.shares
+
+    def free_of_charge(self, account: Account) -> float:
+        """Return how much of what is measured makes no debts: the entitlement (Eq. 7)."""
+        return account.entitlement
+
+    def welcome(self, account: Account, others: Collection[Account]) -> None:
+        """Say what a user begins with, beside settled others; by default nothing."""
 
     def rate_of_use(self, account: Account) -> float:  # noqa: ARG002 - for others
         """Return what is added to the account's `cumulative` in a second."""

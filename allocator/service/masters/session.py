@@ -308,6 +308,8 @@ class Session:
             ) from error
         self._leads = True
         self._masters.lead(self)
+        if self._stamps is not None:
+            self._stamps.believe(snapshot.time_ns)
         if not self._served:
             self._served, self._runs_before = True, self._engine.statistics.runs
         _log.info(
@@ -346,6 +348,8 @@ class Session:
     def _applying(self, events: contract.Events) -> Steps[contract.Decisions]:
         self._go_on()
         self._begin()
+        if self._stamps is not None:
+            self._stamps.believe(max((event.time_ns for event in events.events), default=0))
         return self._engine.applying(events)
 
     def _begin(self) -> None:

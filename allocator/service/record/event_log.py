@@ -6,6 +6,7 @@ unseeded number.
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
@@ -48,16 +49,17 @@ class EventLogError(Exception):
 
 
 class EventLog:
-    """Writes entries to a file, which replaces what was there.
+    """Writes entries to a new file; one that was there keeps all it has, under another name.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or what was there not be renamed.
     """
 
     def __init__(self, path: Path) -> None:
         self.failed = False
         """Whether the file ends before its time because something could not be written."""
         self._path = path
+        set_aside(path)
         self._file: IO[bytes] = path.open("wb")
         self._try(lambda: self._file.write(MAGIC))
         self.flush()
@@ -173,6 +175,29 @@ class LoggedEngine(Engine):
         finally:
             self._event_log.write(entry)
         return decisions
+
+
+def set_aside(path: Path) -> Path | None:
+    """Give a log that was there the name LOG.N, with an N above all that are taken.
+
+    Args:
+        path: Where a log is about to be written; devices, pipes and empty files stay as they are.
+
+    Returns:
+        The other name; None: there was nothing to keep.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return None
+    pattern = re.compile(re.escape(path.name) + r"\.([0-9]{1,9})")
+    matches = (pattern.fullmatch(beside.name) for beside in path.parent.iterdir())
+    number = max((int(match[1]) for match in matches if match), default=0) + 1
+    kept = path.with_name(f"{path.name}.{number}")
+    path.rename(kept)
+    _log.info("event log of before kept", file=str(kept))
+    return kept
 
 
 def read(

@@ -111,12 +111,12 @@ def owed(running: Service) -> float:
     return scrape(running)["longshare_user_commitment_ratio", "b", "cpus"]
 
 
-def master(running: Service, time_ns: int) -> Stream:
+def master(running: Service, time_ns: int, name: str = "real", leading_since_ns: int = 1) -> Stream:
     stream = Stream(running.address)
-    stream.now_ns = time_ns
+    stream.now_ns, stream.leading_since_ns = time_ns, leading_since_ns
     stream.say(
         contract.FromMaster(
-            hello=contract.Hello(contract_version=VERSION, session_id="real", master="m:1")
+            hello=contract.Hello(contract_version=VERSION, session_id=name, master="m:1")
         )
     )
     assert stream.hear().HasField("welcome")
@@ -151,6 +151,16 @@ def test_many_small_leaps_in_one_message_forgive_nobody(running: Service) -> Non
     assert stream.hear().decisions.applied_sequence == 60
     assert owed(running) > FADED_WITHIN_TOLERANCE
     assert scrape(running)["longshare_bounded_stamps_total",] == 60.0
+
+
+def test_the_clock_of_a_master_on_standby_moves_nobodys_time(running: Service) -> None:
+    now = Timeline.from_now(0.0).now_ns
+    leader = master(running, now)
+    before = owed(running)
+    standby = master(running, now + 9 * SECOND, "standby", leading_since_ns=0)
+    standby.tell(tick=contract.Tick())
+    leader.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
+    assert owed(running) == before
 
 
 def test_a_stamp_before_the_epoch_is_not_stored(tmp_path: Path) -> None:

@@ -317,6 +317,19 @@ def test_a_full_disk_ends_the_log_and_not_the_allocation() -> None:
     harmless.close()
 
 
+def test_a_log_that_is_there_is_never_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    contents = []
+    for _ in range(3):
+        record(path)
+        contents.append(path.read_bytes())
+    (tmp_path / "log.old").write_text("somebody else's")
+    EventLog(path).close()
+    assert [(tmp_path / f"log.{n}").read_bytes() for n in (1, 2, 3)] == contents
+    assert replay(tmp_path / "log.2").difference is None
+    EventLog(Path("/dev/null")).close()  # has nothing to be kept
+
+
 def test_a_service_that_is_killed_leaves_a_log_that_replays(tmp_path: Path) -> None:
     path = tmp_path / "events"
     with service(tmp_path, arguments=["--record", str(path)]) as running:

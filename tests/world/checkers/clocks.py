@@ -1,16 +1,23 @@
-"""No master's clock moves an engine's time further than time can have passed."""
+"""No master's clock moves an engine's time further than time can have passed.
+
+And only the clock of the master that is served does; one on standby moves nothing.
+"""
 
 import asyncio
 
 from typing_extensions import override
 
+from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from tests.world.checkers.checker import Checker, Violated
 from tests.world.checkers.twin import read_memory
+from tests.world.model.link import Link
 from tests.world.service import Incarnation
 
 TOLERANCE = 15.0
 """Seconds: what a master's clock may be off and is believed, and some for the way."""
+BELIEVED = 9.0
+"""Seconds: what a clock may be off and is surely believed, to the nanosecond."""
 
 
 class Clocks(Checker):
@@ -20,16 +27,34 @@ class Clocks(Checker):
         self._loop = asyncio.get_running_loop()
         self._origin = 0.0
         """The machine's date when the service began, less the world's time then."""
+        self._said: dict[str, int] = {}
+        """Stamps of the latest snapshots in which masters said that they lead."""
+        self._reached = 0
+        """The latest stamp that has reached the engine."""
+
+    @override
+    def said(self, link: Link, message: contract.FromMaster) -> None:
+        if message.snapshot.leading_since_ns > 0:
+            self._said[link.hello.session_id] = message.snapshot.time_ns
 
     @override
     def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
         if entry.HasField("header"):
             stored = read_memory(entry.header.memory)[0] / 1e9 if entry.header.memory else 0.0
             self._origin = max(life.host.clock.now(), stored) - self._loop.time()
+            self._reached = 0
         stamps = [event.time_ns for event in entry.apply.events.events]
         if entry.HasField("restore"):
-            stamps.append(entry.restore.snapshot.time_ns)
+            stamp = entry.restore.snapshot.time_ns
+            stamps.append(stamp)
+            known = {self._reached, *self._said.values()}
+            if abs(self._ahead(stamp)) < BELIEVED and stamp not in known:
+                raise Violated(f"no master that leads has stamped its snapshot {stamp}")
         for stamp in stamps:
-            ahead = stamp / 1e9 - self._origin - self._loop.time()
+            ahead = self._ahead(stamp)
             if abs(ahead) > TOLERANCE:
                 raise Violated(f"a stamp is {ahead:.1f} s ahead of the time, and was let through")
+            self._reached = max(self._reached, stamp)
+
+    def _ahead(self, stamp: int) -> float:
+        return stamp / 1e9 - self._origin - self._loop.time()

@@ -20,6 +20,10 @@ SAVING = 2.0
 """Seconds that a save may take, and the reading of the clock beside it, where the disk is well."""
 
 
+ALMOST = 0.1
+"""Seconds from the reading of a memory to its being on the disk, where that is well."""
+
+
 class Remembrance(Checker):
     """Holds what a service begins with against what the one before knew.
 
@@ -84,7 +88,8 @@ class Remembrance(Checker):
             return
         self.begun += 1
         saved_at, users, saved_with = read_memory(header.memory)
-        lost = max(before.now - saved_at, 0)
+        passed = self._heard - self._saved + ALMOST  # a master's clock may be behind the store's
+        lost = max(before.now - saved_at, round(passed * 1e9))
         self.lost = max(self.lost, lost / 1e9)
         idle = self._heard - max(self._saved, self._served)
         if idle > EVERY + SAVING:
