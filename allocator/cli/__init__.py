@@ -23,6 +23,7 @@ from allocator.cli.simulate import simulate
 from allocator.cli.sweep import sweep
 from allocator.cli.top import top
 from allocator.cli.trace import trace_app
+from allocator.cli.usage import audit, usage
 from allocator.cli.weight import weight_app
 from frameworks.cli import experiment_app, framework
 from frameworks.local_mesos.cli import local_mesos
@@ -39,6 +40,8 @@ app.command()(serve)
 app.command(epilog=EXIT_CODES)(shares)
 app.command(epilog=EXIT_CODES)(explain)
 app.command(epilog=EXIT_CODES)(top)
+app.command(epilog=EXIT_CODES)(usage)
+app.command(epilog=EXIT_CODES)(audit)
 app.add_typer(weight_app, name="weight")
 app.add_typer(commitments_app, name="commitments")
 app.command()(replay)

@@ -16,12 +16,13 @@ from allocator.cluster.calls import PREPARE
 from allocator.cluster.carrying_over import carry_over, note_unheard
 from allocator.cluster.clients import Clients
 from allocator.cluster.demands import Demands
-from allocator.cluster.errors import InvalidEvent, InvalidOrder, LostTrack
+from allocator.cluster.errors import InvalidEvent, LostTrack
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.metered import counting, note_offers, pass_on
+from allocator.cluster.orders import carry_out
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import Flaw, SetAside, in_words
 from allocator.cluster.quota import Quota
@@ -31,6 +32,7 @@ from allocator.cluster.snapshots import Spoiled, fill, subject
 from allocator.cluster.state import Cluster, Recovery, Statistics
 from allocator.cluster.steps import Steps, finished
 from allocator.cluster.users import Users
+from allocator.cluster.weights import Weights
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
@@ -183,6 +185,11 @@ class Engine:
     def standing(self, user: str) -> Standing[str] | None:
         """Return how a user stands, O(resources); None: it is not known."""
         return self._users.standing(user)
+
+    @property
+    def weights(self) -> Weights:
+        """Whose word the users' weights are."""
+        return self._users.weights
 
     def user(self, role: str, framework: str) -> str | None:
         """Return the user that a framework acts for in a role; None: neither is known."""
@@ -460,27 +467,9 @@ class Engine:
         """Carry out what an operator orders, at the time of the last event.
 
         Raises:
-            InvalidOrder: it is malformed or names a user that is not known.
+            InvalidOrder: it is malformed, or names somebody or something that is not known.
         """
-        users = self._users
-        match order.WhichOneof("order"):
-            case "set_weight":
-                change = order.set_weight
-                self._require_known([change.user])
-                weight = change.weight if change.HasField("weight") else None
-                try:
-                    users.order_weight(change.user, weight)
-                except ValueError as error:
-                    raise InvalidOrder(str(error)) from error
-            case "reset_commitments":
-                named = order.reset_commitments.users
-                self._require_known(named)
-                if not named:
-                    users.forgive_all()
-                for user in named:
-                    users.forgive(user)
-            case _:
-                raise InvalidOrder("an order of a kind that this version does not know")
+        carry_out(order, self._users, self._settings.policy)
 
     @property
     def _users(self) -> Users:
@@ -517,11 +506,6 @@ class Engine:
             if known and ledger.exclusions.number(client) == known
         ]
         return "; ".join(wrong)
-
-    def _require_known(self, users: Iterable[str]) -> None:
-        unknown = sorted(user for user in users if user not in self._users)
-        if unknown:
-            raise InvalidOrder(f"no such user: {', '.join(unknown)}")
 
     def _empty(self, options: contract.Options, now_ns: int, statistics: Statistics) -> Cluster:
         excluded = tuple(options.fairness_excluded)

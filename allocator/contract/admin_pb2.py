@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from allocator.contract import operator_pb2 as allocator_dot_contract_dot_operator__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61llocator/contract/admin.proto\x12\x0clongshare.v1\x1a!allocator/contract/operator.proto\"\x0f\n\rSharesRequest\"]\n\x0bSharesReply\x12&\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x15.longshare.v1.Cluster\x12&\n\x05users\x18\x02 \x03(\x0b\x32\x17.longshare.v1.UserShare\"\x90\x03\n\x07\x43luster\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x01(\r\x12\x12\n\nframeworks\x18\x05 \x01(\r\x12\x0f\n\x07wanting\x18\x06 \x01(\r\x12\x35\n\x08\x63\x61pacity\x18\x07 \x03(\x0b\x32#.longshare.v1.Cluster.CapacityEntry\x12\x39\n\nallocation\x18\x08 \x03(\x0b\x32%.longshare.v1.Cluster.AllocationEntry\x12+\n\x0cnext_passing\x18\t \x01(\x0b\x32\x15.longshare.v1.Passing\x12\x12\n\x05\x61lone\x18\n \x01(\x01H\x00\x88\x01\x01\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x31\n\x0f\x41llocationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x08\n\x06_alone\"\x9d\x06\n\tUserShare\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0e\n\x06weight\x18\x04 \x01(\x01\x12\x13\n\x0b\x65ntitlement\x18\x05 \x01(\x01\x12;\n\nallocation\x18\x06 \x03(\x0b\x32\'.longshare.v1.UserShare.AllocationEntry\x12\x33\n\x06shares\x18\x07 \x03(\x0b\x32#.longshare.v1.UserShare.SharesEntry\x12\x0f\n\x07\x63ounted\x18\x08 \x03(\t\x12\x19\n\x11\x64ominant_resource\x18\t \x01(\t\x12\x16\n\x0e\x64ominant_share\x18\n \x01(\x01\x12=\n\x0b\x63ommitments\x18\x0b \x03(\x0b\x32(.longshare.v1.UserShare.CommitmentsEntry\x12\x1b\n\x13\x64ominant_commitment\x18\x0c \x01(\x01\x12\x10\n\x08priority\x18\r \x01(\x01\x12\x0e\n\x06\x61\x63tive\x18\x0e \x01(\x08\x12\x11\n\tshortfall\x18\x0f \x01(\x01\x12%\n\x07\x64\x65mands\x18\x10 \x03(\x0b\x32\x14.longshare.v1.Demand\x12\x17\n\ntask_share\x18\x11 \x01(\x01H\x00\x88\x01\x01\x12\x35\n\x07offered\x18\x12 \x03(\x0b\x32$.longshare.v1.UserShare.OfferedEntry\x12\x1a\n\roffered_share\x18\x13 \x01(\x01H\x01\x88\x01\x01\x1a\x31\n\x0f\x41llocationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bSharesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10\x43ommitmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0cOfferedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\r\n\x0b_task_shareB\x10\n\x0e_offered_share\"l\n\x06\x44\x65mand\x12\x32\n\x07\x61mounts\x18\x01 \x03(\x0b\x32!.longshare.v1.Demand.AmountsEntry\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"9\n\x07Passing\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x01\x12\x0f\n\x07passing\x18\x02 \x01(\t\x12\x0e\n\x06passed\x18\x03 \x01(\t\"\x1e\n\x0e\x45xplainRequest\x12\x0c\n\x04user\x18\x01 \x01(\t\"\xa3\x04\n\x0b\x45xplanation\x12&\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x15.longshare.v1.Cluster\x12%\n\x04user\x18\x02 \x01(\x0b\x32\x17.longshare.v1.UserShare\x12(\n\x08priority\x18\x03 \x01(\x0b\x32\x16.longshare.v1.Priority\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12&\n\x05\x61head\x18\x05 \x01(\x0b\x32\x17.longshare.v1.Neighbour\x12\'\n\x06\x62\x65hind\x18\x06 \x01(\x0b\x32\x17.longshare.v1.Neighbour\x12\x1d\n\x15priority_without_debt\x18\x07 \x01(\x01\x12\x19\n\x11rank_without_debt\x18\x08 \x01(\r\x12\x19\n\x0chalved_after\x18\t \x01(\x01H\x00\x88\x01\x01\x12\'\n\x08passings\x18\n \x03(\x0b\x32\x15.longshare.v1.Passing\x12\x11\n\tno_offers\x18\x0b \x01(\t\x12\r\n\x05words\x18\x0c \x03(\t\x12%\n\x07reasons\x18\r \x03(\x0b\x32\x14.longshare.v1.Reason\x12\x35\n\x06waited\x18\x0e \x03(\x0b\x32%.longshare.v1.Explanation.WaitedEntry\x1a-\n\x0bWaitedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0f\n\r_halved_after\"\xd0\x01\n\x06Reason\x12\x11\n\tframework\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x30\n\x06\x61gents\x18\x05 \x03(\x0b\x32 .longshare.v1.Reason.AgentsEntry\x12\x17\n\nends_after\x18\x06 \x01(\x01H\x00\x88\x01\x01\x1a-\n\x0b\x41gentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x42\r\n\x0b_ends_after\"d\n\x08Priority\x12\x0c\n\x04held\x18\x01 \x01(\x01\x12\x15\n\rheld_resource\x18\x02 \x01(\t\x12\x0c\n\x04owed\x18\x03 \x01(\x01\x12\x15\n\rowed_resource\x18\x04 \x01(\t\x12\x0e\n\x06weight\x18\x05 \x01(\x01\"=\n\tNeighbour\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x01\x12\x10\n\x08\x64istance\x18\x03 \x01(\x01\"S\n\nOrderReply\x12%\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x14.longshare.v1.Change\x12\x13\n\x06stored\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\t\n\x07_stored\"Y\n\x06\x43hange\x12\'\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0b\x32\x17.longshare.v1.UserShare\x12&\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x17.longshare.v1.UserShare2\xc5\x01\n\x05\x41\x64min\x12@\n\x06Shares\x12\x1b.longshare.v1.SharesRequest\x1a\x19.longshare.v1.SharesReply\x12\x42\n\x07\x45xplain\x12\x1c.longshare.v1.ExplainRequest\x1a\x19.longshare.v1.Explanation\x12\x36\n\x05Order\x12\x13.longshare.v1.Order\x1a\x18.longshare.v1.OrderReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61llocator/contract/admin.proto\x12\x0clongshare.v1\x1a!allocator/contract/operator.proto\"\x0f\n\rSharesRequest\"]\n\x0bSharesReply\x12&\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x15.longshare.v1.Cluster\x12&\n\x05users\x18\x02 \x03(\x0b\x32\x17.longshare.v1.UserShare\"\x90\x03\n\x07\x43luster\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x01(\r\x12\x12\n\nframeworks\x18\x05 \x01(\r\x12\x0f\n\x07wanting\x18\x06 \x01(\r\x12\x35\n\x08\x63\x61pacity\x18\x07 \x03(\x0b\x32#.longshare.v1.Cluster.CapacityEntry\x12\x39\n\nallocation\x18\x08 \x03(\x0b\x32%.longshare.v1.Cluster.AllocationEntry\x12+\n\x0cnext_passing\x18\t \x01(\x0b\x32\x15.longshare.v1.Passing\x12\x12\n\x05\x61lone\x18\n \x01(\x01H\x00\x88\x01\x01\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x31\n\x0f\x41llocationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x08\n\x06_alone\"\x9c\x07\n\tUserShare\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0e\n\x06weight\x18\x04 \x01(\x01\x12\x13\n\x0b\x65ntitlement\x18\x05 \x01(\x01\x12;\n\nallocation\x18\x06 \x03(\x0b\x32\'.longshare.v1.UserShare.AllocationEntry\x12\x33\n\x06shares\x18\x07 \x03(\x0b\x32#.longshare.v1.UserShare.SharesEntry\x12\x0f\n\x07\x63ounted\x18\x08 \x03(\t\x12\x19\n\x11\x64ominant_resource\x18\t \x01(\t\x12\x16\n\x0e\x64ominant_share\x18\n \x01(\x01\x12=\n\x0b\x63ommitments\x18\x0b \x03(\x0b\x32(.longshare.v1.UserShare.CommitmentsEntry\x12\x1b\n\x13\x64ominant_commitment\x18\x0c \x01(\x01\x12\x10\n\x08priority\x18\r \x01(\x01\x12\x0e\n\x06\x61\x63tive\x18\x0e \x01(\x08\x12\x11\n\tshortfall\x18\x0f \x01(\x01\x12%\n\x07\x64\x65mands\x18\x10 \x03(\x0b\x32\x14.longshare.v1.Demand\x12\x17\n\ntask_share\x18\x11 \x01(\x01H\x00\x88\x01\x01\x12\x35\n\x07offered\x18\x12 \x03(\x0b\x32$.longshare.v1.UserShare.OfferedEntry\x12\x1a\n\roffered_share\x18\x13 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\tweight_by\x18\x14 \x01(\t\x12\x1d\n\x10\x62oost_ends_after\x18\x15 \x01(\x01H\x02\x88\x01\x01\x12\x1f\n\x12weight_after_boost\x18\x16 \x01(\x01H\x03\x88\x01\x01\x1a\x31\n\x0f\x41llocationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bSharesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10\x43ommitmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0cOfferedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\r\n\x0b_task_shareB\x10\n\x0e_offered_shareB\x13\n\x11_boost_ends_afterB\x15\n\x13_weight_after_boost\"l\n\x06\x44\x65mand\x12\x32\n\x07\x61mounts\x18\x01 \x03(\x0b\x32!.longshare.v1.Demand.AmountsEntry\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"9\n\x07Passing\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x01\x12\x0f\n\x07passing\x18\x02 \x01(\t\x12\x0e\n\x06passed\x18\x03 \x01(\t\"\x1e\n\x0e\x45xplainRequest\x12\x0c\n\x04user\x18\x01 \x01(\t\"\xa3\x04\n\x0b\x45xplanation\x12&\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x15.longshare.v1.Cluster\x12%\n\x04user\x18\x02 \x01(\x0b\x32\x17.longshare.v1.UserShare\x12(\n\x08priority\x18\x03 \x01(\x0b\x32\x16.longshare.v1.Priority\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12&\n\x05\x61head\x18\x05 \x01(\x0b\x32\x17.longshare.v1.Neighbour\x12\'\n\x06\x62\x65hind\x18\x06 \x01(\x0b\x32\x17.longshare.v1.Neighbour\x12\x1d\n\x15priority_without_debt\x18\x07 \x01(\x01\x12\x19\n\x11rank_without_debt\x18\x08 \x01(\r\x12\x19\n\x0chalved_after\x18\t \x01(\x01H\x00\x88\x01\x01\x12\'\n\x08passings\x18\n \x03(\x0b\x32\x15.longshare.v1.Passing\x12\x11\n\tno_offers\x18\x0b \x01(\t\x12\r\n\x05words\x18\x0c \x03(\t\x12%\n\x07reasons\x18\r \x03(\x0b\x32\x14.longshare.v1.Reason\x12\x35\n\x06waited\x18\x0e \x03(\x0b\x32%.longshare.v1.Explanation.WaitedEntry\x1a-\n\x0bWaitedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0f\n\r_halved_after\"\xd0\x01\n\x06Reason\x12\x11\n\tframework\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x30\n\x06\x61gents\x18\x05 \x03(\x0b\x32 .longshare.v1.Reason.AgentsEntry\x12\x17\n\nends_after\x18\x06 \x01(\x01H\x00\x88\x01\x01\x1a-\n\x0b\x41gentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x42\r\n\x0b_ends_after\"d\n\x08Priority\x12\x0c\n\x04held\x18\x01 \x01(\x01\x12\x15\n\rheld_resource\x18\x02 \x01(\t\x12\x0c\n\x04owed\x18\x03 \x01(\x01\x12\x15\n\rowed_resource\x18\x04 \x01(\t\x12\x0e\n\x06weight\x18\x05 \x01(\x01\"=\n\tNeighbour\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x01\x12\x10\n\x08\x64istance\x18\x03 \x01(\x01\"e\n\nOrderReply\x12%\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x14.longshare.v1.Change\x12\x13\n\x06stored\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12\x10\n\x08volatile\x18\x03 \x01(\x08\x42\t\n\x07_stored\"Y\n\x06\x43hange\x12\'\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0b\x32\x17.longshare.v1.UserShare\x12&\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x17.longshare.v1.UserShare\"8\n\x0cUsageRequest\x12\r\n\x05since\x18\x01 \x01(\x01\x12\r\n\x05until\x18\x02 \x01(\x01\x12\n\n\x02\x62y\x18\x03 \x01(\t\"/\n\nUsageReply\x12!\n\x04rows\x18\x01 \x03(\x0b\x32\x13.longshare.v1.Usage\"\xed\x01\n\x05Usage\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x10\n\x03\x64\x61y\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x35\n\tresources\x18\x03 \x03(\x0b\x32\".longshare.v1.Usage.ResourcesEntry\x12\x0e\n\x06offers\x18\x04 \x01(\x04\x12\x0f\n\x07refused\x18\x05 \x01(\x04\x12\x0e\n\x06wanted\x18\x06 \x01(\x01\x12\x0e\n\x06waited\x18\x07 \x01(\x01\x1a\x44\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12!\n\x05value\x18\x02 \x01(\x0b\x32\x12.longshare.v1.Used:\x02\x38\x01\x42\x06\n\x04_day\"F\n\x04Used\x12\x0c\n\x04held\x18\x01 \x01(\x01\x12\x10\n\x08overused\x18\x02 \x01(\x01\x12\x0c\n\x04owed\x18\x03 \x01(\x01\x12\x10\n\x08\x65ntitled\x18\x04 \x01(\x01\",\n\x0c\x41uditRequest\x12\r\n\x05since\x18\x01 \x01(\x01\x12\r\n\x05until\x18\x02 \x01(\x01\"3\n\nAuditReply\x12%\n\x06orders\x18\x01 \x03(\x0b\x32\x15.longshare.v1.Ordered\"\x8a\x01\n\x07Ordered\x12\n\n\x02\x61t\x18\x01 \x01(\x01\x12\x0b\n\x03who\x18\x02 \x01(\t\x12\x0b\n\x03how\x18\x03 \x01(\t\x12\x0c\n\x04peer\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\r\n\x05order\x18\x06 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x07 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x08 \x01(\t\x12\x0f\n\x07refusal\x18\t \x01(\t2\xc3\x02\n\x05\x41\x64min\x12@\n\x06Shares\x12\x1b.longshare.v1.SharesRequest\x1a\x19.longshare.v1.SharesReply\x12\x42\n\x07\x45xplain\x12\x1c.longshare.v1.ExplainRequest\x1a\x19.longshare.v1.Explanation\x12\x36\n\x05Order\x12\x13.longshare.v1.Order\x1a\x18.longshare.v1.OrderReply\x12=\n\x05Usage\x12\x1a.longshare.v1.UsageRequest\x1a\x18.longshare.v1.UsageReply\x12=\n\x05\x41udit\x12\x1a.longshare.v1.AuditRequest\x1a\x18.longshare.v1.AuditReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,6 +50,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXPLANATION_WAITEDENTRY']._serialized_options = b'8\001'
   _globals['_REASON_AGENTSENTRY']._loaded_options = None
   _globals['_REASON_AGENTSENTRY']._serialized_options = b'8\001'
+  _globals['_USAGE_RESOURCESENTRY']._loaded_options = None
+  _globals['_USAGE_RESOURCESENTRY']._serialized_options = b'8\001'
   _globals['_SHARESREQUEST']._serialized_start=83
   _globals['_SHARESREQUEST']._serialized_end=98
   _globals['_SHARESREPLY']._serialized_start=100
@@ -61,39 +63,55 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLUSTER_ALLOCATIONENTRY']._serialized_start=537
   _globals['_CLUSTER_ALLOCATIONENTRY']._serialized_end=586
   _globals['_USERSHARE']._serialized_start=599
-  _globals['_USERSHARE']._serialized_end=1396
+  _globals['_USERSHARE']._serialized_end=1523
   _globals['_USERSHARE_ALLOCATIONENTRY']._serialized_start=537
   _globals['_USERSHARE_ALLOCATIONENTRY']._serialized_end=586
-  _globals['_USERSHARE_SHARESENTRY']._serialized_start=1218
-  _globals['_USERSHARE_SHARESENTRY']._serialized_end=1263
-  _globals['_USERSHARE_COMMITMENTSENTRY']._serialized_start=1265
-  _globals['_USERSHARE_COMMITMENTSENTRY']._serialized_end=1315
-  _globals['_USERSHARE_OFFEREDENTRY']._serialized_start=1317
-  _globals['_USERSHARE_OFFEREDENTRY']._serialized_end=1363
-  _globals['_DEMAND']._serialized_start=1398
-  _globals['_DEMAND']._serialized_end=1506
-  _globals['_DEMAND_AMOUNTSENTRY']._serialized_start=1460
-  _globals['_DEMAND_AMOUNTSENTRY']._serialized_end=1506
-  _globals['_PASSING']._serialized_start=1508
-  _globals['_PASSING']._serialized_end=1565
-  _globals['_EXPLAINREQUEST']._serialized_start=1567
-  _globals['_EXPLAINREQUEST']._serialized_end=1597
-  _globals['_EXPLANATION']._serialized_start=1600
-  _globals['_EXPLANATION']._serialized_end=2147
-  _globals['_EXPLANATION_WAITEDENTRY']._serialized_start=2085
-  _globals['_EXPLANATION_WAITEDENTRY']._serialized_end=2130
-  _globals['_REASON']._serialized_start=2150
-  _globals['_REASON']._serialized_end=2358
-  _globals['_REASON_AGENTSENTRY']._serialized_start=2298
-  _globals['_REASON_AGENTSENTRY']._serialized_end=2343
-  _globals['_PRIORITY']._serialized_start=2360
-  _globals['_PRIORITY']._serialized_end=2460
-  _globals['_NEIGHBOUR']._serialized_start=2462
-  _globals['_NEIGHBOUR']._serialized_end=2523
-  _globals['_ORDERREPLY']._serialized_start=2525
-  _globals['_ORDERREPLY']._serialized_end=2608
-  _globals['_CHANGE']._serialized_start=2610
-  _globals['_CHANGE']._serialized_end=2699
-  _globals['_ADMIN']._serialized_start=2702
-  _globals['_ADMIN']._serialized_end=2899
+  _globals['_USERSHARE_SHARESENTRY']._serialized_start=1301
+  _globals['_USERSHARE_SHARESENTRY']._serialized_end=1346
+  _globals['_USERSHARE_COMMITMENTSENTRY']._serialized_start=1348
+  _globals['_USERSHARE_COMMITMENTSENTRY']._serialized_end=1398
+  _globals['_USERSHARE_OFFEREDENTRY']._serialized_start=1400
+  _globals['_USERSHARE_OFFEREDENTRY']._serialized_end=1446
+  _globals['_DEMAND']._serialized_start=1525
+  _globals['_DEMAND']._serialized_end=1633
+  _globals['_DEMAND_AMOUNTSENTRY']._serialized_start=1587
+  _globals['_DEMAND_AMOUNTSENTRY']._serialized_end=1633
+  _globals['_PASSING']._serialized_start=1635
+  _globals['_PASSING']._serialized_end=1692
+  _globals['_EXPLAINREQUEST']._serialized_start=1694
+  _globals['_EXPLAINREQUEST']._serialized_end=1724
+  _globals['_EXPLANATION']._serialized_start=1727
+  _globals['_EXPLANATION']._serialized_end=2274
+  _globals['_EXPLANATION_WAITEDENTRY']._serialized_start=2212
+  _globals['_EXPLANATION_WAITEDENTRY']._serialized_end=2257
+  _globals['_REASON']._serialized_start=2277
+  _globals['_REASON']._serialized_end=2485
+  _globals['_REASON_AGENTSENTRY']._serialized_start=2425
+  _globals['_REASON_AGENTSENTRY']._serialized_end=2470
+  _globals['_PRIORITY']._serialized_start=2487
+  _globals['_PRIORITY']._serialized_end=2587
+  _globals['_NEIGHBOUR']._serialized_start=2589
+  _globals['_NEIGHBOUR']._serialized_end=2650
+  _globals['_ORDERREPLY']._serialized_start=2652
+  _globals['_ORDERREPLY']._serialized_end=2753
+  _globals['_CHANGE']._serialized_start=2755
+  _globals['_CHANGE']._serialized_end=2844
+  _globals['_USAGEREQUEST']._serialized_start=2846
+  _globals['_USAGEREQUEST']._serialized_end=2902
+  _globals['_USAGEREPLY']._serialized_start=2904
+  _globals['_USAGEREPLY']._serialized_end=2951
+  _globals['_USAGE']._serialized_start=2954
+  _globals['_USAGE']._serialized_end=3191
+  _globals['_USAGE_RESOURCESENTRY']._serialized_start=3115
+  _globals['_USAGE_RESOURCESENTRY']._serialized_end=3183
+  _globals['_USED']._serialized_start=3193
+  _globals['_USED']._serialized_end=3263
+  _globals['_AUDITREQUEST']._serialized_start=3265
+  _globals['_AUDITREQUEST']._serialized_end=3309
+  _globals['_AUDITREPLY']._serialized_start=3311
+  _globals['_AUDITREPLY']._serialized_end=3362
+  _globals['_ORDERED']._serialized_start=3365
+  _globals['_ORDERED']._serialized_end=3503
+  _globals['_ADMIN']._serialized_start=3506
+  _globals['_ADMIN']._serialized_end=3829
 # @@protoc_insertion_point(module_scope)

@@ -264,6 +264,9 @@ class UserShare(_message.Message):
     TASK_SHARE_FIELD_NUMBER: _builtins.int
     OFFERED_FIELD_NUMBER: _builtins.int
     OFFERED_SHARE_FIELD_NUMBER: _builtins.int
+    WEIGHT_BY_FIELD_NUMBER: _builtins.int
+    BOOST_ENDS_AFTER_FIELD_NUMBER: _builtins.int
+    WEIGHT_AFTER_BOOST_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     """ROLE/. is what the frameworks of a role that has sub-roles do in it"""
     parent: _builtins.str
@@ -287,6 +290,11 @@ class UserShare(_message.Message):
     """
     offered_share: _builtins.float
     """of the dominant resource"""
+    weight_by: _builtins.str
+    """Who has said the weight: "boost", "operator", "master" or "configuration"; empty: nobody."""
+    boost_ends_after: _builtins.float
+    """seconds; absent: the weight is no boost"""
+    weight_after_boost: _builtins.float
     @_builtins.property
     def allocation(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -329,19 +337,30 @@ class UserShare(_message.Message):
         task_share: _builtins.float | None = ...,
         offered: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         offered_share: _builtins.float | None = ...,
+        weight_by: _builtins.str = ...,
+        boost_ends_after: _builtins.float | None = ...,
+        weight_after_boost: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_offered_share", b"_offered_share", "_task_share", b"_task_share", "offered_share", b"offered_share", "task_share", b"task_share"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after", "_offered_share", b"_offered_share", "_task_share", b"_task_share", "_weight_after_boost", b"_weight_after_boost", "boost_ends_after", b"boost_ends_after", "offered_share", b"offered_share", "task_share", b"task_share", "weight_after_boost", b"weight_after_boost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offered_share", b"_offered_share", "_task_share", b"_task_share", "active", b"active", "allocation", b"allocation", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "offered", b"offered", "offered_share", b"offered_share", "parent", b"parent", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "task_share", b"task_share", "user", b"user", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after", "_offered_share", b"_offered_share", "_task_share", b"_task_share", "_weight_after_boost", b"_weight_after_boost", "active", b"active", "allocation", b"allocation", "boost_ends_after", b"boost_ends_after", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "offered", b"offered", "offered_share", b"offered_share", "parent", b"parent", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "task_share", b"task_share", "user", b"user", "weight", b"weight", "weight_after_boost", b"weight_after_boost", "weight_by", b"weight_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__boost_ends_after: _TypeAlias = _typing.Literal["boost_ends_after"]  # noqa: Y015
+    _WhichOneofArgType__boost_ends_after: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after"]  # noqa: Y015
     _WhichOneofReturnType__offered_share: _TypeAlias = _typing.Literal["offered_share"]  # noqa: Y015
     _WhichOneofArgType__offered_share: _TypeAlias = _typing.Literal["_offered_share", b"_offered_share"]  # noqa: Y015
     _WhichOneofReturnType__task_share: _TypeAlias = _typing.Literal["task_share"]  # noqa: Y015
     _WhichOneofArgType__task_share: _TypeAlias = _typing.Literal["_task_share", b"_task_share"]  # noqa: Y015
+    _WhichOneofReturnType__weight_after_boost: _TypeAlias = _typing.Literal["weight_after_boost"]  # noqa: Y015
+    _WhichOneofArgType__weight_after_boost: _TypeAlias = _typing.Literal["_weight_after_boost", b"_weight_after_boost"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__boost_ends_after) -> _WhichOneofReturnType__boost_ends_after | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__offered_share) -> _WhichOneofReturnType__offered_share | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__task_share) -> _WhichOneofReturnType__task_share | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__weight_after_boost) -> _WhichOneofReturnType__weight_after_boost | None: ...
 
 Global___UserShare: _TypeAlias = UserShare  # noqa: Y015
 
@@ -662,10 +681,13 @@ class OrderReply(_message.Message):
 
     CHANGES_FIELD_NUMBER: _builtins.int
     STORED_FIELD_NUMBER: _builtins.int
+    VOLATILE_FIELD_NUMBER: _builtins.int
     stored: _builtins.bool
     """Whether the store has it already. False: it holds, and will be stored as soon as the store can;
     a crash before that would lose it. Absent: there is no store, or the service is older than this.
     """
+    volatile: _builtins.bool
+    """there is no store: a restart will have forgotten it"""
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
         """of users whose weight or commitments are others now"""
@@ -675,10 +697,11 @@ class OrderReply(_message.Message):
         *,
         changes: _abc.Iterable[Global___Change] | None = ...,
         stored: _builtins.bool | None = ...,
+        volatile: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "changes", b"changes", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "changes", b"changes", "stored", b"stored", "volatile", b"volatile"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__stored: _TypeAlias = _typing.Literal["stored"]  # noqa: Y015
     _WhichOneofArgType__stored: _TypeAlias = _typing.Literal["_stored", b"_stored"]  # noqa: Y015
@@ -709,3 +732,237 @@ class Change(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Change: _TypeAlias = Change  # noqa: Y015
+
+@_typing.final
+class UsageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    since: _builtins.float
+    """seconds since the epoch; of hours that begin then or later"""
+    until: _builtins.float
+    by: _builtins.str
+    """"user", "role" or "day" """
+    def __init__(
+        self,
+        *,
+        since: _builtins.float = ...,
+        until: _builtins.float = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UsageRequest: _TypeAlias = UsageRequest  # noqa: Y015
+
+@_typing.final
+class UsageReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___Usage]: ...
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[Global___Usage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UsageReply: _TypeAlias = UsageReply  # noqa: Y015
+
+@_typing.final
+class Usage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ResourcesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Used: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Used | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    USER_FIELD_NUMBER: _builtins.int
+    DAY_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    WAITED_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    day: _builtins.int
+    """its begin in seconds since the epoch, UTC"""
+    offers: _builtins.int
+    refused: _builtins.int
+    wanted: _builtins.float
+    """seconds"""
+    waited: _builtins.float
+    @_builtins.property
+    def resources(self) -> _containers.MessageMap[_builtins.str, Global___Used]: ...
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        day: _builtins.int | None = ...,
+        resources: _abc.Mapping[_builtins.str, Global___Used] | None = ...,
+        offers: _builtins.int = ...,
+        refused: _builtins.int = ...,
+        wanted: _builtins.float = ...,
+        waited: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_day", b"_day", "day", b"day"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_day", b"_day", "day", b"day", "offers", b"offers", "refused", b"refused", "resources", b"resources", "user", b"user", "waited", b"waited", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__day: _TypeAlias = _typing.Literal["day"]  # noqa: Y015
+    _WhichOneofArgType__day: _TypeAlias = _typing.Literal["_day", b"_day"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__day) -> _WhichOneofReturnType__day | None: ...
+
+Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class Used(_message.Message):
+    """Amounts × seconds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELD_FIELD_NUMBER: _builtins.int
+    OVERUSED_FIELD_NUMBER: _builtins.int
+    OWED_FIELD_NUMBER: _builtins.int
+    ENTITLED_FIELD_NUMBER: _builtins.int
+    held: _builtins.float
+    overused: _builtins.float
+    owed: _builtins.float
+    entitled: _builtins.float
+    def __init__(
+        self,
+        *,
+        held: _builtins.float = ...,
+        overused: _builtins.float = ...,
+        owed: _builtins.float = ...,
+        entitled: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entitled", b"entitled", "held", b"held", "overused", b"overused", "owed", b"owed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Used: _TypeAlias = Used  # noqa: Y015
+
+@_typing.final
+class AuditRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    since: _builtins.float
+    """seconds since the epoch"""
+    until: _builtins.float
+    def __init__(
+        self,
+        *,
+        since: _builtins.float = ...,
+        until: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditRequest: _TypeAlias = AuditRequest  # noqa: Y015
+
+@_typing.final
+class AuditReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ordered]:
+        """the earliest first"""
+
+    def __init__(
+        self,
+        *,
+        orders: _abc.Iterable[Global___Ordered] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["orders", b"orders"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditReply: _TypeAlias = AuditReply  # noqa: Y015
+
+@_typing.final
+class Ordered(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    WHO_FIELD_NUMBER: _builtins.int
+    HOW_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    at: _builtins.float
+    """seconds since the epoch, by the service's machine"""
+    who: _builtins.str
+    how: _builtins.str
+    """how that is known: "certificate", "socket" or "address" """
+    peer: _builtins.str
+    """from where"""
+    kind: _builtins.str
+    order: _builtins.str
+    """JSON, as is what follows"""
+    before: _builtins.str
+    """by user, what the order was about to change"""
+    after: _builtins.str
+    refusal: _builtins.str
+    """why it was not carried out; empty: it was"""
+    def __init__(
+        self,
+        *,
+        at: _builtins.float = ...,
+        who: _builtins.str = ...,
+        how: _builtins.str = ...,
+        peer: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        order: _builtins.str = ...,
+        before: _builtins.str = ...,
+        after: _builtins.str = ...,
+        refusal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "at", b"at", "before", b"before", "how", b"how", "kind", b"kind", "order", b"order", "peer", b"peer", "refusal", b"refusal", "who", b"who"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ordered: _TypeAlias = Ordered  # noqa: Y015

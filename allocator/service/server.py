@@ -7,16 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
-from sqlalchemy.engine import URL
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
 from allocator.fairness.metering import Meter
 from allocator.service.accounting.bookkeeper import Bookkeeper, bookkeeping
-from allocator.service.accounting.database import Database, located
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
@@ -39,6 +38,9 @@ from allocator.service.store.keeper import Keeper, keeping
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.zookeeper import ZookeeperStore
 from allocator.service.supervision import supervised
+
+if TYPE_CHECKING:
+    from allocator.service.accounting.database import Database
 
 _FLUSH_EVERY = 1.0
 _LOOK_EVERY = 0.05
@@ -75,7 +77,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         engine.watch(trail)
         bookkeeper: Bookkeeper | None = None
         if accounts is not None and meter is not None:
-            connect = partial(Database, _located(accounts))
+            connect = partial(_database, accounts)
             bookkeeper = Bookkeeper(engine, meter, connect, config.accounting, turn)
             await stack.enter_async_context(bookkeeping(bookkeeper))
         keeper: Keeper | None = None
@@ -106,11 +108,15 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             stored=stored,
         )
         registry.register(metrics.LoopCollector(pauses))
+        if bookkeeper is not None:
+            registry.register(metrics.AccountingCollector(bookkeeper.statistics))
         waits = Waits(engine, statistics)
         await stack.enter_async_context(touring(waits, turn))
         status = Status(engine, waits, past, trail, stored)
-        await stack.enter_async_context(serving(config.metrics, engine, registry, status, turn))
-        admin = Admin(engine, waits, keeper, rights, turn)
+        await stack.enter_async_context(
+            serving(config.metrics, engine, registry, status, turn, bookkeeper)
+        )
+        admin = Admin(engine, waits, keeper, bookkeeper, rights, turn)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())
@@ -130,11 +136,11 @@ async def _nothing() -> Memory | None:
     return None
 
 
-def _located(accounts: str) -> Path | URL:
-    try:
-        return located(accounts)
-    except ValueError as error:
-        raise ConfigError(f"accounting.database: {error}") from error
+def _database(accounts: str) -> "Database":
+    """Open the accounting database; what it takes is loaded now, which takes time."""
+    from allocator.service.accounting.database import Database, located  # noqa: PLC0415
+
+    return Database(located(accounts))
 
 
 @asynccontextmanager

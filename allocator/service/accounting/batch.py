@@ -4,10 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from sqlalchemy import Table
-
 from allocator.fairness.metering import Counted, Former, Tally
-from allocator.service.accounting.schema import HOUR, OTHERS, activity, capacity, usage
+from allocator.service.accounting import HOUR, OTHERS
 
 MOST_RESOURCES = 32
 """Of a user, by name; a cluster that has more is not accounted for further."""
@@ -59,8 +57,8 @@ class Batch:
     """How all users stood at the end."""
     orders: list[Ordered] = field(default_factory=list)
 
-    def rows(self, named: Callable[[int, str], bool]) -> dict[Table, list[Row]]:
-        """Return what is to be added to which table.
+    def rows(self, named: Callable[[int, str], bool]) -> dict[str, list[Row]]:
+        """Return what is to be added to which table, by its name.
 
         Users that neither held, owed nor wanted anything are left out.
 
@@ -87,7 +85,7 @@ class Batch:
             for hour, amounts in self.counted.capacity.items()
             for name, amount in _first(amounts)
         ]
-        return {usage: used, activity: acted, capacity: had}
+        return {"usage": used, "activity": acted, "capacity": had}
 
 
 def _weight_of(tally: Tally) -> float:

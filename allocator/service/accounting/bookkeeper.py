@@ -8,29 +8,35 @@ import asyncio
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
-from sqlalchemy import Connection
 
 from allocator.cluster.engine import Engine
-from allocator.fairness.metering import Counted, Former, Meter
+from allocator.cluster.settings import UserKey
+from allocator.fairness.metering import Counted, Former, Meter, Tally
+from allocator.service.accounting import DAY
 from allocator.service.accounting.batch import Batch, Ordered
-from allocator.service.accounting.database import Database
-from allocator.service.accounting.schema import DAY
 from allocator.service.config import AccountingSection
-from allocator.service.loop.slices import spread
+from allocator.service.loop.slices import Once, spread
 from allocator.service.loop.turn import Turn
 from allocator.service.store import StoreError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from allocator.service.accounting.database import Database
 
 MOST_TALLIES = 50_000
 """Hours of users that wait to be written; beyond, the earliest hour is lost."""
 MOST_ORDERS = 1000
 """That wait to be written; beyond, the earliest is in the log alone."""
+LEAST_PAUSE = 1.0
+"""Seconds between two writes."""
 LONGEST_PAUSE = 300.0
 """Seconds between attempts while the database fails."""
 PATIENCE = 30.0
@@ -71,11 +77,13 @@ class Bookkeeper:
         self,
         engine: Engine,
         meter: Meter,
-        connect: Callable[[], Database],
+        connect: "Callable[[], Database]",
         section: AccountingSection,
         turn: Turn | None = None,
     ) -> None:
         self.statistics = AccountingStatistics()
+        self.totals: dict[str, Tally] = {}
+        """What known users have had since the service began, as of the latest write."""
         self._engine = engine
         self._meter = meter
         self._connect = connect
@@ -83,8 +91,10 @@ class Bookkeeper:
         self._turn = Turn() if turn is None else turn
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accounting")
         self._database: Database | None = None
-        self._lock = asyncio.Lock()
+        self._writing = Once(self._written)
         self._stopping = asyncio.Event()
+        self._wake = asyncio.Event()
+        """Ends a pause: it is time to stop, or to keep an order."""
         self._writer = uuid.uuid4().hex
         self._counted = Counted()
         """That waits to be written."""
@@ -96,23 +106,27 @@ class Bookkeeper:
         self._number = 0
         self._rolled_up = -1
 
+    @property
+    def user_key(self) -> UserKey:
+        """What the users are whose accounts are kept."""
+        return self._engine.settings.user_key
+
     def note(self, order: Ordered) -> None:
         """Have an order kept with the next write."""
         self._orders.append(order)
-        del self._orders[:-MOST_ORDERS]
+        if len(self._orders) > MOST_ORDERS:  # nobody can push out what was carried out
+            refused = (number for number, each in enumerate(self._orders) if each.refusal)
+            del self._orders[next(refused, 0)]
+        self._wake.set()
 
     async def write(self) -> bool:
-        """Write all that there is to be written; return whether that was possible."""
-        async with self._lock:
-            try:
-                await self._write()
-            except Exception as error:  # noqa: BLE001 - whatever it is, offers go on
-                self._failed(error)
-                return False
-            self._succeeded()
-            return True
+        """Write all that there is to be written now; return whether that was possible.
 
-    async def read(self, query: Callable[[Connection], T]) -> T | None:
+        However many ask, it is done once for all who ask meanwhile.
+        """
+        return await self._writing.get()
+
+    async def read(self, query: "Callable[[Connection], T]") -> T | None:
         """Return what a query finds of what has been written; None: no database answers."""
         reading = self._in_thread(lambda: self._open().read(query))
         try:
@@ -126,10 +140,12 @@ class Bookkeeper:
         pause = self._section.every
         while not self._stopping.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
+                await asyncio.wait_for(self._wake.wait(), pause)
+            self._wake.clear()
             if not self._stopping.is_set():
                 written = await self.write()
                 pause = self._section.every if written else min(2 * pause, LONGEST_PAUSE)
+                await self._rest()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.write(), PATIENCE)
         self._thread.submit(self._close)
@@ -138,6 +154,21 @@ class Bookkeeper:
     def stop(self) -> None:
         """Make `run` write and end."""
         self._stopping.set()
+        self._wake.set()
+
+    async def _rest(self) -> None:
+        """Keep no more than one write a second, however many orders there are."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), LEAST_PAUSE)
+
+    async def _written(self) -> bool:
+        try:
+            await self._write()
+        except Exception as error:  # noqa: BLE001 - whatever it is, offers go on
+            self._failed(error)
+            return False
+        self._succeeded()
+        return True
 
     async def _write(self) -> None:
         try:
@@ -148,7 +179,9 @@ class Bookkeeper:
                 await self._bridge(database, self._meter.beginning)
         finally:
             formers = await spread(self._engine.counting(), self._turn)
-            self._counted.add(self._meter.take())
+            taken = self._meter.take()
+            self._counted.add(taken)
+            self._add_up(taken, formers)
             self._bound()
         led = self._engine.statistics.snapshots > 0
         until = self._engine.now
@@ -167,7 +200,7 @@ class Bookkeeper:
         await self._commit(database, self._batch)
         await self._roll_up(database, until)
 
-    async def _commit(self, database: Database, batch: Batch) -> None:
+    async def _commit(self, database: "Database", batch: Batch) -> None:
         added = await self._in_thread(lambda: database.write(batch, self._section.users))
         self._batch = None
         if not added:
@@ -178,7 +211,7 @@ class Bookkeeper:
                 until=batch.until,
             )
 
-    async def _bridge(self, database: Database, beginning: dict[str, Former]) -> None:
+    async def _bridge(self, database: "Database", beginning: dict[str, Former]) -> None:
         """Count the time since a former service wrote last, as far as it is certain."""
         until, formers = await self._in_thread(lambda: database.formers(self._writer))
         begun = min((former.at for former in beginning.values()), default=self._engine.now)
@@ -186,13 +219,20 @@ class Bookkeeper:
         self._since = min(until, begun) if formers else begun
         self._meter.beginning = None
 
-    async def _roll_up(self, database: Database, now: float) -> None:
+    async def _roll_up(self, database: "Database", now: float) -> None:
         """Make days of what is long ago, once a day."""
         day = math.floor(now / DAY)
         if day != self._rolled_up:
             hours, days = (DAY * (day - kept) for kept in (self._section.hours, self._section.days))
             await self._in_thread(lambda: database.roll_up(hours, days))
             self._rolled_up = day
+
+    def _add_up(self, taken: Counted, known: Container[str]) -> None:
+        totals = self.totals
+        for tallies in taken.users.values():
+            for user, tally in tallies.items():
+                totals.setdefault(user, Tally()).add(tally)
+        self.totals = {user: total for user, total in totals.items() if user in known}
 
     def _bound(self) -> None:
         users = self._counted.users
@@ -201,7 +241,7 @@ class Bookkeeper:
             self.statistics.lost += len(users.pop(hour))
             self._counted.capacity.pop(hour, None)
 
-    def _open(self) -> Database:
+    def _open(self) -> "Database":
         if self._database is None:
             self._database = self._connect()
             _log.info("accounting opened", database=self._database.name)

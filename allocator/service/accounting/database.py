@@ -18,17 +18,9 @@ from sqlalchemy.pool import NullPool, StaticPool
 
 from allocator.fairness.metering import Former, Stretch
 from allocator.fairness.quantities import Quantities
+from allocator.service.accounting import DAY, HOUR
 from allocator.service.accounting.batch import Batch, Row
-from allocator.service.accounting.schema import (
-    DAY,
-    HOUR,
-    LAYOUT,
-    SUMS,
-    metadata,
-    orders,
-    state,
-    usage,
-)
+from allocator.service.accounting.schema import LAYOUT, SUMS, metadata, orders, state, usage
 from allocator.service.store import StoreError, StoreUnavailable, file
 
 APPLICATION_ID = 0x4C534841
@@ -50,14 +42,14 @@ def located(where: str) -> Path | URL:
     """Return what is meant by a path, or by the URL of a PostgreSQL database.
 
     Raises:
-        ValueError: it is a URL that is malformed.
+        StoreError: it is a URL that is malformed.
     """
     if "://" not in where:
         return Path(where)
     try:
         return make_url(where).set(drivername=_DRIVER)
     except ArgumentError as error:
-        raise ValueError(f"{where!r} is no URL such as postgresql://HOST/DATABASE") from error
+        raise StoreError(f"{where!r} is no URL such as postgresql://HOST/DATABASE") from error
 
 
 class Database:
@@ -137,10 +129,12 @@ class Database:
             if ours and int(before["number"]) >= batch.number:
                 return True
             self._upsert(connection, orders, [each.row() for each in batch.orders], ())
-            _prune_orders(connection)
+            if batch.orders:
+                _prune_orders(connection)
             if not ours and float(before.get("until", "0")) > batch.since:
                 return False
-            for table, rows in batch.rows(self._names(connection, most_users)).items():
+            for name, rows in batch.rows(self._names(connection, most_users)).items():
+                table = metadata.tables[name]
                 self._upsert(connection, table, rows, SUMS[table])
             if batch.formers:
                 after = {
@@ -303,10 +297,12 @@ def _state(connection: Connection, *, lock: bool = False) -> dict[str, str]:
 
 
 def _prune_orders(connection: Connection) -> None:
-    newest = select(orders.c.at).order_by(orders.c.at.desc()).offset(MOST_ORDERS).limit(1)
-    oldest = connection.execute(newest).scalar()
-    if oldest is not None:
-        connection.execute(delete(orders).where(orders.c.at <= oldest))
+    """Delete the oldest beyond bounds; who is refused often does not push out what was done."""
+    for refused in (orders.c.refusal != "", orders.c.refusal == ""):
+        newest = select(orders.c.at).where(refused).order_by(orders.c.at.desc())
+        oldest = connection.execute(newest.offset(MOST_ORDERS).limit(1)).scalar()
+        if oldest is not None:
+            connection.execute(delete(orders).where(refused, orders.c.at <= oldest))
 
 
 def _encoded(formers: Mapping[str, Former]) -> str:

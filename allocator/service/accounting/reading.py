@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, func, literal, select
 
+from allocator.service.accounting import DAY
 from allocator.service.accounting.batch import Ordered
-from allocator.service.accounting.schema import DAY, SUMS, activity, capacity, orders, usage
+from allocator.service.accounting.schema import SUMS, activity, capacity, orders, usage
 
 By = Literal["user", "day"]
 """What is added up: all of a user, or what a user had on each day."""

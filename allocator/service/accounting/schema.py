@@ -18,10 +18,6 @@ from sqlalchemy import (
 
 LAYOUT = 1
 """Version of the tables."""
-HOUR = 3600
-DAY = 86400
-OTHERS = "(others)"
-"""Stands for users beyond those that are named in a day; no role can be called so."""
 
 metadata = MetaData()
 

@@ -10,10 +10,10 @@ import pytest
 
 from allocator.fairness.metering import Counted, Former, Integrals, Stretch
 from allocator.fairness.quantities import Quantities
+from allocator.service.accounting import DAY, HOUR, OTHERS
 from allocator.service.accounting.batch import Batch, Ordered
 from allocator.service.accounting.database import Database, located
 from allocator.service.accounting.reading import hours, ordered, usages
-from allocator.service.accounting.schema import DAY, HOUR, OTHERS
 from allocator.service.store import StoreError
 from tests.service.accounting.postgres import Postgres, postgres, why_not
 
