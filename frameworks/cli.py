@@ -114,7 +114,8 @@ def run_experiment(
 
     Starts the allocator service, a Mesos and one pymesos framework for each user,
     shows how they share the cluster, stops them all, and writes summary.json, allocations.csv,
-    commitments.csv, figure.png and the parts' logs.
+    commitments.csv, figure.png, time-machine.html (a page that plays the run), events.log and the
+    parts' logs.
     """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
 
@@ -159,6 +160,8 @@ def run_experiment(
         console.print(f"longshare experiment: {error}", style="red", markup=False)
         raise typer.Exit(1) from error
     _report(outcome, folder, console if as_json else Console())
+    if master is None:
+        _film(folder, record, seed, console if as_json else Console())
     if as_json:
         typer.echo(json.dumps(outcome.summary(), indent=2))
     if not outcome.agrees:
@@ -280,6 +283,27 @@ def _report(outcome: "Verdict | Comparison", folder: Path, console: "Console") -
         mark = "[green]✓[/green]" if finding.holds else "[red]✗[/red]"
         console.print(mark, finding.claim, highlight=False)
     console.print(f"Results are in [bold]{folder}[/bold]; start with figure.png.", highlight=False)
+
+
+def _film(folder: Path, record: Path | None, seed: int, console: "Console") -> None:
+    """Make time machines of what was recorded, and name them."""
+    from frameworks.harness import film  # noqa: PLC0415 - keeps `--help` fast
+
+    kept = list(film.recordings(folder, seed)) if record is None else [record]
+    for recording in kept:
+        page = (folder if record is not None else recording.parent) / film.FILM
+        try:
+            with console.status("Making the time machine …"):
+                film.make(recording, page)
+        except film.NoFilm as error:
+            console.print(f"No time machine of {recording}: {error}", markup=False, highlight=False)
+        else:
+            console.print(
+                f"Time machine: {page} (open it in a browser)",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
 
 
 def _table_of_completions(comparison: "Comparison") -> "Table":

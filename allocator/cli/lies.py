@@ -11,6 +11,7 @@ from allocator.cli.parameters import Parameters, parse
 from allocator.cli.simulate import (
     Blocking,
     Capacity,
+    HowSampled,
     IfItDoesNotFit,
     Load,
     TraceFile,
@@ -32,6 +33,7 @@ def lies(
     capacity: Capacity = None,
     blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
     users: WhoCounts = _Known.KNOWN,
+    sampled: HowSampled = None,
     liars: Annotated[int, typer.Option(min=1, help="How many users lie, one at a time.")] = 20,
     out: Annotated[
         Path | None, typer.Option(help="Write a row for each liar and lie to this CSV.")
@@ -56,6 +58,7 @@ def lies(
             capacity=capacity_of(read, load, capacity),
             blocking=blocking.value,
             users=users.value,
+            sampled=sampled,
         )
         with bar("simulating", liars * len(LIES), "lies") as report:
             found = list(gains(read, setting, liars, lambda done, _of: report(done)))

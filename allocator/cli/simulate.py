@@ -58,6 +58,14 @@ Capacity = Annotated[
 IfItDoesNotFit = Annotated[
     Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
 ]
+HowSampled = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME|original",
+        help="Look at users as seldom as the policy's original (docs/rivals.md), or so often: 5m.",
+        show_default="at every instant",
+    ),
+]
 WhoCounts = Annotated[
     Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
 ]
@@ -75,6 +83,7 @@ def simulate(
     per: Annotated[Per, typer.Option(help="Who shares: users, or jobs.")] = Per.USER,
     weights: Weights = None,
     owes: Debts = None,
+    sampled: HowSampled = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -95,6 +104,13 @@ def simulate(
             help="Count what a Live Tree would look at; without, SDRF takes half the time.",
         ),
     ] = True,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the time machine: a page that plays it. Uses the plain simulator.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start the tasks of a trace as a policy would have; docs/simulation.md.
@@ -117,12 +133,17 @@ def simulate(
             per=per.value,
             weights=by_user(weights, "--weight"),
             owes=by_user(owes, "--owes"),
+            sampled=sampled,
         )
         setting.check(read)
-        fast, simulator = _simulator(setting, reference=reference, events=events)
+        plain = reference or html is not None
+        fast, simulator = _simulator(setting, reference=plain, events=events)
         begun = time.perf_counter()
         with bar("simulating", len(read), "tasks") as report:
-            outcome = simulator(read, setting, report)
+            if html is None:
+                outcome = simulator(read, setting, report)
+            else:
+                outcome = _filmed(read, setting, trace.name, html, report)
         seconds = time.perf_counter() - begun
         fared = users_of(outcome)
         answer = {
@@ -142,6 +163,20 @@ def simulate(
         _show(answer, read, setting)
         if out is not None:
             typer.echo(f"written to {out}: tasks.parquet, users.csv, summary.json")
+        if html is not None:
+            typer.echo(f"Time machine: {html} ({html.stat().st_size:,} bytes)")
+
+
+def _filmed(
+    trace: "Trace", setting: "Setting", source: str, html: Path, report: "Callable[[int], None]"
+) -> "Outcome":
+    """Simulate, and write a film of it."""
+    from allocator.film.page import write  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.simulation.film import film  # noqa: PLC0415
+
+    outcome, page = film(trace, setting, source, report)
+    write(html, page)
+    return outcome
 
 
 def capacity_of(

@@ -35,6 +35,7 @@ class Form(StrEnum):
     SWF = "swf"
     GOOGLE = "google"
     OPENB = "openb"
+    LOG = "log"
 
 
 class Workload(StrEnum):
@@ -46,17 +47,22 @@ class Workload(StrEnum):
 
 @trace_app.command(epilog=_EXIT_CODES)
 def convert(
-    source: Annotated[
-        Path,
+    sources: Annotated[
+        list[Path],
         typer.Argument(
-            metavar="SOURCE", help="The file, may be packed (.gz, ...); google: the folder."
+            metavar="SOURCE...",
+            help="The file, may be packed (.gz, ...); google: the folder; log: one or several.",
         ),
     ],
     trace: _Path,
     *,
     form: Annotated[
         Form,
-        typer.Option("--from", help="csv: with a header; sdrf: that of the authors' simulator."),
+        typer.Option(
+            "--from",
+            help="csv: with a header; sdrf: that of the authors' simulator; log: event logs of "
+            "your own cluster.",
+        ),
     ],
     nodes: Annotated[
         Path | None, typer.Option(help="openb: the file of nodes.", show_default=False)
@@ -77,6 +83,14 @@ def convert(
     """Make a trace of a file in another form; rows that cannot be used are counted and named."""
     from allocator.simulation import store  # noqa: PLC0415 - keeps `--help` fast
 
+    if form is Form.LOG:
+        if left_out or users or machines or nodes:
+            fail(USAGE, "--left-out, --users, --machines and --nodes do not go with --from log")
+        _convert_logs(sources, trace, as_json=as_json)
+        return
+    if len(sources) > 1:
+        fail(USAGE, f"--from {form.value} takes one SOURCE")
+    [source] = sources
     with _reading(), _working("converting"):
         conversion = _converted(source, form, nodes, users, machines)
         if left_out:
@@ -208,6 +222,51 @@ def _converted(
         case Form.OPENB:
             assert nodes is not None
             return openb.convert(source, nodes)
+        case Form.LOG:
+            raise AssertionError("logs have been converted before")
+
+
+def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
+    from allocator.cli import own_history  # noqa: PLC0415
+    from allocator.cli.progress import bar  # noqa: PLC0415
+    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
+    from allocator.simulation import store  # noqa: PLC0415
+
+    done = 0
+    try:
+        with bar("replaying", sum(path.stat().st_size for path in sources), "B") as report:
+
+            def watch(size: int) -> None:
+                nonlocal done
+                done += size
+                report(done)
+
+            found = own_history.convert(sources, watch)
+        if len(found.trace):
+            store.write(found.trace, trace)
+    except (EventLogError, OSError, ValueError) as error:
+        fail(USAGE, str(error))
+    if not len(found.trace):
+        fail(REFUSED, f"nobody held anything for any time; {trace} is not written")
+    if as_json:
+        told = {
+            "tasks": len(found.trace),
+            "users": len(found.trace.users),
+            "policy": found.policy,
+            "notes": found.notes,
+        }
+        typer.echo(json.dumps(told, indent=2))
+        return
+    out = console()
+    out.print(
+        f"{len(found.trace):,} tasks of {len(found.trace.users):,} users on "
+        f"{sum(kind.count for kind in found.trace.machines):,} agents, "
+        f"recorded under {found.policy}"
+    )
+    for note in found.notes:
+        out.print(f"  {printable(note)}")
 
 
 def _write_left_out(left_out: "LeftOut", path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
 
+from allocator.cluster.agents import Agent
 from allocator.cluster.allocation import Allocation
 from allocator.cluster.calls import PREPARE
 from allocator.cluster.carrying_over import carry_over, note_unheard
@@ -317,6 +318,19 @@ class Engine:
                 state = "full"
             total, free = agent.total.scalars, agent.available.scalars
             yield Place(agent.id, agent.hostname, state, total, free, held)
+
+    def agent(self, agent: str) -> Agent | None:
+        """Return what is known of an agent, only to be looked at; None: nothing is."""
+        return self._cluster.ledger.agents.get(agent)
+
+    def framework(self, framework: str) -> Framework | None:
+        """Return what is known of a framework, only to be looked at; None: nothing is."""
+        return self._cluster.ledger.frameworks.get(framework)
+
+    def demand(self, client: Client) -> Quantities | None:
+        """Return what one task of a client needs; None: nobody knows, or it is not known."""
+        framework = self.framework(client.framework)
+        return None if framework is None else self._cluster.demands.of(client, framework)
 
     def agent_name(self, agent: str) -> str:
         """Return an agent's host, or what it was called if it is not known."""

@@ -46,7 +46,7 @@ _CHUNK = 1 << 18
 
 def supports(setting: Setting) -> bool:
     """Whether there are kernels for a setting."""
-    return type(setting.new_policy()) in _KINDS
+    return setting.sampled is None and type(setting.new_policy()) in _KINDS
 
 
 def simulate(

@@ -8,8 +8,10 @@ from typing import TypeAlias
 import numpy as np
 
 from allocator.fairness.machines import Machines
-from allocator.fairness.pool import Pool
+from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
+from allocator.simulation.order import Exact, Sampled
+from allocator.simulation.originals.catalogue import original_of, period_of
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.room import Room
 from allocator.simulation.setting import Setting
@@ -60,17 +62,12 @@ class Simulation:
         self._counts_tasks = policy.counts_tasks
         self._per_machine = policy.per_machine and setting.capacity is None
         self._watch = Watch()
-        self.pool: Pool[int] = Pool(
-            policy, capacity=self._room.capacity, machines=self._places, watch=self._watch
-        )
+        self.pool: Exact | Sampled = self._new_order(policy, setting)
         who = sharers(trace, setting)
         self._user: list[int] = who.number.tolist()
         self._weights: list[float] = who.weights.tolist()
         for user in np.flatnonzero(who.known).tolist():
-            self._add(user)
-            owed = dict(zip(trace.resources, who.debts[user].tolist(), strict=True))
-            # Debts in tasks, of policies that count those, are the largest of any resource.
-            self.pool.set_commitment(user, owed, others=max(owed.values(), default=0.0))
+            self._add(user, dict(zip(trace.resources, who.debts[user].tolist(), strict=True)))
         self.waiting: defaultdict[int, deque[int]] = defaultdict(deque)
         """By user, its tasks that wait, the next one first"""
         self._stuck: set[int] = set()
@@ -86,10 +83,18 @@ class Simulation:
         self._started = np.full(len(trace), NEVER, np.int64)
         self._machine = np.full(len(trace), NEVER, np.int32)
 
-    def run(self, progress: Progress | None = None) -> Outcome:
-        """Go through everything that happens, in order of time."""
+    def run(
+        self, progress: Progress | None = None, look: Callable[[], None] = lambda: None
+    ) -> Outcome:
+        """Go through everything that happens, in order of time.
+
+        Args:
+            progress: Told how far it is.
+            look: Called after each event; may look, not touch.
+        """
         reported = 0
         for _ in self._events():
+            look()
             if progress is not None and self._dealt_with >= reported + _REPORTED:
                 reported = self._dealt_with
                 progress(reported)
@@ -110,12 +115,24 @@ class Simulation:
             self._finish()
             yield
 
+    def running(self) -> Iterator[tuple[int, int, int]]:
+        """Go through what runs now: a user, its task, and the machine's number."""
+        for _finish, _serial, task in self._running:
+            yield self._user[task], task, int(self._machine[task])
+
     def next_user(self) -> int:
         """Return the user that is next; somebody must be waiting."""
         return self.pool.minimum()
 
-    def _add(self, user: int) -> None:
-        self.pool.add(user, weight=self._weights[user])
+    def _new_order(self, policy: Policy, setting: Setting) -> Exact | Sampled:
+        capacity = self._room.capacity
+        if setting.sampled is None:
+            return Exact(policy, capacity=capacity, machines=self._places, watch=self._watch)
+        period = period_of(policy, setting.sampled)
+        return Sampled(original_of(policy, capacity, period), self._watch)
+
+    def _add(self, user: int, owed: dict[str, float]) -> None:
+        self.pool.join(user, self._weights[user], owed)
 
     def _advance(self, when: int) -> None:
         self.now = when
@@ -125,7 +142,7 @@ class Simulation:
         self._advance(when)
         user = self._user[task]
         if user not in self.pool:
-            self._add(user)
+            self._add(user, {})
         if self._room.could_ever_hold(task):
             self.waiting[user].append(task)
             if len(self.waiting[user]) == 1:
@@ -139,7 +156,7 @@ class Simulation:
         finish, _serial, task = heapq.heappop(self._running)
         self._advance(finish)
         user, machine = self._user[task], int(self._machine[task])
-        self.pool.release(user, self._room.demand(task))
+        self.pool.ended(user, self._room.demand(task), int(self._started[task]) / MICROSECONDS)
         self._room.give_back(task, machine)
         if self._per_machine:
             rest = self._held[machine].pop(user) - self._room.demand(task)
@@ -161,7 +178,7 @@ class Simulation:
             task = self.waiting[user].popleft()
             demand = self._room.demand(task)
             self._room.take(task, machine)
-            self.pool.allocate(user, demand, times=0)  # of equals, by number
+            self.pool.started(user, demand)
             if self._per_machine:
                 held = self._held[machine]
                 held[user] = held.get(user, Quantities()) + demand
@@ -200,6 +217,7 @@ class Simulation:
         if machine is None:
             return None
         capacity = self._room.capacities[machine]
+        assert isinstance(self.pool, Exact)
         for user in self.pool.order_on(capacity, self._held[machine]):
             if self._room.fits(self.waiting[user][0], machine):
                 return user, machine
@@ -232,4 +250,5 @@ class Simulation:
                 if constraint == UNCONSTRAINED
                 else lambda machine: room.allows(constraint, int(machine)),
             )
+        assert isinstance(self.pool, Exact)
         self.pool.set_demand(user, demand)

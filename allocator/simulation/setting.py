@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.fairness import policies
+from allocator.simulation.originals.catalogue import create_policy, period_of
+from allocator.simulation.originals.kai import Kai
 from allocator.simulation.trace import Trace
 
 
@@ -33,6 +35,9 @@ class Setting:
         per: Who is a user to the policy; in TSF's evaluation each job is one.
         weights: Of users by name; of those not named, what the trace says.
         owes: Commitments at the start by name, of every resource; likewise.
+        sampled: Keep account as the policy's original does, which looks every so many seconds, or
+            so often ("5m"), or as often as it does itself ("original"). None: exactly, at every
+            instant.
 
     Raises:
         SettingError: The policy is unknown or a value is not one that it can have.
@@ -46,6 +51,7 @@ class Setting:
     per: Literal["user", "job"] = "user"
     weights: Mapping[str, float] = field(default_factory=dict)
     owes: Mapping[str, float] = field(default_factory=dict)
+    sampled: float | str | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -58,6 +64,15 @@ class Setting:
         if self.capacity is not None and not all(0.0 <= c < math.inf for c in self.capacity):
             raise SettingError(f"the capacity {self.capacity} is not of finite numbers ≥ 0")
         policy = self.new_policy()
+        if self.sampled is not None:
+            try:
+                period_of(policy, self.sampled)
+            except ValueError as error:
+                raise SettingError(str(error)) from error
+        elif isinstance(policy, Kai):
+            raise SettingError(
+                "kai divides the cluster anew in each cycle; set sampled: 'original'"
+            )
         if policy.per_machine and self.capacity is None and self.blocking == "head-of-line":
             raise SettingError(
                 f"under {self.policy} there is nobody who is next on all machines; "
@@ -71,7 +86,7 @@ class Setting:
             SettingError: There is none of that name, or it does not take the parameters.
         """
         try:
-            return policies.create(self.policy, self.parameters)
+            return create_policy(self.policy, self.parameters)
         except ValueError as error:
             raise SettingError(str(error)) from error
 

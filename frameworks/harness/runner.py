@@ -15,6 +15,7 @@ import tomli_w
 from frameworks.experiment import Experiment, Phase
 from frameworks.harness import real_mesos
 from frameworks.harness.figure import draw, draw_shares
+from frameworks.harness.film import EVENTS
 from frameworks.harness.measurement import Measurement, read_recorder, write_table
 from frameworks.harness.observer import Glance, Observer
 from frameworks.harness.processes import Child, Children
@@ -62,7 +63,7 @@ class Settings:
     mesos_home: Path | None = None
     """A folder with a real Mesos to start instead of an embedded one."""
     record: Path | None = None
-    """Where the allocator service is to log every event and decision."""
+    """Where the allocator service is to log every event and decision; None: `EVENTS` in `out`."""
 
 
 def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], None]) -> Verdict:
@@ -129,8 +130,8 @@ def _master(
         store = settings.out / "commitments.sqlite"
         store.unlink(missing_ok=True)  # users start with what the experiment says they owe
         config.write_text(_configuration(experiment, allocator, recording, store), encoding="utf-8")
-        record = () if settings.record is None else (f"--record={settings.record}",)
-        service = children.start("allocator", "serve", "--config", str(config), *record)
+        record = f"--record={settings.record or settings.out / EVENTS}"
+        service = children.start("allocator", "serve", "--config", str(config), record)
         logs = settings.out / "logs"
         page = _await_line(service, logs / "allocator.log", r"(http://\S+/)metrics")
         whereabouts = Whereabouts(page, allocator)

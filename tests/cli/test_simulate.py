@@ -10,6 +10,7 @@ import pytest
 from allocator.simulation import store
 from allocator.simulation.trace import MachineClass
 from tests.cli.test_commands import longshare
+from tests.film.reading import film_of
 from tests.simulation.crowded import trace_of
 
 ROWS = [
@@ -129,3 +130,13 @@ def test_a_file_that_is_no_trace_ends_with_2(tmp_path: Path) -> None:
         told = longshare("simulate", str(file), "--policy", "drf", "--load", "1")
         assert told.returncode == 2
         assert file.name in told.stderr
+
+
+def test_a_simulation_can_be_played_in_a_browser(trace: Path, tmp_path: Path) -> None:
+    page = tmp_path / "film.html"
+    told = longshare(
+        *("simulate", str(trace), "--policy", "drf", "--load", "0.5", "--html", str(page))
+    )
+    assert told.returncode == 0, told.stderr
+    assert f"Time machine: {page}" in told.stdout
+    assert film_of(page.read_bytes())["about"]["source"] == trace.name

@@ -123,12 +123,14 @@ def recorded_outcome(entry: log.LogEntry) -> log.Outcome:
             return entry.order.outcome
 
 
-def replay(path: Path, watch: Callable[[int], None] = lambda _bytes: None) -> Replayed:
+def replay(
+    path: Path, watch: Callable[[Engine, log.LogEntry], None] = lambda _engine, _entry: None
+) -> Replayed:
     """Recompute every decision of a log, up to the first difference.
 
     Args:
         path: The log.
-        watch: Told the size of each entry in bytes.
+        watch: Shown the engine after each entry that gave what it gave then; may not touch it.
 
     Raises:
         EventLogError: it is no log, or damaged.
@@ -151,7 +153,7 @@ def replay(path: Path, watch: Callable[[int], None] = lambda _bytes: None) -> Re
             )
             break
         replayed.events, replayed.offers = engine.statistics.events, engine.statistics.offers
-        watch(entry.ByteSize())
+        watch(engine, entry)
     return replayed
 
 

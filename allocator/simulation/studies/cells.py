@@ -54,11 +54,14 @@ class Cell:
     per: Literal["user", "job"]
     engine: Literal["fast", "reference"]
     keep: Literal["users", "tasks"]
+    sampled: float | str | None = None
 
     def inputs(self) -> dict[str, Any]:
         """Return all that the results depend on; where the trace lies is no part of it."""
         inputs = asdict(self)
         del inputs["source"]
+        if self.sampled is None:  # results that are there already stay good
+            del inputs["sampled"]
         return {"format": FORMAT, "trace": self.source.digest, **inputs}
 
     @cached_property
@@ -76,6 +79,7 @@ class Cell:
             blocking=self.blocking,
             users=self.users,
             per=self.per,
+            sampled=self.sampled,
         )
 
     def file(self, folder: Path) -> Path:

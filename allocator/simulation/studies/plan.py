@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from allocator.complaints import complaints
-from allocator.fairness import policies
+from allocator.simulation.setting import Setting
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -58,17 +58,19 @@ class Policies(BaseModel):
     Args:
         policy: Its name.
         per: Who a user is to it.
+        sampled: Look at users as seldom as its original does ("original"), or so often ("5m").
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     policy: str
     per: Literal["user", "job"] = "user"
+    sampled: float | str | None = None
 
     @model_validator(mode="after")
     def _all_exist(self) -> Self:
         for parameters in self.settings():
-            policies.create(self.policy, parameters)
+            Setting(self.policy, parameters, (), per=self.per, sampled=self.sampled)
         return self
 
     def settings(self) -> Iterator[dict[str, Value]]:

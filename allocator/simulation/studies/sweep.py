@@ -75,6 +75,7 @@ def cells_of(sweep: Sweep, sources: Sequence[Source]) -> list[Cell]:
                 several.per,
                 grid.engine,
                 grid.keep,
+                several.sampled,
             )
         ]
     }
