@@ -10,6 +10,7 @@ from allocator.cli.commitments import commitments_app
 from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.explain import explain
 from allocator.cli.extras import advice
+from allocator.cli.forecast import forecast
 from allocator.cli.games.commands import games_app
 from allocator.cli.incentives import incentives
 from allocator.cli.lies import lies
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command(epilog=EXIT_CODES)(shares)
 app.command(epilog=EXIT_CODES)(explain)
+app.command(epilog=EXIT_CODES)(forecast)
 app.command(epilog=EXIT_CODES)(top)
 app.command(epilog=EXIT_CODES)(usage)
 app.command(epilog=EXIT_CODES)(audit)

@@ -91,6 +91,10 @@ class Connection:
 
         return self._ask(self._stub.Explain, admin.ExplainRequest(user=user), [user])
 
+    def forecast(self, request: "admin.ForecastRequest") -> "admin.ForecastReply":
+        """Ask what will come."""
+        return self._ask(self._stub.Forecast, request, [request.user])
+
     def usage(self, since: float, until: float, by: str) -> "admin.UsageReply":
         """Ask who has had what between two instants, in seconds since the epoch."""
         from allocator.contract import admin_pb2 as admin  # noqa: PLC0415

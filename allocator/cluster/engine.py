@@ -187,6 +187,10 @@ class Engine:
         """Return how a user stands, O(resources); None: it is not known."""
         return self._users.standing(user)
 
+    def twin(self, user: str) -> Pool[str] | None:
+        """Return a copy of the pool in which a user competes; None: it is not known. O(n)."""
+        return self._users.twin(user)
+
     @property
     def weights(self) -> Weights:
         """Whose word the users' weights are."""

@@ -311,6 +311,11 @@ class Users:
         """Whose word the users' weights are."""
         return self._weights
 
+    def twin(self, name: str) -> Pool[str] | None:
+        """Return a copy of the pool in which a user competes; None: it is not known."""
+        pool = self._pool_of(name)
+        return None if pool is None else pool.twin()
+
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Take over weights of roles; roles that are not named keep theirs."""
         self._weights.take_over(weights)

@@ -966,3 +966,264 @@ class Ordered(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Ordered: _TypeAlias = Ordered  # noqa: Y015
+
+@_typing.final
+class ForecastRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class DemandEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class BurstEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    USER_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    DEMAND_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    BELOW_FIELD_NUMBER: _builtins.int
+    BURST_FIELD_NUMBER: _builtins.int
+    BURST_SECONDS_FIELD_NUMBER: _builtins.int
+    HORIZON_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    tasks: _builtins.int
+    """of a newcomer, or further ones of the user; 0: none"""
+    weight: _builtins.float
+    """of a newcomer; absent: 1"""
+    below: _builtins.float
+    """when does its commitment fall below this"""
+    burst_seconds: _builtins.float
+    horizon: _builtins.float
+    """seconds to look ahead; 0: four time constants, at least a day"""
+    @_builtins.property
+    def demand(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """of one task; empty: as known of its frameworks"""
+
+    @_builtins.property
+    def burst(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """more than it holds, for a time"""
+
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        tasks: _builtins.int = ...,
+        demand: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        weight: _builtins.float | None = ...,
+        below: _builtins.float | None = ...,
+        burst: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        burst_seconds: _builtins.float = ...,
+        horizon: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_below", b"_below", "_weight", b"_weight", "below", b"below", "weight", b"weight"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_below", b"_below", "_weight", b"_weight", "below", b"below", "burst", b"burst", "burst_seconds", b"burst_seconds", "demand", b"demand", "horizon", b"horizon", "tasks", b"tasks", "user", b"user", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__below: _TypeAlias = _typing.Literal["below"]  # noqa: Y015
+    _WhichOneofArgType__below: _TypeAlias = _typing.Literal["_below", b"_below"]  # noqa: Y015
+    _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
+    _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__below) -> _WhichOneofReturnType__below | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__weight) -> _WhichOneofReturnType__weight | None: ...
+
+Global___ForecastRequest: _TypeAlias = ForecastRequest  # noqa: Y015
+
+@_typing.final
+class ForecastReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    PASSINGS_FIELD_NUMBER: _builtins.int
+    BELOW_AFTER_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    ASSUMPTIONS_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    below_after: _builtins.float
+    """seconds; absent: never, or it is not asked for"""
+    @_builtins.property
+    def cluster(self) -> Global___Cluster: ...
+    @_builtins.property
+    def passings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Passing]:
+        """that concern the user, soonest first"""
+
+    @_builtins.property
+    def wait(self) -> Global___Wait:
+        """of the tasks that are asked for"""
+
+    @_builtins.property
+    def cost(self) -> Global___Cost:
+        """of the burst"""
+
+    @_builtins.property
+    def assumptions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """all this in sentences"""
+
+    def __init__(
+        self,
+        *,
+        cluster: Global___Cluster | None = ...,
+        passings: _abc.Iterable[Global___Passing] | None = ...,
+        below_after: _builtins.float | None = ...,
+        wait: Global___Wait | None = ...,
+        cost: Global___Cost | None = ...,
+        assumptions: _abc.Iterable[_builtins.str] | None = ...,
+        words: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_below_after", b"_below_after", "_cost", b"_cost", "_wait", b"_wait", "below_after", b"below_after", "cluster", b"cluster", "cost", b"cost", "wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_below_after", b"_below_after", "_cost", b"_cost", "_wait", b"_wait", "assumptions", b"assumptions", "below_after", b"below_after", "cluster", b"cluster", "cost", b"cost", "passings", b"passings", "wait", b"wait", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__below_after: _TypeAlias = _typing.Literal["below_after"]  # noqa: Y015
+    _WhichOneofArgType__below_after: _TypeAlias = _typing.Literal["_below_after", b"_below_after"]  # noqa: Y015
+    _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
+    _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
+    _WhichOneofReturnType__wait: _TypeAlias = _typing.Literal["wait"]  # noqa: Y015
+    _WhichOneofArgType__wait: _TypeAlias = _typing.Literal["_wait", b"_wait"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__below_after) -> _WhichOneofReturnType__below_after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wait) -> _WhichOneofReturnType__wait | None: ...
+
+Global___ForecastReply: _TypeAlias = ForecastReply  # noqa: Y015
+
+@_typing.final
+class Wait(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
+    AT_ONCE_FIELD_NUMBER: _builtins.int
+    FIRST_AFTER_FIELD_NUMBER: _builtins.int
+    ROOM_FIELD_NUMBER: _builtins.int
+    tasks: _builtins.int
+    """that are asked for"""
+    ahead: _builtins.int
+    """users that are before it now"""
+    at_once: _builtins.int
+    """tasks that have their turn before anybody else does"""
+    first_after: _builtins.float
+    """Seconds until its turn for the last task, if it holds the others by then; absent: not within
+    the horizon.
+    """
+    room: _builtins.int
+    """tasks for which what is free now would do"""
+    def __init__(
+        self,
+        *,
+        tasks: _builtins.int = ...,
+        ahead: _builtins.int = ...,
+        at_once: _builtins.int = ...,
+        first_after: _builtins.float | None = ...,
+        room: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_after", b"_first_after", "first_after", b"first_after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_after", b"_first_after", "ahead", b"ahead", "at_once", b"at_once", "first_after", b"first_after", "room", b"room", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first_after: _TypeAlias = _typing.Literal["first_after"]  # noqa: Y015
+    _WhichOneofArgType__first_after: _TypeAlias = _typing.Literal["_first_after", b"_first_after"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_after) -> _WhichOneofReturnType__first_after | None: ...
+
+Global___Wait: _TypeAlias = Wait  # noqa: Y015
+
+@_typing.final
+class Cost(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMITMENT_AFTER_FIELD_NUMBER: _builtins.int
+    COMMITMENT_WITHOUT_FIELD_NUMBER: _builtins.int
+    RECOVERED_AFTER_FIELD_NUMBER: _builtins.int
+    OVERTAKEN_BY_FIELD_NUMBER: _builtins.int
+    commitment_after: _builtins.float
+    """dominant, when the burst is over"""
+    commitment_without: _builtins.float
+    """at that instant, without the burst"""
+    recovered_after: _builtins.float
+    """Seconds from its end until no commitment is 1 % of the cluster more than without it."""
+    @_builtins.property
+    def overtaken_by(self) -> _containers.RepeatedCompositeFieldContainer[Global___Overtaking]:
+        """who is ahead of it because of the burst"""
+
+    def __init__(
+        self,
+        *,
+        commitment_after: _builtins.float = ...,
+        commitment_without: _builtins.float = ...,
+        recovered_after: _builtins.float | None = ...,
+        overtaken_by: _abc.Iterable[Global___Overtaking] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_recovered_after", b"_recovered_after", "recovered_after", b"recovered_after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_recovered_after", b"_recovered_after", "commitment_after", b"commitment_after", "commitment_without", b"commitment_without", "overtaken_by", b"overtaken_by", "recovered_after", b"recovered_after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__recovered_after: _TypeAlias = _typing.Literal["recovered_after"]  # noqa: Y015
+    _WhichOneofArgType__recovered_after: _TypeAlias = _typing.Literal["_recovered_after", b"_recovered_after"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recovered_after) -> _WhichOneofReturnType__recovered_after | None: ...
+
+Global___Cost: _TypeAlias = Cost  # noqa: Y015
+
+@_typing.final
+class Overtaking(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    until: _builtins.float
+    """seconds after the burst; absent: beyond the horizon"""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        until: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_until", b"_until", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_until", b"_until", "until", b"until", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__until: _TypeAlias = _typing.Literal["until"]  # noqa: Y015
+    _WhichOneofArgType__until: _TypeAlias = _typing.Literal["_until", b"_until"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until) -> _WhichOneofReturnType__until | None: ...
+
+Global___Overtaking: _TypeAlias = Overtaking  # noqa: Y015

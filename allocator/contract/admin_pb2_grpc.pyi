@@ -46,6 +46,10 @@ class AdminStub:
     """NOT_FOUND: it names a user that there is not; INVALID_ARGUMENT: it cannot be carried out.
     In both cases nothing has changed.
     """
+    Forecast: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ForecastRequest, _admin_pb2.ForecastReply]
+    """NOT_FOUND: there is no such user, and it is not about a newcomer; INVALID_ARGUMENT: it asks for
+    what cannot be.
+    """
     Usage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UsageRequest, _admin_pb2.UsageReply]
     """FAILED_PRECONDITION: the service keeps no accounts, or its database does not answer now."""
     Audit: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AuditRequest, _admin_pb2.AuditReply]
@@ -61,6 +65,10 @@ class AdminAsyncStub(AdminStub):
     Order: _aio.UnaryUnaryMultiCallable[_operator_pb2.Order, _admin_pb2.OrderReply]  # type: ignore[assignment]
     """NOT_FOUND: it names a user that there is not; INVALID_ARGUMENT: it cannot be carried out.
     In both cases nothing has changed.
+    """
+    Forecast: _aio.UnaryUnaryMultiCallable[_admin_pb2.ForecastRequest, _admin_pb2.ForecastReply]  # type: ignore[assignment]
+    """NOT_FOUND: there is no such user, and it is not about a newcomer; INVALID_ARGUMENT: it asks for
+    what cannot be.
     """
     Usage: _aio.UnaryUnaryMultiCallable[_admin_pb2.UsageRequest, _admin_pb2.UsageReply]  # type: ignore[assignment]
     """FAILED_PRECONDITION: the service keeps no accounts, or its database does not answer now."""
@@ -92,6 +100,16 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.OrderReply, _abc.Awaitable[_admin_pb2.OrderReply]]:
         """NOT_FOUND: it names a user that there is not; INVALID_ARGUMENT: it cannot be carried out.
         In both cases nothing has changed.
+        """
+
+    @_abc_1.abstractmethod
+    def Forecast(
+        self,
+        request: _admin_pb2.ForecastRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ForecastReply, _abc.Awaitable[_admin_pb2.ForecastReply]]:
+        """NOT_FOUND: there is no such user, and it is not about a newcomer; INVALID_ARGUMENT: it asks for
+        what cannot be.
         """
 
     @_abc_1.abstractmethod

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -431,6 +432,40 @@ class Pool(Generic[User]):
         accounts = {user: account.copy() for user, account in self._accounts.items()}
         return Still(self.policy, self._tau, self._capacity, self._now, accounts)
 
+    def twin(self) -> "Pool[User]":
+        """Return a pool that stands as this one does, and goes its own way. O(n)."""
+        self._catch_up()
+        twin: Pool[User] = Pool(
+            self.policy,
+            now=self._now,
+            capacity=self._capacity,
+            excluded=self._excluded,
+            machines=deepcopy(self._machines) if self.policy.counts_tasks else None,
+        )
+        twin._tau, twin._charging = self._tau, self._charging
+        twin._base, twin._turns, twin._part = self._base, self._turns, self._part
+        twin._active, twin._weights = self._active, self._weights
+        twin._accounts = {user: account.copy() for user, account in self._accounts.items()}
+        twin._unsettle()
+        return twin
+
+    def attribute(self, user: User) -> Any:  # noqa: ANN401 - the policy's own
+        """Return what a user is ranked by from now on, in phases of the policy.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._catch_up()
+        return self._attribute(self._account(user), self._phase())
+
+    def phase_at(self, when: float) -> float:
+        """Return the policy's time at an instant."""
+        return self.policy.phase(when - self._base)
+
+    def instant(self, phase: float) -> float:
+        """Return the instant of a phase, not before now."""
+        return max(self._base + self.policy.elapsed(phase), self._now)
+
     def take_diverted(self) -> Collection[User] | None:
         """Return whose course may be another one than when this was last asked; None: anybody's."""
         diverted = None if self._all_diverted else self._diverted
@@ -459,7 +494,7 @@ class Pool(Generic[User]):
         """
         self._catch_up()
         for phase, left, right in self._ranking.crossings():
-            yield Crossing(self._instant(phase), left, right)
+            yield Crossing(self.instant(phase), left, right)
 
     def __contains__(self, user: object) -> bool:
         return user in self._accounts
@@ -670,9 +705,6 @@ class Pool(Generic[User]):
     def _phase(self) -> float:
         """Return the policy's time, in which it keeps order."""
         return self.policy.phase(self._now - self._base)
-
-    def _instant(self, phase: float) -> float:
-        return max(self._base + self.policy.elapsed(phase), self._now)
 
 
 def _in_range(user: object, weight: float) -> float:

@@ -52,6 +52,10 @@ class DynamicPolicy(Policy):
         return Drifts().rank(attribute, phase)
 
     @override
+    def crossing(self, a: Drift, b: Drift, phase: float) -> float | None:
+        return Drifts().crossing(a, b, phase)
+
+    @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
         """Return what was added up over the weight; below 0 for who lacks its guarantee."""
         value = account.cumulative_at(when) / account.weight

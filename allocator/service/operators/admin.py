@@ -12,6 +12,7 @@ from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.loop.slices import Once, Work, spread
 from allocator.service.loop.turn import Turn
 from allocator.service.operators import accounts
+from allocator.service.operators.forecast import InvalidQuestionError, UnknownUserError, foretell
 from allocator.service.operators.messages import message
 from allocator.service.operators.orders import Orders
 from allocator.service.rights import Rights
@@ -99,6 +100,23 @@ class Admin(AdminServicer):
         """Carry out an order."""
         return await self._orders.carry_out(request, context)
 
+    async def Forecast(  # noqa: N802
+        self,
+        request: admin.ForecastRequest,
+        context: grpc.aio.ServicerContext[admin.ForecastRequest, admin.ForecastReply],
+    ) -> admin.ForecastReply:
+        """Say what will come if nothing changes."""
+        await self._rights.require(context, "readers")
+        try:
+            reply = await foretell(self._engine, request, self._turn)
+        except UnknownUserError as error:
+            await _abort(context, grpc.StatusCode.NOT_FOUND, str(error))
+        except InvalidQuestionError as error:
+            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        async with self._turn:
+            reply.cluster.CopyFrom(self._cluster())
+        return reply
+
     async def Usage(  # noqa: N802
         self,
         request: admin.UsageRequest,
@@ -140,7 +158,8 @@ def _add_messages(reply: admin.SharesReply, rows: list[UserShare], engine: Engin
 
 
 async def _abort(
-    context: grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation],
+    context: "grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation]"
+    " | grpc.aio.ServicerContext[admin.ForecastRequest, admin.ForecastReply]",
     code: grpc.StatusCode,
     text: str,
 ) -> NoReturn:
