@@ -39,6 +39,44 @@ def _named(name: str) -> "Experiment":
         raise typer.BadParameter(str(error.args[0]), param_hint="NAME") from error
 
 
+def _under(
+    chosen: "Experiment", policy: str | None, file: Path | None, parameters: list[str] | None
+) -> "Experiment":
+    """Return an experiment with the policy that is asked for, if one is."""
+    from allocator import plugins  # noqa: PLC0415 - keeps `--help` fast
+
+    try:
+        brought = [] if file is None else plugins.load(file.absolute())
+        name = policy or (brought[0] if len(brought) == 1 else None)
+        if name is not None:
+            given = dict(_parameter(parameter) for parameter in parameters or ())
+            return chosen.under({"name": name, **given})
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--policy") from error
+    if file is not None:
+        raise typer.BadParameter(
+            f"{file} defines {', '.join(brought)}; say which", param_hint="--policy"
+        )
+    if parameters:
+        raise typer.BadParameter("it goes with --policy", param_hint="--set")
+    return chosen
+
+
+def _parameter(text: str) -> tuple[str, float | str]:
+    """Read KEY=VALUE.
+
+    Raises:
+        ValueError: it is not that.
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not KEY=VALUE")
+    try:
+        return key, float(value)
+    except ValueError:
+        return key, value
+
+
 @experiment_app.command("list")
 def list_experiments(
     *, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
@@ -109,6 +147,21 @@ def run_experiment(
         Path | None,
         typer.Option(help="Have the allocator log all it does to this file, see `replay`."),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Another policy than the experiment's; its claims are then left out.",
+            show_default="that of --policy-file",
+        ),
+    ] = None,
+    policy_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Python that defines a policy, docs/own-policy.md."),
+    ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of it; repeatable."),
+    ] = None,
 ) -> None:
     """Run an experiment; exit code 1 when it does not come out as the paper says.
 
@@ -123,7 +176,7 @@ def run_experiment(
     from frameworks.harness.processes import ChildFailed  # noqa: PLC0415
     from frameworks.harness.runner import Settings, run  # noqa: PLC0415
 
-    chosen = _named(name)
+    chosen = _under(_named(name), policy, policy_file, parameters)
     folder = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     if record is not None and master is not None:
         raise typer.BadParameter(
@@ -141,6 +194,7 @@ def run_experiment(
         master=master,
         mesos_home=mesos_home,
         record=record,
+        policy_file=policy_file,
     )
     if seeds is not None:
         chosen = chosen.model_copy(update={"seeds": seeds})

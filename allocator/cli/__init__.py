@@ -7,6 +7,7 @@ import typer
 from allocator import __version__
 from allocator.cli.advise import advise
 from allocator.cli.commitments import commitments_app
+from allocator.cli.compare import compare
 from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.explain import explain
 from allocator.cli.extras import advice
@@ -53,6 +54,7 @@ app.command()(incentives)
 app.add_typer(games_app, name="games")
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
+app.command()(compare)
 app.command()(lies)
 app.command()(sweep)
 app.command()(report)

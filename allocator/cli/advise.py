@@ -18,6 +18,7 @@ from allocator.cli.simulate import (
     TraceFile,
     WhoCounts,
     capacity_of,
+    compiled,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def advise(
             owes=by_user(owes, "--owes"),
         )
         setting.check(read)
+        compiled()
         coarse, fine = _TRIALS
         done = 0
         with bar("simulating", 1 + coarse + fine, "runs") as report:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli.connection import USAGE, AsJson, fail
-from allocator.cli.parameters import Parameters, parse
+from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 from allocator.cli.simulate import (
     Blocking,
     Capacity,
@@ -29,6 +29,7 @@ def lies(
     *,
     policy: Annotated[str, typer.Option(help="Who is next; docs/policies.md.")],
     parameters: Parameters = None,
+    policy_files: PolicyFiles = None,
     load: Load = None,
     capacity: Capacity = None,
     blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
@@ -50,6 +51,7 @@ def lies(
     from allocator.simulation.studies.lies import LIES  # noqa: PLC0415
     from allocator.simulation.studies.online_truth import gains, rows  # noqa: PLC0415
 
+    bring(policy_files)
     try:
         read = store.read(trace)
         setting = Setting(

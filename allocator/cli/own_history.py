@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from allocator.cluster.constraints import Constraint
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import mesos_pb2 as mesos
-from allocator.fairness.pool import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT
+from allocator.fairness.bounds import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.quantities import Quantities
 from allocator.service.record.event_log import EventLogError, decode_settings, read
 from allocator.service.record.history import History, reconstruct_all

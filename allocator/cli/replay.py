@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.parameters import Parameters, parse
+from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 from allocator.contract.printable import printable
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ def replay(
         str | None, typer.Option(help="Ask what this policy would have done instead.")
     ] = None,
     parameters: Parameters = None,
+    policy_files: PolicyFiles = None,
+    save_policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the recorded policy's own file there, and end."),
+    ] = None,
     html: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the time machine: a page that plays the log."),
@@ -54,8 +59,11 @@ def replay(
     from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
 
     console = tables.console()
+    bring(policy_files)
     try:
-        if policy is None:
+        if save_policy is not None:
+            _save_policy(file, save_policy)
+        elif policy is None:
             if parameters:
                 raise typer.BadParameter("it goes with --policy", param_hint="--set")
             _compare(file, html, console, as_json=as_json)
@@ -68,6 +76,21 @@ def replay(
     except (EventLogError, OSError) as error:
         typer.echo(f"longshare replay: {printable(str(error))}", err=True)
         raise typer.Exit(2) from error
+
+
+def _save_policy(file: Path, where: Path) -> None:
+    from allocator.service.record.event_log import recorded_code  # noqa: PLC0415
+    from allocator.service.record.replay import header_and_rest  # noqa: PLC0415
+
+    header, _rest = header_and_rest(file)
+    code = recorded_code(header.settings)
+    if code is None:
+        raise typer.BadParameter(
+            "the recorded policy came with Longshare", param_hint="--save-policy"
+        )
+    with where.open("x", encoding="utf-8", newline="") as made:
+        made.write(code.source)
+    typer.echo(f"{where}: what was {code.file}; read it before you run it")
 
 
 def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool) -> None:
@@ -91,6 +114,12 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
             _finish(html, filming, file, replayed)
     if replayed.left_out:
         _tell_cut_off(replayed.left_out)
+    if replayed.other_policy:
+        typer.echo(
+            f"longshare replay: the policy is not the one that was recorded, which was in "
+            f"{replayed.other_policy}; --save-policy FILE writes that",
+            err=True,
+        )
     if as_json:
         typer.echo(json.dumps({"same": replayed.difference is None, **asdict(replayed)}, indent=2))
     else:
@@ -255,9 +284,9 @@ def _table(
 
 
 def _policy(name: str, parameters: list[str] | None) -> "Policy":
-    from allocator.fairness import policies  # noqa: PLC0415
+    from allocator import plugins  # noqa: PLC0415
 
     try:
-        return policies.create(name, parse(parameters))
+        return plugins.create(name, parse(parameters))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--policy") from error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allocator.cli.connection import USAGE, fail
+from allocator.cli.parameters import PolicyFiles, bring
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,7 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.", show_default="runs/SWEEP")
     ] = None,
+    policy_files: PolicyFiles = None,
     jobs: Jobs = -1,
     backend: Backend = "loky",
     scheduler: Scheduler = None,
@@ -61,6 +63,7 @@ def sweep(
     from allocator.simulation.studies.sources import resolve  # noqa: PLC0415
     from allocator.simulation.studies.sweep import Engine, cells_of  # noqa: PLC0415
 
+    bring(policy_files)
     try:
         plan, beside = read_sweep(file)
         wanted = [TraceFile(path=path.absolute()) for path in traces] if traces else plan.traces
@@ -68,7 +71,8 @@ def sweep(
         folder.mkdir(parents=True, exist_ok=True)
         sources = list(resolve(wanted, beside, folder / "traces"))
         cells = cells_of(plan, sources)
-        write_index(folder, plan.title, cells)
+        names = ", ".join(source.name for source in sources)
+        write_index(folder, f"{file}, tried on {names}" if traces else plan.title, cells)
         computed = compute(cells, folder / "cells", Engine(backend, jobs, scheduler))
     except (OSError, ValueError) as error:
         fail(USAGE, str(error))

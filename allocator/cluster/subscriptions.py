@@ -24,7 +24,7 @@ from allocator.cluster.constraints import (
 from allocator.cluster.limits import Limits
 from allocator.cluster.quarantine import Flaw
 from allocator.cluster.resources import InvalidResource, parse_total
-from allocator.cluster.text import is_path, is_text, readable, shortened
+from allocator.cluster.text import is_path, is_text, levels, readable, shortened
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 
@@ -162,12 +162,16 @@ def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
         if not is_text(role):
             raise _Unacceptable(Flaw("text", f"a role is not UTF-8: {readable(role)}"))
         _check_length("role", role, limits)
-        levels = role.count("/") + 1
-        if levels > limits.role_depth:
-            words = f"a role has {levels} levels, more than {limits.role_depth}"
+        depth = role.count("/") + 1
+        if depth > limits.role_depth:
+            words = f"a role has {depth} levels, more than {limits.role_depth}"
             raise _Unacceptable(Flaw("limit", f"{words} (limits.role_depth)"))
         if not is_path(role):
             raise _Unacceptable(Flaw("malformed", f"{role!r} is no role"))
+    places = levels(roles)
+    if places > limits.roles:
+        words = f"its roles and those above them are {places}, more than {limits.roles}"
+        raise _Unacceptable(Flaw("limit", f"{words} (limits.roles)"))
     return frozenset(roles)
 
 

@@ -12,12 +12,14 @@ from allocator.cluster.frameworks import Client
 from allocator.cluster.memory import Boost, Changes, Course, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.weights import Weights
+from allocator.fairness.bounds import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.commitment import decayed
 from allocator.fairness.machines import Machines, MayUse
 from allocator.fairness.metering import Former, Meter
 from allocator.fairness.peers import Peers
-from allocator.fairness.pool import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT, Pool, Standing
+from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.standing import Standing
 
 FADED = 1e-3
 """A dominant commitment below this does not keep a user known."""
@@ -115,6 +117,8 @@ class Users:
         """Users with sub-users, those above first."""
         self._renewed = True
         """Whether there are other users than when somebody asked what has changed."""
+        self._uneven = False
+        """Whether levels do not know yet what part of the cluster is theirs."""
         for declared in settings.users:
             self.get(declared.name)
 
@@ -152,8 +156,21 @@ class Users:
             user = user.parent
             yield user.name
 
+    def settle(self) -> None:
+        """Tell every level what part of the cluster its members are entitled to together.
+
+        To be called after each event: it costs O(users with sub-users) if there are others now, or
+        weights have changed, and an event may bring hundreds.
+        """
+        if self._uneven:
+            self._uneven = False
+            for user in self._branches:
+                assert user.below is not None
+                user.below.set_part(user.siblings.entitlement(user.name))
+
     def advance(self, now: float) -> None:
         """Move to a later instant; boosts that are over by then end when they are."""
+        self.settle()
         while (end := self._weights.next_end) <= now:
             self._advance(end)
             over = self._weights.ended(end)
@@ -161,6 +178,7 @@ class Users:
             for name in over:
                 if name in self._known:
                     self._note_idle(self._known[name])
+            self.settle()
         self._advance(now)
 
     def _advance(self, now: float) -> None:
@@ -196,6 +214,7 @@ class Users:
 
     def count(self, name: str) -> Former | None:
         """Have counted what a user or a virtual leaf has had until now; None: it is not known."""
+        self.settle()
         pool = self._pool_of(name)
         return None if pool is None else pool.count(name)
 
@@ -295,6 +314,7 @@ class Users:
 
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand now, each level in order of priority, sub-users after."""
+        self.settle()
         return [standing for below in self._pools() for standing in below.standings()]
 
     def names(self) -> list[str]:
@@ -303,6 +323,7 @@ class Users:
 
     def standing(self, name: str) -> Standing[str] | None:
         """Return how a user or a virtual leaf stands now, O(resources); None: it is not known."""
+        self.settle()
         pool = self._pool_of(name)
         return None if pool is None else pool.standing(name)
 
@@ -313,6 +334,7 @@ class Users:
 
     def twin(self, name: str) -> Pool[str] | None:
         """Return a copy of the pool in which a user competes; None: it is not known."""
+        self.settle()
         pool = self._pool_of(name)
         return None if pool is None else pool.twin()
 
@@ -389,6 +411,7 @@ class Users:
 
         O(resources) for each; for everybody after a change that concerns everybody.
         """
+        self.settle()
         pools = list(self._pools())
         changed = [pool.take_diverted() for pool in pools]
         complete = self._renewed or None in changed
@@ -601,10 +624,8 @@ class Users:
         self._share_out()
 
     def _share_out(self) -> None:
-        """Tell every level what part of the cluster its members are entitled to together."""
-        for user in self._branches:
-            assert user.below is not None
-            user.below.set_part(user.siblings.entitlement(user.name))
+        """Have every level told; once for all that changes at one instant."""
+        self._uneven = True
 
     def _new_pool(self) -> Pool[str]:
         pool: Pool[str] = Pool(

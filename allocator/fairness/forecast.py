@@ -11,8 +11,9 @@ from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from allocator.fairness.policies.policy import Policy
-from allocator.fairness.pool import Pool, Standing
+from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.standing import Standing
 
 NOTICEABLE = 0.01
 """A difference of commitments below this, of the cluster, is none."""

@@ -5,8 +5,8 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Hashable, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from allocator.fairness.pool import Prospect
 from allocator.fairness.priorities import Rank
+from allocator.fairness.prospect import Prospect
 from allocator.fairness.quantities import Quantities
 
 User = TypeVar("User", bound=Hashable)
@@ -218,7 +218,7 @@ class Peers(Generic[User]):
         return _dominant(allocation, self._sorted_by, self._excluded)
 
     def _rank(self, allocation: Quantities) -> tuple[Rank, float]:
-        return (0, _dominant(allocation, self._capacity, self._excluded), 0.0, 0.0), 0.0
+        return (0, _dominant(allocation, self._capacity, self._excluded), (), 0.0), 0.0
 
 
 def _dominant(

@@ -2,95 +2,23 @@
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator.fairness.account import Account
+from allocator.fairness.bounds import in_range
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
 from allocator.fairness.metering import Former, Meter, Stretch
-from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
+from allocator.fairness.policies.policy import Policy, local_share
 from allocator.fairness.priorities import Rank
+from allocator.fairness.prospect import Prospect
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import Ranking
-
-LEAST_WEIGHT = 1e-6
-LARGEST_WEIGHT = 1e6
-"""Between these no sum, share or priority overflows, with any number of users."""
-LARGEST_COMMITMENT = 1e9
-"""Fraction of the capacity; a debt beyond is one of numbers, not of use."""
+from allocator.fairness.standing import Course, Standing, Still, standing
+from allocator.fairness.terms import Terms
 
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
-
-
-class Prospect(NamedTuple):
-    """Where a user stands in order at an instant, and would if it held something else."""
-
-    rank: tuple[Rank, float]
-    """With its blur; of equal ranks who got gifts less often comes first."""
-    likeness: Hashable
-    """Users of equal likeness rank alike where they hold alike."""
-    rank_of: Callable[[Quantities], tuple[Rank, float]]
-    """What the rank would be if the user held so much from now on. O(m)."""
-
-
-@dataclass(frozen=True)
-class Standing(Generic[User]):
-    """How a user stands at an instant. Shares and commitments are fractions of capacity."""
-
-    user: User
-    weight: float
-    entitlement: float
-    """wᵢ / Σw, of the pool's part"""
-    active: bool
-    allocation: Quantities
-    shares: dict[str, float]
-    share: float
-    """Dominant share"""
-    measured: dict[str, float]
-    """What the policy goes by: shares, or the task share under the name `tasks`"""
-    task_share: float | None
-    """Tasks held over those it could run alone without constraints; None: the policy does not
-    ask, the demand is not known, or no task fits"""
-    commitments: dict[str, float]
-    """Also of resources that do not count, or that the capacity has lost"""
-    inherited: float
-    """Commitment for resources that the capacity has not had yet"""
-    overuse: dict[str, float]
-    """What commitments move towards (Eq. 7); of resources that count"""
-    commitment: float
-    """Dominant commitment (Eq. 9), of resources that count"""
-    priority: float
-    """Lowest first"""
-
-
-class Course(NamedTuple):
-    """What it takes to say what a user will owe, until something changes (Eq. 12)."""
-
-    since: float
-    """Seconds; commitments are those of this instant"""
-    commitments: dict[str, float]
-    overuse: dict[str, float]
-    inherited: float
-
-
-@dataclass(frozen=True)
-class Still(Generic[User]):
-    """Users as they were at an instant, whatever happens to their pool later."""
-
-    policy: Policy
-    tau: float | None
-    capacity: Quantities
-    now: float
-    accounts: dict[User, Account]
-
-    def standings_at(self, when: float) -> Iterator[Standing[User]]:
-        """Go through how all users stand at an instant if nothing changes, in no order."""
-        when = max(when, self.now)
-        for user, account in self.accounts.items():
-            yield _standing(self.policy, self.tau, user, account, when)
 
 
 class Pool(Generic[User]):
@@ -123,17 +51,16 @@ class Pool(Generic[User]):
         watch: Watch | None = None,
     ) -> None:
         self.policy = policy
-        self._tau = policy.tau
         self._has_memory = policy.tau is not None
-        self._least = policy.least
-        self._charging = True
         self._rebased_after = policy.rebased_after
-        self._remembers = not isinstance(policy, KeyPolicy)
         self._now = now
         self._base = now
-        self._capacity = capacity if capacity is not None else Quantities()
-        self._excluded = frozenset(excluded)
-        self._machines: Machines[User] = Machines() if machines is None else machines
+        self._terms: Terms[User] = Terms(
+            policy,
+            Quantities() if capacity is None else capacity,
+            excluded,
+            Machines() if machines is None else machines,
+        )
         self._turns = 0
         self._accounts: dict[User, Account] = {}
         self._watch = watch
@@ -141,8 +68,6 @@ class Pool(Generic[User]):
         self._events = 0
         """Of rankings that have been replaced."""
         self._active = 0
-        self._weights = 0.0
-        self._part = 1.0
         self._stale = False
         """All accounts are settled at `now`, but not rated or ranked."""
         self._changed: dict[User, Account] = {}
@@ -161,7 +86,7 @@ class Pool(Generic[User]):
     @property
     def capacity(self) -> Quantities:
         """What is shared."""
-        return self._capacity
+        return self._terms.capacity
 
     @property
     def active(self) -> int:
@@ -185,9 +110,9 @@ class Pool(Generic[User]):
 
     def set_capacity(self, capacity: Quantities) -> None:
         """Change what is shared."""
-        if capacity is not self._capacity and capacity != self._capacity:
+        if capacity is not self._terms.capacity and capacity != self._terms.capacity:
             self._unsettle()
-            self._capacity = capacity
+            self._terms.capacity = capacity
 
     def attach(self, meter: Meter) -> None:
         """Have counted from now on what users hold and owe."""
@@ -214,15 +139,15 @@ class Pool(Generic[User]):
         Args:
             tau: Their time constant in seconds; None: they do not fade.
         """
-        if not self._has_memory and tau != self._tau:
+        if not self._has_memory and tau != self._terms.tau:
             self._unsettle()
-            self._tau = tau
+            self._terms.tau = tau
 
     def set_charging(self, *, charging: bool) -> None:
         """Say whether over-use makes debts; while it does not, they fade as if there were none."""
-        if charging != self._charging:
+        if charging != self._terms.charging:
             self._unsettle()
-            self._charging = charging
+            self._terms.charging = charging
 
     def machines_changed(self) -> None:
         """Follow a change of the machines; of one user's constraints, `set_demand` does."""
@@ -231,9 +156,9 @@ class Pool(Generic[User]):
 
     def set_part(self, part: float) -> None:
         """Say what part of the capacity these users are entitled to together; 1 at first."""
-        if part != self._part:
+        if part != self._terms.part:
             self._unsettle()
-            self._part = part
+            self._terms.part = part
 
     def add(
         self, user: User, *, weight: float = 1.0, commitment: float | Mapping[str, float] = 0.0
@@ -250,12 +175,12 @@ class Pool(Generic[User]):
         """
         if user in self._accounts:
             raise ValueError(f"user {user!r} is known already")
-        account = Account(weight=_in_range(user, weight), settled_at=self._now)
-        _set_commitment(user, account, commitment)
+        account = Account(weight=in_range(user, weight), settled_at=self._now)
+        account.set_debts(user, commitment)
         self._unsettle()
         self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account
-        self._weights += weight
+        self._terms.weights += weight
         if self._meter is not None:
             self._meter.begin(str(user), self._now)
 
@@ -274,7 +199,7 @@ class Pool(Generic[User]):
         del self._accounts[user]
         if self._meter is not None:
             self._meter.end(str(user))
-        self._weights = math.fsum(other.weight for other in self._accounts.values())
+        self._terms.weights = math.fsum(other.weight for other in self._accounts.values())
 
     def set_weight(self, user: User, weight: float) -> None:
         """Change a user's weight.
@@ -284,10 +209,10 @@ class Pool(Generic[User]):
             ValueError: the weight is not a positive number.
         """
         account = self._account(user)
-        _in_range(user, weight)
+        in_range(user, weight)
         self._unsettle()
         account.weight = weight
-        self._weights = math.fsum(other.weight for other in self._accounts.values())
+        self._terms.weights = math.fsum(other.weight for other in self._accounts.values())
 
     def set_commitment(
         self, user: User, commitment: float | Mapping[str, float], *, others: float = 0.0
@@ -305,7 +230,7 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         self._unsettle()
-        _set_commitment(user, account, commitment, others)
+        account.set_debts(user, commitment, others)
 
     def set_demand(self, user: User, demand: Quantities | None) -> None:
         """Say what one task of a user needs; None: nobody knows. O(classes of machines).
@@ -316,11 +241,10 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         account = self._account(user)
-        counted = {n: a for n, a in (demand or {}).items() if n not in self._excluded}
-        account.demand = Quantities(counted) if counted else None
+        account.demand = self._terms.counted(demand)
         if self.policy.counts_tasks and not self._stale:
             self._settle(user, account)
-            self._count_tasks(user, account)
+            self._terms.count_tasks(user, account)
             self._note_change(user, account)
 
     def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
@@ -342,7 +266,7 @@ class Pool(Generic[User]):
         if self._stale:
             return
         if self._changed.pop(user, None) is not None:
-            self._rate(account)
+            self._terms.rate(account)
         phase = self._phase()
         self._ranking.advance(phase)
         if active:
@@ -394,7 +318,7 @@ class Pool(Generic[User]):
         Raises:
             KeyError: the user is not known.
         """
-        return self._part * self._account(user).weight / self._weights
+        return self._terms.entitlement(self._account(user).weight)
 
     def minimum(self) -> User:
         """Return the active user that is next.
@@ -415,7 +339,7 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         self._catch_up()
-        return _standing(self.policy, self._tau, user, self._account(user), self._now)
+        return standing(self.policy, self._terms.tau, user, self._account(user), self._now)
 
     def standings(self) -> list[Standing[User]]:
         """Return how all known users stand now, in order of priority."""
@@ -430,21 +354,14 @@ class Pool(Generic[User]):
         """Return what it takes to say later how users stood. O(n), two microseconds for each."""
         self._catch_up()
         accounts = {user: account.copy() for user, account in self._accounts.items()}
-        return Still(self.policy, self._tau, self._capacity, self._now, accounts)
+        return Still(self.policy, self._terms.tau, self._terms.capacity, self._now, accounts)
 
     def twin(self) -> "Pool[User]":
         """Return a pool that stands as this one does, and goes its own way. O(n)."""
         self._catch_up()
-        twin: Pool[User] = Pool(
-            self.policy,
-            now=self._now,
-            capacity=self._capacity,
-            excluded=self._excluded,
-            machines=deepcopy(self._machines) if self.policy.counts_tasks else None,
-        )
-        twin._tau, twin._charging = self._tau, self._charging
-        twin._base, twin._turns, twin._part = self._base, self._turns, self._part
-        twin._active, twin._weights = self._active, self._weights
+        twin: Pool[User] = Pool(self.policy, now=self._now)
+        twin._terms = self._terms.twin()
+        twin._base, twin._turns, twin._active = self._base, self._turns, self._active
         twin._accounts = {user: account.copy() for user, account in self._accounts.items()}
         twin._unsettle()
         return twin
@@ -525,12 +442,12 @@ class Pool(Generic[User]):
         account = self._account(user)
         self._catch_up()
         phase = self._phase()
-        settled = account.settled(self._now, self._tau)
+        settled = account.settled(self._now, self._terms.tau)
         settled.count = 0
 
         def rank(allocation: Quantities) -> tuple[Rank, float]:
             settled.allocation = allocation
-            self._rate(settled)
+            self._terms.rate(settled)
             return self.policy.rank(self._attribute(settled, phase), phase)
 
         return Prospect(
@@ -595,10 +512,10 @@ class Pool(Generic[User]):
         """Bring an account up to now, under what it has held since it was settled last."""
         if self._meter is not None:
             self._count(user, account)
-        if self._remembers and account.settled_at < self._now:
+        if self._terms.remembers and account.settled_at < self._now:
             if user in self._changed:
-                self._rate(account)
-            account.settle(self._now, self._tau)
+                self._terms.rate(account)
+            account.settle(self._now, self._terms.tau)
 
     def _count(self, user: User, account: Account) -> None:
         """Count what a user has had; until an account is stale, at the latest, all is counted."""
@@ -607,15 +524,16 @@ class Pool(Generic[User]):
         if at is None:
             return
         if user in self._changed:
-            self._rate(account)
-        self._meter.count(str(user), at, self._now, self._capacity, self._stretch(account, at))
+            self._terms.rate(account)
+        stood = self._stretch(account, at)
+        self._meter.count(str(user), at, self._now, self._terms.capacity, stood)
 
     def _stretch(self, account: Account, at: float) -> Stretch:
-        owed = account.commitments_at(at, self._tau) if at > account.settled_at else None
+        later = at > account.settled_at
         return Stretch(
             account.allocation,
             account.entitlement,
-            account.commitments if owed is None else owed,
+            account.commitments_at(at, self._terms.tau) if later else account.commitments,
             account.overuse,
             account.active,
         )
@@ -629,12 +547,12 @@ class Pool(Generic[User]):
         """Settle everybody under the values that held until now, which are about to change."""
         if not self._stale:
             for account in self._changed.values():
-                self._rate(account)
+                self._terms.rate(account)
             self._changed.clear()
             for user, account in self._accounts.items():
                 if self._meter is not None:
                     self._count(user, account)
-                account.settle(self._now, self._tau)
+                account.settle(self._now, self._terms.tau)
             self._stale = self._all_diverted = True
             self._diverted.clear()
 
@@ -644,7 +562,7 @@ class Pool(Generic[User]):
         ranking, phase = self._ranking, self._phase()
         ranking.advance(phase)
         for user, account in self._changed.items():
-            self._rate(account)
+            self._terms.rate(account)
             if account.active:
                 ranking.replace(user, self._attribute(account, phase))
         self._changed.clear()
@@ -657,9 +575,8 @@ class Pool(Generic[User]):
         self._events += self._ranking.events
         self._ranking = self._new_ranking(phase)
         for user, account in self._accounts.items():
-            if self.policy.counts_tasks:
-                self._count_tasks(user, account)
-            self._rate(account)
+            self._terms.count_tasks(user, account)
+            self._terms.rate(account)
             if account.active:
                 self._ranking.insert(user, self._attribute(account, phase))
         self._stale = False
@@ -667,24 +584,6 @@ class Pool(Generic[User]):
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
         ranking = self.policy.new_ranking(phase)
         return ranking if self._watch is None else self._watch(ranking)
-
-    def _count_tasks(self, user: User, account: Account) -> None:
-        demand = account.demand
-        if demand is None:
-            account.monopoly = account.constrained_monopoly = 0
-        else:
-            account.monopoly = self._machines.monopoly(demand)
-            account.constrained_monopoly = self._machines.constrained_monopoly(user, demand)
-
-    def _rate(self, account: Account) -> None:
-        policy = self.policy
-        account.entitlement = self._part * account.weight / self._weights
-        account.shares = account.allocation.shares(self._capacity, self._excluded)
-        free: float | None = None
-        if self._has_memory:
-            free = policy.free_of_charge(account) if self._charging else math.inf
-        account.owe(policy.measure(account), free, self._least)
-        account.rate_of_use = policy.rate_of_use(account)
 
     def _likeness(self, account: Account) -> Hashable:
         """Return what settled accounts have in common that rank alike where they hold alike."""
@@ -705,49 +604,3 @@ class Pool(Generic[User]):
     def _phase(self) -> float:
         """Return the policy's time, in which it keeps order."""
         return self.policy.phase(self._now - self._base)
-
-
-def _in_range(user: object, weight: float) -> float:
-    if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
-        raise ValueError(
-            f"user {user!r}: weight {weight} is not a number from {LEAST_WEIGHT:g} to "
-            f"{LARGEST_WEIGHT:g}"
-        )
-    return weight
-
-
-def _set_commitment(
-    user: object, account: Account, commitment: float | Mapping[str, float], others: float = 0.0
-) -> None:
-    amounts = commitment if isinstance(commitment, Mapping) else {"every resource": commitment}
-    for name, amount in amounts.items():
-        # Over 1 is possible: of a capacity that has shrunk below what is allocated.
-        if not 0.0 <= amount < math.inf:
-            raise ValueError(
-                f"user {user!r}: commitment {amount} of {name} is not a finite number ≥ 0"
-            )
-    account.commitments = dict(commitment) if isinstance(commitment, Mapping) else {}
-    account.inherited = others if isinstance(commitment, Mapping) else commitment
-
-
-def _standing(
-    policy: Policy, tau: float | None, user: User, account: Account, when: float
-) -> Standing[User]:
-    """Return how the user of an account that is rated stands at an instant."""
-    commitments = account.commitments_at(when, tau)
-    return Standing(
-        user=user,
-        weight=account.weight,
-        entitlement=account.entitlement,
-        active=account.active,
-        allocation=account.allocation,
-        shares=dict(account.shares),
-        share=account.share,
-        measured=dict(account.measured),
-        task_share=account.task_share if policy.counts_tasks else None,
-        commitments=commitments,
-        inherited=account.inherited_at(when, tau),
-        overuse=dict(account.overuse),
-        commitment=max((commitments.get(name, 0.0) for name in account.measured), default=0.0),
-        priority=policy.priority(account, commitments, when),
-    )

@@ -15,6 +15,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
 from allocator.fairness.metering import Meter
+from allocator.fairness.policies import Policy
 from allocator.service.accounting.bookkeeper import Bookkeeper, bookkeeping
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 _FLUSH_EVERY = 1.0
 _LOOK_EVERY = 0.05
+_TELL_EVERY = 60.0
 
 _log = structlog.get_logger(__name__)
 
@@ -80,6 +82,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             connect = partial(_database, accounts)
             bookkeeper = Bookkeeper(engine, meter, connect, config.accounting, turn)
             await stack.enter_async_context(bookkeeping(bookkeeper))
+        await stack.enter_async_context(_policy_watched(engine.settings.policy))
         keeper: Keeper | None = None
         if store is not None:
             keeper = await stack.enter_async_context(
@@ -249,6 +252,30 @@ def _engine(  # noqa: PLR0913, PLR0917 - what it begins with, and all who look a
     else:
         engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample, meter=meter)
     return engine
+
+
+@asynccontextmanager
+async def _policy_watched(policy: Policy) -> AsyncIterator[None]:
+    """Say which file a policy from outside is of, and what goes wrong in it, once a minute."""
+    if policy.origin is None:
+        yield
+        return
+    _log.info("policy from outside", file=policy.origin.file, sha256=policy.origin.sha256)
+
+    async def watch() -> None:
+        told = 0
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            if policy.faults.count > told:
+                told = policy.faults.count
+                _log.error("policy failed", latest=policy.faults.latest, times=told)
+                await asyncio.sleep(_TELL_EVERY)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 @asynccontextmanager

@@ -11,12 +11,17 @@ from allocator.film.page import page
 from allocator.simulation.order import Exact
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.reference import Progress, Simulation
+from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting, SettingError
 from allocator.simulation.trace import MICROSECONDS, Trace
 
 
 def film(
-    trace: Trace, setting: Setting, source: str, progress: Progress | None = None
+    trace: Trace,
+    setting: Setting,
+    source: str,
+    progress: Progress | None = None,
+    series: Series | None = None,
 ) -> tuple[Outcome, bytes]:
     """Simulate, and return what came of it and a file for a browser that plays it.
 
@@ -28,11 +33,12 @@ def film(
         setting: How it is dealt with.
         source: What the film is of, in words.
         progress: Told how far it is.
+        series: Is told how users stand now and then.
 
     Raises:
         SettingError: The setting does not fit the trace, or goes by samples.
     """
-    simulation = Simulation(trace, setting)
+    simulation = Simulation(trace, setting, series)
     if not isinstance(simulation.pool, Exact):
         raise SettingError("a film shows debts at each moment; an order by samples has none")
     filming = _Filming(simulation, simulation.pool, trace, setting)

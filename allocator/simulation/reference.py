@@ -1,6 +1,7 @@
 """The reference simulator: Algorithm 1 over the very policies that run the live cluster."""
 
 import heapq
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
@@ -14,6 +15,7 @@ from allocator.simulation.order import Exact, Sampled
 from allocator.simulation.originals.catalogue import original_of, period_of
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.room import Room
+from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting
 from allocator.simulation.sharers import sharers
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
@@ -26,7 +28,13 @@ _REPORTED = 1000
 """Tasks from one report of progress to the next."""
 
 
-def simulate(trace: Trace, setting: Setting, progress: Progress | None = None) -> Outcome:
+def simulate(
+    trace: Trace,
+    setting: Setting,
+    progress: Progress | None = None,
+    *,
+    series: Series | None = None,
+) -> Outcome:
     """Start every task of a trace as a policy would have; docs/simulation.md has the rules.
 
     The same trace and setting give the same starts. A task costs O(log n) in n users and a look
@@ -35,7 +43,7 @@ def simulate(trace: Trace, setting: Setting, progress: Progress | None = None) -
     Raises:
         SettingError: The setting does not fit the trace.
     """
-    return Simulation(trace, setting).run(progress)
+    return Simulation(trace, setting, series).run(progress)
 
 
 class Simulation:
@@ -44,13 +52,16 @@ class Simulation:
     Args:
         trace: What is submitted.
         setting: How it is dealt with.
+        series: Is told how users stand now and then, unless the order goes by samples: that knows
+            nothing in between.
 
     Raises:
         SettingError: The setting does not fit the trace.
     """
 
-    def __init__(self, trace: Trace, setting: Setting) -> None:
+    def __init__(self, trace: Trace, setting: Setting, series: Series | None = None) -> None:
         self.trace = trace
+        self._series = series
         self.now = 0
         """Microseconds"""
         self._skips = setting.blocking == "skip"
@@ -109,11 +120,23 @@ class Simulation:
             while self._running and self._running[0][0] <= when:
                 self._finish()
                 yield
+            self._tell(when)
             self._submit(task, when)
             yield
         while self._running:
             self._finish()
             yield
+
+    def _tell(self, when: int) -> None:
+        """Say how users stand at all instants that are due before the next event."""
+        series, pool = self._series, self.pool
+        while series is not None and isinstance(pool, Exact) and when > series.due:
+            shares, owed = np.zeros(len(self._weights)), np.zeros(len(self._weights))
+            for standing in pool.still().standings_at(series.due / MICROSECONDS):
+                shares[standing.user], owed[standing.user] = standing.share, standing.commitment
+            if pool.policy.tau is None:
+                owed[:] = math.nan
+            series.take(shares, owed)
 
     def running(self) -> Iterator[tuple[int, int, int]]:
         """Go through what runs now: a user, its task, and the machine's number."""
@@ -153,6 +176,7 @@ class Simulation:
         self._start(None)
 
     def _finish(self) -> None:
+        self._tell(self._running[0][0])
         finish, _serial, task = heapq.heappop(self._running)
         self._advance(finish)
         user, machine = self._user[task], int(self._machine[task])

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.fairness import policies
+from allocator.fairness.policies import Policy
 from allocator.simulation.originals.catalogue import create_policy, period_of
 from allocator.simulation.originals.kai import Kai
 from allocator.simulation.trace import Trace
@@ -79,7 +79,7 @@ class Setting:
                 "set blocking to 'skip'"
             )
 
-    def new_policy(self) -> policies.Policy:
+    def new_policy(self) -> Policy:
         """Return the policy.
 
         Raises:

@@ -13,6 +13,7 @@ from allocator.simulation.setting import Setting
 from allocator.simulation.studies import cells as cells_module
 from allocator.simulation.studies.cells import Cell
 from allocator.simulation.studies.comparisons import by_size, distribution, reduction, speedup
+from allocator.simulation.studies.drawing import colour_of, styles
 from allocator.simulation.studies.measures import Jobs
 from allocator.simulation.studies.plan import SweepError, names, read_sweep
 from allocator.simulation.studies.report import PAGE, write_report
@@ -150,7 +151,7 @@ def test_a_cell_is_what_the_simulator_says(tmp_path: Path) -> None:
 
 def test_a_report_is_one_page_that_needs_nothing_else_and_its_figures(tmp_path: Path) -> None:
     run(prepared(tmp_path), tmp_path / "cells", HERE)
-    sections = write_report(tmp_path, tmp_path)
+    sections = write_report(tmp_path, tmp_path, papers=True)
     assert {section.name for section in sections} == {
         *("sdrf-fig-8", "sdrf-fig-9", "sdrf-fig-10", "sdrf-fig-11"),
     }
@@ -160,7 +161,7 @@ def test_a_report_is_one_page_that_needs_nothing_else_and_its_figures(tmp_path: 
         plain = replace(cell, engine="reference").file(tmp_path / "cells")
         result = json.loads(plain.read_text()) | {"engine": "fast"}
         cell.file(tmp_path / "cells").write_text(json.dumps(result))
-    sections = write_report(tmp_path, tmp_path / "page")
+    sections = write_report(tmp_path, tmp_path / "page", papers=True)
     names = [section.name for section in sections]
     assert names == [
         *("sdrf-fig-8", "sdrf-fig-9", "sdrf-fig-10", "sdrf-fig-11"),
@@ -177,6 +178,24 @@ def test_a_report_is_one_page_that_needs_nothing_else_and_its_figures(tmp_path: 
     waits = {(r.load, r.label): r.mean_wait for r in results}
     best = min(wait for (load, label), wait in waits.items() if load == 0.6 and label != "drf")
     assert f"{1 - best / waits[0.6, 'drf']:.1%} less at 60%" in lowers.ours
+    own = write_report(tmp_path, tmp_path / "own")
+    assert [section.name for section in own] == ["half-lives-1", "gains-1", "gains-2"]
+    assert not any(section.claims for section in own), "of one's own trace no paper says anything"
+    [(_, table)] = own[0].tables
+    assert table.rows[0][2] == f"{1 - best / waits[0.6, 'drf']:+.1%}"
+    assert "paper" not in (tmp_path / "own" / PAGE).read_text().lower()
+    with pytest.raises(ResultsError, match=r"'nope'; there are: drf, sdrf \(half_life"):
+        write_report(tmp_path, tmp_path / "own", "nope")
+
+
+def test_a_policy_has_one_colour_in_every_figure() -> None:
+    assert colour_of("drf") == colour_of("DRF")
+    few, many = styles(["sdrf (half_life 1h)"]), styles(["tsf", "drf", "sdrf (half_life 2h)"])
+    assert few["sdrf (half_life 1h)"] == many["sdrf (half_life 2h)"]
+    both = styles(["sdrf (half_life 1h)", "sdrf (half_life 2h)"]).values()
+    assert len({style["color"] for style in both}) == 1
+    assert len({str(style["linestyle"]) for style in both}) == 2
+    assert len({colour_of(policy) for policy in ("drf", "sdrf", "tsf", "stsf", "fifo")}) == 5
 
 
 def test_machines_and_jobs_make_the_figures_of_the_other_paper(tmp_path: Path) -> None:
@@ -200,7 +219,8 @@ policies = [
 ]
 """
     run(prepared(tmp_path, text), tmp_path / "cells", HERE)
-    found = {section.name: section for section in write_report(tmp_path, tmp_path)}
+    report = write_report(tmp_path, tmp_path, papers=True)
+    found = {section.name: section for section in report}
     assert list(found) == ["tsf-fig-8", "tsf-fig-9", "tsf-fig-10", "tsf-fig-11"]
     _, results = read_results(tmp_path)
     jobs = results[0].jobs

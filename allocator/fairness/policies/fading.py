@@ -11,6 +11,7 @@ from allocator.fairness.policies.policy import Policy
 from allocator.fairness.priorities import Envelope, Envelopes, Rank
 from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
 
+_ENVELOPES = Envelopes()
 _REBASE = 300.0
 """Time constants after which phases begin anew; e^±300 is far from what a double can hold."""
 
@@ -30,8 +31,8 @@ class FadingPolicy(Policy):
     @override
     def new_ranking(self, phase: float) -> Ranking[Any, Envelope]:
         if self.ranking == "scan":
-            return ScanRanking(Envelopes(), phase)
-        return LiveRanking(Envelopes(), phase)
+            return ScanRanking(_ENVELOPES, phase)
+        return LiveRanking(_ENVELOPES, phase)
 
     @cached_property
     @override
@@ -49,7 +50,7 @@ class FadingPolicy(Policy):
 
     @override
     def rank(self, attribute: Envelope, phase: float) -> tuple[Rank, float]:
-        return Envelopes().rank(attribute, phase)
+        return _ENVELOPES.rank(attribute, phase)
 
     @override
     def crossing(self, a: Envelope, b: Envelope, phase: float) -> float | None:

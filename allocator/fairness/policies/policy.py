@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -15,6 +16,27 @@ from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import KeyRanking, Ranking
 
 Id = TypeVar("Id", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a policy is from that does not come with Longshare."""
+
+    file: str
+    """Its path, for people."""
+    sha256: str
+    """Of the file's content."""
+    source: str
+    """The file's content."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """What went wrong in a policy, as `allocator.fairness.outside` has it."""
+
+    count: int = 0
+    latest: str = ""
+    """What, and where in its file."""
 
 
 class Policy(BaseModel, ABC):
@@ -31,6 +53,13 @@ class Policy(BaseModel, ABC):
     """Whether it asks for the place in the queue: `turn`."""
     per_machine: ClassVar[bool] = False
     """Whether the order on a machine is of what users hold there."""
+    origin: ClassVar[Origin | None] = None
+    """Where it is from; None: it comes with Longshare."""
+
+    @cached_property
+    def faults(self) -> Faults:
+        """What went wrong in it so far; no decision depends on this."""
+        return Faults()
 
     @cached_property
     def tau(self) -> float | None:
@@ -127,7 +156,7 @@ class KeyPolicy(Policy):
 
     @override
     def rank(self, attribute: tuple[float, int], phase: float) -> tuple[Rank, float]:
-        return (0, attribute[0], 0.0, 0.0), 0.0
+        return (0, attribute[0], (), 0.0), 0.0
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

@@ -48,16 +48,19 @@ class Sdrf(FadingPolicy):
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Envelope:
         """Return the priority as lines in s = e^(−(t − base)/τ) (Eq. 13)."""
-        weight, measured = account.weight, account.measured
-        overuse, owed = account.overuse, account.commitments
+        weight, measured, owed = account.weight, account.measured, account.commitments
         stretch = self.stretch(account.settled_at, base) / weight
-        journal = self.form == "journal"
-        most = max(measured.values(), default=0.0)
-        lines = []
-        for name, share in measured.items():
-            rate = overuse[name]
-            held = most if journal else share
-            lines.append(((held + rate) / weight, (owed[name] - rate) * stretch))
+        if self.form == "journal":
+            most = max(measured.values(), default=0.0)
+            lines = [
+                ((most + rate) / weight, (owed[name] - rate) * stretch)
+                for name, rate in account.overuse.items()
+            ]
+        else:
+            lines = [
+                ((measured[name] + rate) / weight, (owed[name] - rate) * stretch)
+                for name, rate in account.overuse.items()
+            ]
         return envelope(lines or [(0.0, 0.0)], -phase, account.count)
 
     @override

@@ -9,8 +9,9 @@ import grpc
 
 from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
+from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.forecast import Passing, below_after, cost, passings, turn
-from allocator.fairness.pool import LARGEST_WEIGHT, LEAST_WEIGHT, Pool
+from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.service.loop.turn import Turn
 from allocator.service.show.speech import called, counted, duration

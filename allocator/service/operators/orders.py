@@ -15,7 +15,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidOrder
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
-from allocator.fairness.pool import Standing
+from allocator.fairness.standing import Standing
 from allocator.service.accounting.batch import Ordered
 from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.loop.slices import Once

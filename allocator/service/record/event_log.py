@@ -18,7 +18,7 @@ from google.protobuf import proto
 from google.protobuf.message import DecodeError
 from typing_extensions import override
 
-from allocator import __version__
+from allocator import __version__, plugins
 from allocator.cluster.constraints import Constraint, Hosts
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
@@ -29,8 +29,9 @@ from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
-from allocator.fairness import policies
 from allocator.fairness.metering import Meter
+from allocator.fairness.policies import Policy
+from allocator.fairness.policies.policy import Origin
 from allocator.fairness.quantities import Quantities
 from allocator.service.store import codec
 
@@ -277,8 +278,9 @@ def encode_settings(settings: EngineSettings) -> bytes:
     plain: dict[str, Any] = {}
     for each in fields(settings):
         value = getattr(settings, each.name)
-        if isinstance(value, policies.Policy):
-            value = {"name": value.name, "parameters": value.model_dump(exclude_none=True)}
+        if isinstance(value, Policy):
+            parameters = value.model_dump(exclude_none=True)
+            value = {"name": value.name, "parameters": parameters, **_code(value.origin)}
         elif each.name == "limits":
             value = asdict(value)
         elif each.name == "users":
@@ -298,7 +300,42 @@ def encode_settings(settings: EngineSettings) -> bytes:
     return json.dumps(plain, sort_keys=True).encode()
 
 
-def decode_settings(data: bytes, policy: policies.Policy | None = None) -> EngineSettings:
+def _code(origin: Origin | None) -> dict[str, Any]:
+    """Return what is recorded of a policy's file."""
+    return {} if origin is None else {"code": asdict(origin)}
+
+
+def recorded_code(data: bytes) -> Origin | None:
+    """Return the policy's file as settings have it; None: the policy came with Longshare.
+
+    Raises:
+        EventLogError: these are no settings.
+    """
+    try:
+        code = json.loads(data)["policy"].get("code")
+        return None if code is None else Origin(**{name: str(code[name]) for name in _ORIGIN})
+    except _UNREADABLE as error:
+        raise EventLogError(
+            f"settings in the log's header cannot be read: {type(error).__name__} {error}"
+        ) from error
+
+
+_ORIGIN = [each.name for each in fields(Origin)]
+
+
+def _policy(plain: Mapping[str, Any], code: Origin | None) -> Policy:
+    try:
+        return plugins.create(plain["name"], plain["parameters"])
+    except ValueError as error:
+        if code is None:
+            raise
+        raise EventLogError(
+            f"the log was recorded with a policy of {code.file}: {error}; give that file with "
+            "--policy-file (longshare replay LOG --save-policy FILE writes it)"
+        ) from error
+
+
+def decode_settings(data: bytes, policy: Policy | None = None) -> EngineSettings:
     """Read what `encode_settings` returned, perhaps with another policy.
 
     Raises:
@@ -306,7 +343,7 @@ def decode_settings(data: bytes, policy: policies.Policy | None = None) -> Engin
     """
     try:
         plain: Mapping[str, Any] = json.loads(data)
-        recorded = policies.create(plain["policy"]["name"], plain["policy"]["parameters"])
+        recorded = _policy(plain["policy"], recorded_code(data))
         return EngineSettings(
             **{
                 **plain,

@@ -13,7 +13,12 @@ from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.fairness.policies import Policy
-from allocator.service.record.event_log import EventLogError, decode_settings, read
+from allocator.service.record.event_log import (
+    EventLogError,
+    decode_settings,
+    read,
+    recorded_code,
+)
 from allocator.service.store import StoreError, codec
 
 
@@ -39,6 +44,8 @@ class Replayed:
     difference: Difference | None = None
     left_out: int = 0
     """Bytes at the end of the log, of an entry that was cut off."""
+    other_policy: str = ""
+    """The file of the recorded policy, if that had another content than today's."""
 
 
 def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
@@ -143,6 +150,9 @@ def replay(
 
     header, entries = header_and_rest(path, leave_out)
     engine = new_engine(header)
+    recorded_with, today = recorded_code(header.settings), engine.settings.policy.origin
+    if recorded_with is not None and (today is None or today.sha256 != recorded_with.sha256):
+        replayed.other_policy = recorded_with.file
     for entry in entries:
         before = engine.sequence
         outcome, recorded = perform(engine, entry), recorded_outcome(entry)

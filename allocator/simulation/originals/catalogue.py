@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from allocator import plugins
 from allocator.complaints import complaints
 from allocator.fairness import policies
 from allocator.fairness.policies.duration import seconds
@@ -39,7 +40,7 @@ def create_policy(name: str, parameters: Mapping[str, object]) -> policies.Polic
         ValueError: there is none of that name, or it does not take the parameters.
     """
     if name != Kai.name:
-        return policies.create(name, parameters)
+        return plugins.create(name, parameters)
     try:
         return Kai.model_validate(dict(parameters))
     except ValidationError as error:

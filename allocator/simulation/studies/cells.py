@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from allocator import plugins
 from allocator.simulation import fast as fast_path
 from allocator.simulation import reference, store
 from allocator.simulation.outcome import Outcome
@@ -42,6 +43,19 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Code:
+    """A policy that does not come with Longshare.
+
+    Args:
+        file: Where it is defined; every worker must see it there.
+        sha256: Of that file.
+    """
+
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Cell:
     """One simulation and what is kept of it; the fields mean what a sweep's file says."""
 
@@ -55,11 +69,14 @@ class Cell:
     engine: Literal["fast", "reference"]
     keep: Literal["users", "tasks"]
     sampled: float | str | None = None
+    code: Code | None = None
 
     def inputs(self) -> dict[str, Any]:
         """Return all that the results depend on; where the trace lies is no part of it."""
         inputs = asdict(self)
-        del inputs["source"]
+        del inputs["source"], inputs["code"]
+        if self.code is not None:
+            inputs["code"] = self.code.sha256
         if self.sampled is None:  # results that are there already stay good
             del inputs["sampled"]
         return {"format": FORMAT, "trace": self.source.digest, **inputs}
@@ -119,6 +136,8 @@ def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
     """
     if cell.is_finished(folder):
         return
+    if cell.code is not None:
+        plugins.provide(cell.policy, cell.code.file, cell.code.sha256)
     trace = _read(cell.source.path, cell.source.digest, copy)
     setting = cell.setting(trace)
     begun = time.perf_counter()
