@@ -249,7 +249,7 @@ class RightsSection(_Section):
     operators: tuple[str, ...] = ()
     """Who may give orders, and read."""
     readers: tuple[str, ...] = ()
-    """Who may read only: `longshare shares`, `explain` and `top`."""
+    """Who may read only: `longshare shares`, `explain`, `forecast`, `top`, `usage` and `audit`."""
 
 
 class ListenSection(_Section):
