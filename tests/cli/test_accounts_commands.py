@@ -41,7 +41,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             ],
             frameworks=[
                 contract.AddFramework(
-                    framework_id="f1", info=framework_info("f1", "batch"), active=True
+                    framework_id="f1", info=framework_info("f1", "batch"), active=False
                 )
             ],
         )

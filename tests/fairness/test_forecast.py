@@ -93,7 +93,7 @@ def test_there_is_something_to_foretell() -> None:
         )
         for seed in range(20)
     ]
-    assert sum(counts) > 20
+    assert sum(counts) > 10
 
 
 @pytest.mark.parametrize("seed", range(5))
