@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.simulation import reference, results
+from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.summary import Users, summary, users_of
@@ -121,7 +122,7 @@ def simulate(  # noqa: PLR0913 - what can be said about a simulation, by name
     *,
     load: float | None = None,
     capacity: Mapping[str, float] | None = None,
-    blocking: Literal["head-of-line", "skip"] = "head-of-line",
+    blocking: Blocking = "head-of-line",
     users: Literal["known", "appearing"] = "known",
     per: Literal["user", "job"] = "user",
     simulator: Literal["fast", "reference"] | None = None,
@@ -134,8 +135,9 @@ def simulate(  # noqa: PLR0913 - what can be said about a simulation, by name
         parameters: The policy's own, such as `{"half_life": "1h"}`.
         load: One pool of this fraction of the trace's mean use.
         capacity: One pool of these amounts; without either, the trace's machines.
-        blocking: What happens if the task of who is next does not fit: nothing starts, or the
-            user after it is looked at.
+        blocking: What happens if the task of who is next does not fit: nothing starts, the user
+            after it is looked at, or that as well while a machine is held for it (`"hold"`, or
+            `"hold-all"`: for each such user).
         users: Who counts: all users from the start, or each from its first task on.
         per: Who is a user to the policy: a user, or a job.
         simulator: `"fast"` is compiled when it is first used, which takes some 20 s;

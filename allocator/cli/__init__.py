@@ -1,5 +1,6 @@
 """The command `longshare`. Each group of commands is a module of its own."""
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -62,6 +63,21 @@ app.command()(advise)
 app.command()(local_mesos)
 app.command()(framework)
 app.add_typer(experiment_app, name="experiment")
+
+
+def _unwrap(commands: typer.Typer) -> None:
+    """Have paragraphs of help broken where the terminal ends, not where our sources do."""
+    for command in commands.registered_commands:
+        paragraphs = inspect.cleandoc((command.callback and command.callback.__doc__) or "")
+        command.help = "\n\n".join(
+            paragraph.replace("\n", " ") for paragraph in paragraphs.split("\n\n")
+        )
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _unwrap(group.typer_instance)
+
+
+_unwrap(app)
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's signature

@@ -39,6 +39,8 @@ class Blocking(StrEnum):
 
     HEAD_OF_LINE = "head-of-line"
     SKIP = "skip"
+    HOLD = "hold"
+    HOLD_ALL = "hold-all"
 
 
 class Known(StrEnum):
@@ -176,7 +178,7 @@ def simulate(
         if out is not None:
             written = _write(outcome, fared, answer, out, series)
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
     else:

@@ -84,6 +84,15 @@ class User:
         assert self.parent.below is not None
         return self.parent.below
 
+    def places(self) -> "Iterator[tuple[Pool[str], str]]":
+        """Go through where what its own clients hold counts: pools, and as whose in each."""
+        if self.below is not None:
+            yield self.below, self.leaf
+        user = self
+        while user.parent is not None:
+            yield user.siblings, user.name
+            user = user.parent
+
     @property
     def wants(self) -> bool:
         """Whether somebody in its subtree is to get offers."""
@@ -276,21 +285,26 @@ class Users:
 
     def allocate(self, user: User, client: Client, quantities: Quantities) -> None:
         """Count scalars as held by a client, its user, and all above."""
-        user.clients.allocate(client, quantities)
-        if user.below is not None:
-            user.below.allocate(user.leaf, quantities)
-        while user.parent is not None:
-            user.siblings.allocate(user.name, quantities)
-            user = user.parent
+        before, gifts = user.clients.holding(client)
+        after = before + quantities
+        user.clients.hold(client, after, gifts + 1)
+        for pool, name in user.places():
+            held, gifts = pool.holding(name)  # the very same where it is the user's only client
+            more = after if held is before else held + quantities
+            pool.hold(name, more, gifts + 1)
 
     def release(self, user: User, client: Client, quantities: Quantities) -> None:
-        """Count scalars as no longer held."""
-        user.clients.release(client, quantities)
-        if user.below is not None:
-            user.below.release(user.leaf, quantities)
-        while user.parent is not None:
-            user.siblings.release(user.name, quantities)
-            user = user.parent
+        """Count scalars as no longer held.
+
+        Raises:
+            ValueError: the client does not hold that much; nothing has changed.
+        """
+        before, gifts = user.clients.holding(client)
+        after = before - quantities
+        user.clients.hold(client, after, gifts)
+        for pool, name in user.places():
+            held, gifts = pool.holding(name)  # the very same where it is the user's only client
+            pool.hold(name, after if held is before else held - quantities, gifts)
 
     @property
     def root(self) -> User:

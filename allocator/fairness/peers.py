@@ -139,15 +139,20 @@ class Peers(Generic[User]):
         peer = self._peers[user]
         self._hold(user, peer, peer.allocation - quantities, peer.count)
 
+    def hold(self, user: User, quantities: Quantities, gifts: int) -> None:
+        """Say what a user holds from now on, and how often something was allocated to it."""
+        self._hold(user, self._peers[user], quantities, gifts)
+
     def held(self, user: User | None = None) -> Quantities:
         """Return what a user holds, or all users together."""
         if user is not None:
             return self._peers[user].allocation
         return sum((peer.allocation for peer in self._peers.values()), start=Quantities())
 
-    def gifts(self, user: User) -> int:
-        """Return how often something was allocated to a user."""
-        return self._peers[user].count
+    def holding(self, user: User) -> tuple[Quantities, int]:
+        """Return what a user holds, and how often something was allocated to it."""
+        peer = self._peers[user]
+        return peer.allocation, peer.count
 
     def prospect(self, user: User) -> Prospect:
         """Return where a user stands in order, and would if it held more."""

@@ -302,6 +302,14 @@ class Pool(Generic[User]):
             raise ValueError(f"user {user!r}: {error}") from None
         self._hold(user, account, rest, account.count)
 
+    def hold(self, user: User, quantities: Quantities, gifts: int) -> None:
+        """Say what a user holds from now on, and how often something was allocated to it.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._hold(user, self._account(user), quantities, gifts)
+
     def held(self, user: User | None = None) -> Quantities:
         """Return what a user holds, or all users together.
 
@@ -425,13 +433,14 @@ class Pool(Generic[User]):
             self._catch_up()
         return iter(self._ranking)
 
-    def gifts(self, user: User) -> int:
-        """Return how often something was allocated to a user.
+    def holding(self, user: User) -> tuple[Quantities, int]:
+        """Return what a user holds, and how often something was allocated to it.
 
         Raises:
             KeyError: the user is not known.
         """
-        return self._account(user).count
+        account = self._account(user)
+        return account.allocation, account.count
 
     def prospect(self, user: User) -> "Prospect":
         """Return where a user stands in order at this instant, and would if it held more.

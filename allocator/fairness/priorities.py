@@ -147,37 +147,25 @@ class Envelopes(Priorities[Envelope, float]):
         for neighbour in nodes[max(place - 1, 0) : place + 1]:
             other, other_size = _value(neighbour.attribute, s)
             if abs(other - value) <= _DOUBT * (size + other_size):
-                return self._exact_position(nodes, node, value, size, now)
+                return self._exact_position(nodes, node, now)
         return place
 
     def _exact_position(
         self,
         nodes: Sequence[Node[Any, Envelope, float]],
         node: Node[Any, Envelope, float],
-        value: float,
-        size: float,
         now: float,
     ) -> int:
-        """Return the position where rounding may have the last word, or there are equals."""
-        s = -now
-        own, count = node.attribute.lines, node.attribute.count
+        """Return the position where there are equals, or rounding may have the last word."""
+        lines, last = node.attribute.lines, (node.attribute.count, node.id)
         low, high = 0, len(nodes)
         while low < high:
             middle = (low + high) // 2
-            lines = nodes[middle].attribute.lines
-            level, slope = lines[0]
-            moved = slope * s
-            ahead = level + moved - value
-            doubt = _DOUBT * (size + abs(level) + abs(moved))
-            # The maximum of several lines may be higher than the first of them, but not lower.
-            if ahead > doubt:
-                before = False
-            elif ahead < -doubt and len(lines) == 1:
-                before = True
-            elif lines == own:
-                before = (nodes[middle].attribute.count, nodes[middle].id) < (count, node.id)
+            other = nodes[middle]
+            if other.attribute.lines == lines:
+                before = (other.attribute.count, other.id) < last
             else:
-                before = self.precedes(nodes[middle], node, now)
+                before = self.precedes(other, node, now)
             if before:
                 low = middle + 1
             else:

@@ -44,8 +44,12 @@ def _host_and_port(address: str) -> str:
     return address
 
 
-def _target(address: str) -> str:
-    """Accept `unix:///PATH` or `HOST:PORT`."""
+def target(address: str) -> str:
+    """Accept `unix:///PATH` or `HOST:PORT`.
+
+    Raises:
+        ValueError: it is neither.
+    """
     if address.startswith("unix:"):
         if not address.startswith("unix:///"):
             raise ValueError(
@@ -255,9 +259,9 @@ class RightsSection(_Section):
 class ListenSection(_Section):
     """`[listen]`: where masters and operators connect."""
 
-    address: Annotated[str, AfterValidator(_target)] = "127.0.0.1:5060"
+    address: Annotated[str, AfterValidator(target)] = "127.0.0.1:5060"
     """Where masters and operators connect: `"unix:///PATH"` or `"HOST:PORT"`."""
-    operators: Annotated[str, AfterValidator(_target)] | None = None
+    operators: Annotated[str, AfterValidator(target)] | None = None
     """Where operators connect, so that `address` is for masters alone, and who can reach the one
     cannot do what the other may.
     """

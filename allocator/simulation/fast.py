@@ -48,7 +48,11 @@ _CHUNK = 1 << 18
 
 def supports(setting: Setting) -> bool:
     """Whether there are kernels for a setting."""
-    return setting.sampled is None and type(setting.new_policy()) in _KINDS
+    return (
+        setting.sampled is None
+        and setting.blocking in {"head-of-line", "skip"}
+        and type(setting.new_policy()) in _KINDS
+    )
 
 
 def simulate(

@@ -11,6 +11,7 @@ import numpy as np
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
+from allocator.simulation.holding import Hold, Holds
 from allocator.simulation.order import Exact, Sampled
 from allocator.simulation.originals.catalogue import original_of, period_of
 from allocator.simulation.outcome import NEVER, Outcome
@@ -64,7 +65,8 @@ class Simulation:
         self._series = series
         self.now = 0
         """Microseconds"""
-        self._skips = setting.blocking == "skip"
+        self._skips = setting.blocking != "head-of-line"
+        self._holds = Holds(setting.blocking)
         self._room = Room(trace, setting)
         self._places: Machines[int] = Machines()
         for machine, capacity in enumerate(self._room.capacities):
@@ -207,6 +209,8 @@ class Simulation:
                 held = self._held[machine]
                 held[user] = held.get(user, Quantities()) + demand
             self._stuck.discard(user)
+            if self._holds.end(user):
+                self._stuck.clear()  # who was kept off that machine may use what is left of it
             if self.waiting[user]:
                 self._declare(user, self.waiting[user][0])
             else:
@@ -232,6 +236,10 @@ class Simulation:
             machine = self._place(user, freed)
             if machine is not None:
                 return user, machine
+            self._hold(user)
+        if self._holds.next_round():
+            for user in self.pool:
+                self._hold(user)
         return None
 
     def _next_on_a_machine(self, freed: int | None) -> tuple[int, int] | None:
@@ -248,14 +256,34 @@ class Simulation:
         raise AssertionError(f"nothing fits on machine {machine}")
 
     def _place(self, user: int, freed: int | None) -> int | None:
-        """Return the first machine that the next task of a user fits on."""
+        """Return the first machine that the next task of a user fits on, and is not kept off."""
         task = self.waiting[user][0]
+        finish = self.now + int(self.trace.runtime[task])
         if user in self._stuck:
-            return freed if freed is not None and self._room.fits(task, freed) else None
-        machine = self._room.first_fit(task)
+            if freed is None or not self._room.fits(task, freed):
+                return None
+            return None if self._holds.bars(user, freed, finish) else freed
+        machine = self._room.first_fit(task, self._holds.barred(user, finish))
         if machine is None:
             self._stuck.add(user)
         return machine
+
+    def _hold(self, user: int) -> None:
+        """Hold the machine that will be free for a user's next task first, if one may be held."""
+        if not self._holds.may_begin(user):
+            return
+        task = self.waiting[user][0]
+        ends = defaultdict[int, list[tuple[int, int]]](list)
+        for finish, _serial, running in sorted(self._running):
+            ends[int(self._machine[running])].append((finish, running))
+        ready = [
+            (self._room.free_for(task, machine, ends[machine]), machine)
+            for machine in self._room.empty_for(task)
+            if not self._holds.on(machine)
+        ]
+        if ready:
+            when, machine = min(ready)
+            self._holds.begin(Hold(user, machine, when))
 
     def _declare(self, user: int, task: int) -> None:
         """Tell the pool what a user's next task needs, if the policy asks for that."""

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocator.fairness.policies import Policy
+from allocator.simulation.holding import Blocking
 from allocator.simulation.originals.catalogue import create_policy, period_of
 from allocator.simulation.originals.kai import Kai
 from allocator.simulation.trace import Trace
@@ -27,9 +28,7 @@ class Setting:
         parameters: Those of the policy, as the live cluster takes them.
         capacity: Of one pool, in the order and units of the trace's resources. None: the
             trace's machines, with its constraints.
-        blocking: When the next task of the user that is next does not fit: "head-of-line",
-            nothing starts until it does (Stateful DRF, Algorithm 1); "skip", the next user
-            is looked at.
+        blocking: What happens when the next task of the user that is next does not fit.
         users: Who counts in n: "known", all users of the trace from the start; "appearing",
             each from its first submission on.
         per: Who is a user to the policy; in TSF's evaluation each job is one.
@@ -46,7 +45,7 @@ class Setting:
     policy: str
     parameters: Mapping[str, float | str] = field(default_factory=dict)
     capacity: tuple[float, ...] | None = None
-    blocking: Literal["head-of-line", "skip"] = "head-of-line"
+    blocking: Blocking = "head-of-line"
     users: Literal["known", "appearing"] = "known"
     per: Literal["user", "job"] = "user"
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -55,7 +54,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         for name, allowed in (
-            ("blocking", ("head-of-line", "skip")),
+            ("blocking", get_args(Blocking)),
             ("users", ("known", "appearing")),
             ("per", ("user", "job")),
         ):
@@ -77,6 +76,11 @@ class Setting:
             raise SettingError(
                 f"under {self.policy} there is nobody who is next on all machines; "
                 "set blocking to 'skip'"
+            )
+        if policy.per_machine and self.blocking in {"hold", "hold-all"}:
+            raise SettingError(
+                f"under {self.policy} nobody is next on all machines, so none can be held for "
+                "anybody; set blocking to 'skip'"
             )
 
     def new_policy(self) -> Policy:

@@ -11,6 +11,7 @@ import pytest
 from allocator.simulation import reference, store
 from allocator.simulation.setting import Setting
 from allocator.simulation.studies import cells as cells_module
+from allocator.simulation.studies import windows
 from allocator.simulation.studies.cells import Cell
 from allocator.simulation.studies.comparisons import by_size, distribution, reduction, speedup
 from allocator.simulation.studies.drawing import colour_of, styles
@@ -299,3 +300,43 @@ def test_comparisons_are_what_they_say() -> None:
         "big": [],
         "huge": [],
     }
+
+
+def test_users_who_get_their_fair_part_have_jains_index_1_and_a_hog_lowers_it() -> None:
+    setting = Setting("fifo", capacity=(2.0, 1.0))
+    fair = [(0.0, 100.0, user, 1.0, 0.0) for user in "ab"]
+    assert windows.jain(reference.simulate(trace_of(fair), setting), setting, 50.0) == 1.0
+    hog = [(0.0, 100.0, "a", 1.0, 0.0), (0.0, 100.0, "a", 1.0, 0.0), (0.0, 100.0, "b", 1.0, 0.0)]
+    outcome = reference.simulate(trace_of(hog), setting)
+    # Of four windows of 50 s, b gets nothing in the first two: (1 + 0)² / (2 · 1).
+    assert windows.jain(outcome, setting, 50.0) == pytest.approx((0.5 + 0.5 + 1.0 + 1.0) / 4)
+    little = [(0.0, 100.0, "a", 2.0, 0.0), (100.0, 1.0, "b", 0.1, 0.0)]
+    assert windows.jain(reference.simulate(trace_of(little), setting), setting, 101.0) == 1.0
+
+
+def test_a_recorded_workload_is_read_where_it_is_and_left_out_where_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SWEEP.replace('path = "hog.parquet"', 'recorded = "two.swf"')
+    monkeypatch.delenv("LONGSHARE_DATA", raising=False)
+    assert prepared(tmp_path, text) == []
+    monkeypatch.setenv("LONGSHARE_DATA", str(tmp_path))
+    assert prepared(tmp_path, text) == []
+    row = "{} {} 0 60 1 -1 -1 1 -1 -1 1 {} 1 -1 -1 -1 -1 -1"
+    rows = [row.format(1, 0, 7), row.format(2, 30, 8)]
+    (tmp_path / "two.swf").write_text("; a comment\n" + "\n".join(rows) + "\n")
+    cells = prepared(tmp_path, text)
+    assert {cell.source.name for cell in cells} == {"two"}
+    assert len(cells) == 6
+
+
+def test_a_cell_can_be_sampled_keep_windows_and_have_liars(tmp_path: Path) -> None:
+    begin = SWEEP[: SWEEP.index("policies")].replace("0.6, 0.8", "0.6")
+    text = begin + 'keep = "windows"\nliars = 1\n'
+    text += 'policies = [{ policy = "volcano" }, { policy = "volcano", sampled = "1m" }]'
+    assert run(prepared(tmp_path, text), tmp_path / "cells", HERE) == 2
+    _title, results = read_results(tmp_path)
+    assert [result.label for result in results] == ["volcano", "volcano (sampled: 1m)"]
+    for result in results:
+        assert 0.0 < result.raw["windows"]["jain"] <= 1.0
+        assert len({told["lie"] for told in result.raw["lies"]}) == len(result.raw["lies"]) == 8

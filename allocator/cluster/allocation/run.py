@@ -44,13 +44,14 @@ class Allocation:
                 yield
         sharing = Sharing(books, wanting, walk)
         shared = wanting.everybody if books.headroom.divisible else wanting.unguaranteed(quotas)
-        for agent in open_agents:
+        for number, agent in enumerate(open_agents):
             may = shared & ~(
                 self._filters.blocked(agent.id, agent.available) | wanting.not_on(agent.id)
             )
             if may:
+                if number:
+                    yield
                 sharing.serve(agent, may)
-                yield
         books.order.commit()
         if quotas:  # what is held back today may be free to go when the next run looks
             for agent in open_agents:

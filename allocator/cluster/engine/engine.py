@@ -157,6 +157,8 @@ class Engine(View):
         """Do so step by step; until it is done nobody else may look at this engine."""
         self._asking = None
         for number, event in enumerate(events.events):
+            if number:
+                yield
             try:
                 self._apply(event)
             except InvalidEvent as error:
@@ -166,7 +168,6 @@ class Engine(View):
                     self._note_unheard(events.events[number:])
                     raise
                 self._pass_over(event, error)
-            yield
         decisions = yield from self._deciding()
         if self._cluster.divergence is not None and self._may_ask():
             self._asking, self._cluster.divergence = self._cluster.divergence, None
@@ -277,7 +278,7 @@ class Engine(View):
         try:
             if self._before_change is not None:
                 self._before_change(self.now)
-            self._users.advance(self.now)
+            cluster.ledger.clients.users.advance(cluster.now_ns / _NANOSECONDS)
             change()
             self._users.settle()
         except Exception as error:  # it may have changed a part, which only a snapshot can heal
@@ -288,8 +289,8 @@ class Engine(View):
         if cluster.quarantine:
             cluster.quarantine.put(*subject(call, said), "call", None)
         self._sequence = self._heard = event.sequence
-        self.statistics.events += 1
-        self.statistics.early_stamps += event.time_ns < before_ns
+        cluster.statistics.events += 1
+        cluster.statistics.early_stamps += event.time_ns < before_ns
 
     def _note_unheard(self, events: Iterable[contract.Event]) -> None:
         for event in events:

@@ -77,6 +77,7 @@ def cells_of(sweep: Sweep, sources: Sequence[Source]) -> list[Cell]:
                 grid.engine,
                 grid.keep,
                 several.sampled,
+                grid.liars,
                 _code(several.policy),
             )
         ]
