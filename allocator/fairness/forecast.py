@@ -109,14 +109,14 @@ def turn(pool: Pool[User], user: User, demand: Quantities, tasks: int, until: fl
     order = list(pool)
     ahead = order.index(user)
     others = [other for other in order if other != user]
-    held, prospect = pool.held(user), pool.prospect(user)
+    (held, had), prospect = pool.holding(user), pool.prospect(user)
     low, high = 0, tasks
     if others:
-        best, gifts = pool.prospect(others[0]).rank[0], pool.gifts(others[0])
+        best, gifts = pool.prospect(others[0]).rank[0], pool.holding(others[0])[1]
         while low < high:  # the first number of tasks with which it is not first any more
             middle = (low + high) // 2
             rank = prospect.rank_of(held + demand.times(middle))[0] if middle else prospect.rank[0]
-            if (rank, pool.gifts(user) + middle) <= (best, gifts):
+            if (rank, had + middle) <= (best, gifts):
                 low = middle + 1
             else:
                 high = middle
