@@ -8,7 +8,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.metering import Former, Meter
 
 
-def pass_on(meter: Meter, before: Users | None, after: Users) -> None:
+def passing_on(meter: Meter, before: Users | None, after: Users) -> Steps[None]:
     """Count users of another cluster from now on, as after a snapshot.
 
     What both knew is counted in between as far as it is certain. O(users · resources).
@@ -21,10 +21,9 @@ def pass_on(meter: Meter, before: Users | None, after: Users) -> None:
     formers: dict[str, Former] = {}
     tau = meter.tau
     if before is not None:
-        before.count_capacity()
-        formers = _all(before)
+        formers = yield from counting(before)
     after.attach(meter)
-    present = _all(after)
+    present = yield from counting(after)
     if before is None:
         meter.beginning = present
     else:
@@ -32,7 +31,7 @@ def pass_on(meter: Meter, before: Users | None, after: Users) -> None:
 
 
 def counting(users: Users) -> Steps[dict[str, Former]]:
-    """Have counted what all users have had until now; return how each stood then."""
+    """Have counted what all users have had until now, one by one; return how each stood then."""
     users.count_capacity()
     formers = {}
     for name in users.names():
@@ -56,8 +55,3 @@ def note_refusal(meter: Meter, clients: Clients, client: Client, now: float) -> 
     """Count an offer that a client has given back, as a whole or in part."""
     if client in clients:
         meter.refused(clients.users.above(clients.user(client)), now)
-
-
-def _all(users: Users) -> dict[str, Former]:
-    formers = {name: users.count(name) for name in users.names()}
-    return {name: former for name, former in formers.items() if former is not None}

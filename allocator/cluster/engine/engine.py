@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from allocator.cluster.calls import PREPARE
-from allocator.cluster.carrying_over import carry_over, note_unheard
+from allocator.cluster.carrying_over import carrying_over, note_unheard
 from allocator.cluster.clients import Clients
 from allocator.cluster.demands import Demands
 from allocator.cluster.engine.heritage import Heritage
@@ -15,12 +15,12 @@ from allocator.cluster.errors import InvalidEvent, LostTrack
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.memory import Changes, Memory
-from allocator.cluster.metered import counting, pass_on
+from allocator.cluster.metered import counting, passing_on
 from allocator.cluster.orders import carry_out
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import Flaw, in_words
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.snapshots import Spoiled, fill, subject
+from allocator.cluster.snapshots import Spoiled, filling, subject
 from allocator.cluster.state import Cluster, Statistics
 from allocator.cluster.steps import Steps, finished
 from allocator.contract import allocator_pb2 as contract
@@ -117,9 +117,18 @@ class Engine(View):
         Raises:
             InvalidEvent: the master's options are malformed; nothing has changed.
         """
+        return finished(self.restoring(options, snapshot, memory))
+
+    def restoring(
+        self,
+        options: contract.Options,
+        snapshot: contract.Snapshot,
+        memory: Memory | None = None,
+    ) -> Steps[contract.Decisions]:
+        """Do so step by step; until it is done nobody else may look at this engine."""
         if snapshot.time_ns < 0:
             raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
-        cluster = self._filled(options, snapshot)
+        cluster = yield from self._filled(options, snapshot)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
         known = self._heritage.known(self._users, self.statistics)
@@ -129,10 +138,10 @@ class Engine(View):
         users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._heard:
-            self._carry_over(cluster)
+            yield from self._carry_over(cluster)
         self._heritage.settle()
         if self._meter is not None:
-            self._count_on(self._meter, cluster)
+            yield from self._count_on(self._meter, cluster)
         self._cluster = cluster
         self._runs.go_on_in(cluster)
         self._sequence = self._heard = snapshot.sequence
@@ -140,7 +149,7 @@ class Engine(View):
         self._asking = None
         self._asked_ns = min(self._asked_ns, snapshot.time_ns)
         self.statistics.snapshots += 1
-        return finished(self._deciding())
+        return (yield from self._deciding())
 
     def apply(self, events: contract.Events) -> contract.Decisions:
         """Apply events in order, then allocate once.
@@ -211,7 +220,7 @@ class Engine(View):
         carry_out(order, self._users, self._settings.policy)
         self._users.settle()
 
-    def _filled(self, options: contract.Options, snapshot: contract.Snapshot) -> Cluster:
+    def _filled(self, options: contract.Options, snapshot: contract.Snapshot) -> Steps[Cluster]:
         """Return the cluster of a snapshot, without what would break the allocator itself.
 
         Raises:
@@ -221,7 +230,7 @@ class Engine(View):
         while True:
             cluster = _empty(self._settings, options, snapshot.time_ns, statistics)
             try:
-                fill(cluster, snapshot, self.pool.capacity, spoilers)
+                yield from filling(cluster, snapshot, self.pool.capacity, spoilers)
             except Spoiled as error:
                 statistics.faults += 1
                 spoilers[error.part] = error.flaw
@@ -230,19 +239,19 @@ class Engine(View):
             else:
                 return cluster
 
-    def _count_on(self, meter: Meter, cluster: Cluster) -> None:
+    def _count_on(self, meter: Meter, cluster: Cluster) -> Steps[None]:
         """Have the users of another cluster counted; an error costs what is counted alone."""
         users, before = cluster.ledger.clients.users, self._metered
         try:
-            pass_on(meter, before, users)
+            yield from passing_on(meter, before, users)
         except Exception:  # noqa: BLE001 - those before may be broken, whence the snapshot
             self.statistics.faults += 1
-            pass_on(meter, None, users)
+            yield from passing_on(meter, None, users)
         self._metered, cluster.meter = users, meter
 
-    def _carry_over(self, cluster: Cluster) -> None:
+    def _carry_over(self, cluster: Cluster) -> Steps[None]:
         try:
-            carry_over(self._cluster, cluster)
+            yield from carrying_over(self._cluster, cluster)
         except Exception:  # noqa: BLE001 - what is there is broken, and what is carried may be lost
             self.statistics.faults += 1
             cluster.filters = OfferFilters()

@@ -119,33 +119,22 @@ class LoggedEngine(Engine):
         event_log.write(log.LogEntry(header=header))
 
     @override
-    def restore(
+    def restoring(
         self,
         options: contract.Options,
         snapshot: contract.Snapshot,
         memory: Memory | None = None,
-    ) -> contract.Decisions:
+    ) -> Steps[contract.Decisions]:
         entry = log.LogEntry(restore=log.LogRestore(options=options, snapshot=snapshot))
         if memory is not None:
             entry.restore.memory = codec.encode(memory)
-        return self._logged(
-            entry,
-            entry.restore.outcome,
-            lambda: super(LoggedEngine, self).restore(options, snapshot, memory),
-        )
+        steps = super().restoring(options, snapshot, memory)
+        return (yield from self._logged(entry, entry.restore.outcome, steps))
 
     @override
     def applying(self, events: contract.Events) -> Steps[contract.Decisions]:
         entry = log.LogEntry(apply=log.LogApply(events=events))
-        try:
-            decisions = yield from super().applying(events)
-            entry.apply.outcome.decisions = decisions.SerializeToString(deterministic=True)
-        except InvalidEvent as error:
-            entry.apply.outcome.refusal = str(error)
-            raise
-        finally:
-            self._event_log.write(entry)
-        return decisions
+        return (yield from self._logged(entry, entry.apply.outcome, super().applying(events)))
 
     @override
     def unheard(self, events: Iterable[contract.Event]) -> None:
@@ -165,10 +154,10 @@ class LoggedEngine(Engine):
             self._event_log.write(entry)
 
     def _logged(
-        self, entry: log.LogEntry, outcome: log.Outcome, decide: Callable[[], contract.Decisions]
-    ) -> contract.Decisions:
+        self, entry: log.LogEntry, outcome: log.Outcome, steps: Steps[contract.Decisions]
+    ) -> Steps[contract.Decisions]:
         try:
-            decisions = decide()
+            decisions = yield from steps
             outcome.decisions = decisions.SerializeToString(deterministic=True)
         except InvalidEvent as error:
             outcome.refusal = str(error)
