@@ -13,6 +13,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, Statistics
 from allocator.cluster.steps import Steps
 from allocator.cluster.users import Users
+from allocator.cluster.weights import Weights
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing
@@ -111,6 +112,15 @@ class View:
     def standing(self, user: str) -> Standing[str] | None:
         """Return how a user stands, O(resources); None: it is not known."""
         return self._users.standing(user)
+
+    def twin(self, user: str) -> Pool[str] | None:
+        """Return a copy of the pool in which a user competes; None: it is not known. O(n)."""
+        return self._users.twin(user)
+
+    @property
+    def weights(self) -> Weights:
+        """Whose word the users' weights are."""
+        return self._users.weights
 
     def user(self, role: str, framework: str) -> str | None:
         """Return the user that a framework acts for in a role; None: neither is known."""

@@ -2,10 +2,16 @@
 
 from collections.abc import Collection, Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from typing_extensions import override
 
 from allocator.cluster.engine import Engine
+from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.show.sightings import Past, Sample
+
+if TYPE_CHECKING:
+    from allocator.service.accounting.reading import Hour
 
 MOST_ASKED = 100
 """Users in one answer."""
@@ -16,37 +22,32 @@ MOST_POINTS = 300
 _HOUR = 3600.0
 
 
-class Hour(Protocol):
-    """How a user stood on average over some time, with one resource."""
-
-    @property
-    def start(self) -> int:
-        """Seconds since the epoch."""
-
-    @property
-    def seconds(self) -> int:
-        """How long it was."""
-
-    @property
-    def user(self) -> str:
-        """Whose."""
-
-    @property
-    def share(self) -> float:
-        """Of the cluster."""
-
-    @property
-    def commitment(self) -> float:
-        """Of the cluster."""
-
-
 class Chronicle(Protocol):
     """Remembers more than this service has seen."""
 
     async def hours(
         self, users: Collection[str], since: float, until: float
-    ) -> Sequence[Hour] | None:
+    ) -> "Sequence[Hour] | None":
         """Return how users stood in the hours that begin within a time; None: nobody answers."""
+
+
+class Accounts(Chronicle):
+    """The accounting database.
+
+    Args:
+        bookkeeper: Who reads it.
+    """
+
+    def __init__(self, bookkeeper: Bookkeeper) -> None:
+        self._bookkeeper = bookkeeper
+
+    @override
+    async def hours(
+        self, users: Collection[str], since: float, until: float
+    ) -> "Sequence[Hour] | None":
+        from allocator.service.accounting.reading import hours  # noqa: PLC0415 - it takes time
+
+        return await self._bookkeeper.read(lambda database: hours(database, since, until, users))
 
 
 class Curves:
@@ -76,7 +77,7 @@ class Curves:
         until = self._engine.now
         since = max(until - min(seconds, LONGEST), 0.0)
         samples = [each for each in self._past.samples if each.time >= since]
-        hours: Sequence[Hour] | None = ()
+        hours: "Sequence[Hour] | None" = ()
         if self._chronicle is not None:
             hours = await self._chronicle.hours(users, since, until)
         instants = _from_hours(hours or (), _beginning(samples)) + _thinned(samples)
@@ -100,7 +101,7 @@ def _beginning(samples: list[Sample]) -> float:
     return samples[-1].time if samples else float("inf")
 
 
-def _from_hours(hours: Sequence[Hour], until: float) -> list[Sample]:
+def _from_hours(hours: "Sequence[Hour]", until: float) -> list[Sample]:
     """Return how users stood in the middle of each hour, by the resource of which it was most."""
     middles: dict[float, dict[str, tuple[float, float]]] = {}
     for hour in hours:

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from allocator.cluster.engine import Engine
+from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.config import ConfigError, MetricsSection
 from allocator.service.loop.slices import Once, spread
 from allocator.service.loop.turn import Turn
@@ -45,13 +46,14 @@ _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def serving(  # noqa: PLR0913, PLR0917 - all that answers over HTTP
+async def serving(  # noqa: PLR0913, PLR0917 - all that is shown
     section: MetricsSection,
     engine: Engine,
     registry: CollectorRegistry,
     status: Status,
     curves: Curves,
     turn: Turn,
+    bookkeeper: Bookkeeper | None = None,
 ) -> AsyncIterator[None]:
     """Answer HTTP requests while the block runs.
 
@@ -61,7 +63,7 @@ async def serving(  # noqa: PLR0913, PLR0917 - all that answers over HTTP
     app = web.Application(middlewares=[_known_by(section)])
     app.add_routes(
         [
-            web.get("/metrics", _scrape(engine, registry, turn, status.waits)),
+            web.get("/metrics", _scrape(engine, registry, turn, status.waits, bookkeeper)),
             web.get("/healthz", _health(status)),
             web.get("/api/status", _status(status, turn)),
             web.get("/api/explain", _explain(status, turn)),
@@ -135,8 +137,14 @@ async def _protect(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_PROTECTION)
 
 
-def _scrape(engine: Engine, registry: CollectorRegistry, turn: Turn, waits: Waits) -> _Handler:
-    written = Once(lambda: spread(exposition(engine, registry, waits), turn))
+def _scrape(
+    engine: Engine,
+    registry: CollectorRegistry,
+    turn: Turn,
+    waits: Waits,
+    bookkeeper: Bookkeeper | None,
+) -> _Handler:
+    written = Once(lambda: spread(exposition(engine, registry, waits, bookkeeper), turn))
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=await written.get(), headers={"Content-Type": CONTENT_TYPE_LATEST})

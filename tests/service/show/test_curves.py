@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
+from allocator.service.accounting.reading import Hour
 from allocator.service.show import curves
 from allocator.service.show.curves import MOST_POINTS, Curves
 from allocator.service.show.sightings import EVERY, MOST_SAMPLES, Past
@@ -23,13 +23,8 @@ SETTINGS = EngineSettings(
 )
 
 
-@dataclass(frozen=True)
-class Hour:
-    start: int
-    seconds: int
-    user: str
-    share: float
-    commitment: float
+def hour(start: int, user: str, share: float, commitment: float) -> Hour:
+    return Hour(start, HOUR, user, "cpus", share, commitment, 0.5, 0.0)
 
 
 class Chronicle:
@@ -87,9 +82,9 @@ def test_hours_before_the_service_began_come_from_the_chronicle() -> None:
     before = START - START % HOUR - 3 * HOUR
     chronicle = Chronicle(
         [
-            *(Hour(before + n * HOUR, HOUR, "a", 0.1 * n, 0.2) for n in range(3)),
-            Hour(before, HOUR, "a", 0.05, 0.3),  # another resource
-            Hour(START, HOUR, "a", 0.9, 0.9),  # of which this service has seen more itself
+            *(hour(before + n * HOUR, "a", 0.1 * n, 0.2) for n in range(3)),
+            hour(before, "a", 0.05, 0.3),  # another resource
+            hour(START, "a", 0.9, 0.9),  # of which this service has seen more itself
         ]
     )
     told = read(Curves(engine, past, chronicle), ["a", "b"], 24 * HOUR)

@@ -192,9 +192,10 @@ class Users {
     for (const row of this.rows) top = Math.max(top, row.share, row.commitment, row.parent ? 0 : row.entitlement);
     for (const lines of Object.values(this.past.users)) for (const line of lines) for (const value of line) if (value > top) top = value;
     this.top = top;
-    const { chronicle, seen_since: since } = this.past;
+    const { chronicle, seen_since: since, times } = this.past;
+    const first = chronicle && times.length && times[0] < since;
     const source = chronicle === false ? " The accounting database does not answer."
-      : chronicle === null && since !== null && since > this.past.since + 60 ? " Nothing is known of before " + moment(since) + " UTC."
+      : !first && since !== null && since > this.past.since + 60 ? " Nothing is known of before " + moment(since) + " UTC."
       : "";
     write(element("scale"), "All charts have one time axis and go up to " + percent(top) + " of the cluster." + source);
   }
