@@ -77,7 +77,7 @@ class Curves:
         until = self._engine.now
         since = max(until - min(seconds, LONGEST), 0.0)
         samples = [each for each in self._past.samples if each.time >= since]
-        hours: "Sequence[Hour] | None" = ()
+        hours: Sequence[Hour] | None = ()
         if self._chronicle is not None:
             hours = await self._chronicle.hours(users, since, until)
         instants = _from_hours(hours or (), _beginning(samples)) + _thinned(samples)
