@@ -15,6 +15,7 @@ from allocator.cluster.limits import Limits
 from allocator.cluster.maintenance import Maintenance
 from allocator.cluster.quarantine import Quarantine
 from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.metering import Meter
 
 
 @dataclass(slots=True)
@@ -132,6 +133,8 @@ class Cluster:
     limits: Limits
     holds: Holds
     quarantine: Quarantine = field(default_factory=Quarantine)
+    meter: Meter | None = None
+    """Counts what users have; None: nobody does, or not yet."""
     recovery: Recovery = field(default_factory=Recovery)
     tells_running: bool = False
     """Whether the master says what of the allocated is running, and what only offered."""
