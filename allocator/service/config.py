@@ -177,7 +177,7 @@ class LimitsSection(_Section):
     """`[limits]`: how much of one thing anybody may say; whoever goes beyond is set aside alone."""
 
     subscription: Annotated[int, Field(ge=1024)] = _LIMITS.subscription
-    """Bytes of what a framework says of itself when it subscribes."""
+    """Bytes of what a framework, or an agent, says of itself."""
     name: Annotated[int, Field(ge=64)] = _LIMITS.name
     """Bytes of a role, of a framework's name, of a principal."""
     role_depth: Annotated[int, Field(ge=1, le=200)] = _LIMITS.role_depth
@@ -269,9 +269,10 @@ class ListenSection(_Section):
     rights: RightsSection | None = None
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
     """Bytes of a message; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of the default."""
-    most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**22
+    most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**23
     """Parts of a message, at all depths together: agents, resources, names. Each takes some hundred
-    bytes of memory, however short it is; a snapshot of 10⁴ agents and 10³ frameworks has some 10⁶.
+    bytes of memory, however short it is, and whatever takes more counts for several: an agent for
+    20, a framework for 24, a resource for 12 and one more for each 16 bytes.
     """
     sessions: Annotated[int, Field(ge=1, le=1000)] = 16
     """Masters on standby at once; the one that leads always has room."""

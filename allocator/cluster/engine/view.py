@@ -139,6 +139,19 @@ class View:
                     demands.setdefault(user, []).append(demand)
         return demands
 
+    def constraints(self) -> dict[str, dict[str, None]]:
+        """Return where the tasks of users may run, in words, where that is restricted. O(clients).
+
+        Of a user whose frameworks have several constraints, each once, in order of arrival.
+        """
+        ledger, found = self._cluster.ledger, dict[str, dict[str, None]]()
+        for framework in ledger.frameworks:
+            words = ledger.placements.describe(framework)
+            if words:
+                for client in ledger.clients.of(framework):
+                    found.setdefault(ledger.clients.user(client), {})[words] = None
+        return found
+
     def misfits(self) -> dict[str, str]:
         """Return which frameworks have said what cannot be met or understood, and what.
 
