@@ -148,7 +148,7 @@ class Survey:
     def put(self, agent: Agent) -> None:
         """Count an agent."""
         state = self._state(agent)
-        total, free = agent.total, agent.available
+        total, free = agent.total, agent.shown
         key = (
             *(state, total.key, free.key, agent.region),
             *(agent.multi_role, agent.hierarchical_role),

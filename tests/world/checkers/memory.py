@@ -89,8 +89,8 @@ class Remembrance(Checker):
         self.begun += 1
         saved_at, users, saved_with = read_memory(header.memory)
         passed = self._heard - self._saved + ALMOST  # a master's clock may be behind the store's
+        self.lost = max(self.lost, (before.now - saved_at) / 1e9)
         lost = max(before.now - saved_at, round(passed * 1e9))
-        self.lost = max(self.lost, lost / 1e9)
         idle = self._heard - max(self._saved, self._served)
         if idle > EVERY + SAVING:
             raise Violated(f"nothing was saved for {idle:.1f} s, and {lost / 1e9:.1f} s are lost")
