@@ -90,7 +90,7 @@ class Debts(Checker):
 
     def _served(self, twin: Twin, outcome: log.Outcome) -> None:
         decisions = contract.Decisions.FromString(outcome.decisions)
-        if decisions.offers and not twin.unsure:
+        if decisions.offers and not twin.unsure and not twin.quotas:
             self._in_order(twin, decisions)
         twin.decide(decisions)
 
