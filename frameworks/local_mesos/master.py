@@ -36,7 +36,7 @@ class Master:
         offer_timeout: Seconds after which an offer without an answer is rescinded; 0: never.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as many flags as a master has
         self,
         clock: Clock,
         allocator: AllocatorSide,
