@@ -24,16 +24,17 @@ LOCAL_PACKAGES := pyproject.toml packages/pymesos/pyproject.toml packages/pymeso
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 OPERATIONS := $(VENV)-operations/.installed
+RELEASE := $(VENV)-release/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz hostile crashes sanitize proto lock
-.PHONY: clean python world mutants endurance worst
+.PHONY: clean python world mutants endurance worst release-check versioned-docs ratios
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "The first use of a target installs what it needs into $(VENV)."
 	@echo "Another Python beside it: make test PYTHON=python3.13 VENV=.venv-3.13"
@@ -77,6 +78,13 @@ dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
 	@cd packages/pymesos && $(abspath $(BIN))/python -W ignore -c 'import build_backend; build_backend.build_sdist("../../dist")' >/dev/null
 	@ls dist
 
+release-check: $(DEV) $(RELEASE) ## try all that a release needs and that can be tried here; leaves it in build/release
+	$(BIN)/python deploy/release/check.py
+
+versioned-docs: $(RELEASE) ## commit this version's documentation to the branch gh-pages, beside the others'
+	PATH="$(abspath $(VENV)-release)/bin:$$PATH" mike deploy --update-aliases \
+	  "$$(sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.toml)" latest
+
 roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
 	LONGSHARE_DEBIAN=.cache/debian $(BIN)/pytest --basetemp .cache/roles tests/ansible/test_roles.py $(ARGS)
 
@@ -88,8 +96,11 @@ roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-aw
 counts: $(RUNTIME) ## record how many lines typical operations run, which a test holds (for this Python)
 	$(BIN)/python -m bench.counts --renew
 
+ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/over-commits.md shows; wants a quiet machine
+	$(BIN)/python -m bench.ratios --renew
+
 reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
-	@set -e; for study in sdrf-small table-1 tsf-small; do \
+	@set -e; for study in sdrf-small table-1 tsf-small rivals-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
 
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer
@@ -98,8 +109,8 @@ sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanit
 fuzz: $(DEV) ## attack the service for minutes with messages that mean harm
 	LONGSHARE_ATTACKS=30000 $(BIN)/pytest --timeout 0 tests/service/masters/test_hostile_input.py $(ARGS)
 
-hostile: $(DEV) ## ten million hostile messages beside a framework that does no harm, for hours (LONGSHARE_SEED=...)
-	LONGSHARE_HOSTILE=10000000 $(BIN)/pytest --timeout 0 tests/service/test_hostile_structure.py $(ARGS)
+hostile: $(DEV) ## ten million hostile messages beside a framework that does no harm, for an hour (LONGSHARE_SEED=...)
+	LONGSHARE_HOSTILE=10000000 $(BIN)/pytest -s --timeout 0 tests/service/test_hostile_structure.py $(ARGS)
 
 crashes: $(DEV) ## kill the service 50 times in a running cluster
 	LONGSHARE_CRASHES=50 $(BIN)/pytest --timeout 0 tests/frameworks/test_crashes.py $(ARGS)
@@ -121,7 +132,7 @@ proto: $(DEV) ## renew the Python code generated from proto/
 	$(BIN)/python proto/generate.py
 
 clean: ## remove the virtual environment and everything else that can be made again
-	rm -rf $(VENV) $(VENV)-operations .cache build dist *.egg-info packages/*/build packages/*/*.egg-info
+	rm -rf $(VENV) $(VENV)-operations $(VENV)-release .cache build dist *.egg-info packages/*/build packages/*/*.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find allocator frameworks packages proto tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -146,6 +157,13 @@ $(OPERATIONS): requirements/operations.txt | python
 	@echo "Installing Ansible and an emulator of EC2 into $(VENV)-operations, which takes a minute ..."
 	@$(BIN)/python -m venv $(VENV)-operations
 	@$(INSTALL:$(BIN)/%=$(VENV)-operations/bin/%) -r requirements/operations.txt
+	@touch $@
+
+# What checks, lists, signs and documents a release; it runs nothing of ours.
+$(RELEASE): requirements/release.txt | python
+	@echo "Installing the tools for a release into $(VENV)-release ..."
+	@$(BIN)/python -m venv $(VENV)-release
+	@$(INSTALL:$(BIN)/%=$(VENV)-release/bin/%) -r requirements/release.txt
 	@touch $@
 
 python:
@@ -178,6 +196,7 @@ lock: $(LOCK_TOOL)/bin/uv ## pin the dependencies that pyproject.toml names (ARG
 	$(COMPILE) --all-extras pyproject.toml $(call BEYOND,requirements/runtime.txt) -o requirements/extras.txt
 	$(COMPILE) --group dev $(call BEYOND,requirements/build.txt requirements/runtime.txt requirements/extras.txt) -o requirements/dev.txt
 	$(COMPILE) --group operations -o requirements/operations.txt
+	$(COMPILE) --group release -o requirements/release.txt
 	$(COMPILE) --group lock -o requirements/lock.txt
 
 $(LOCK_TOOL)/bin/uv: requirements/lock.txt

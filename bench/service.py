@@ -8,7 +8,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -52,6 +52,38 @@ def echoed(cluster: Cluster, stream: Stream, batch: int) -> float:
     return number / (time.perf_counter() - begun)
 
 
+def rounds(
+    agents: int, frameworks: int, number: int
+) -> Iterator[tuple[int, list[tuple[float, float, float]]]]:
+    """Go through sizes of messages: events in one, and so many rounds of events per second.
+
+    Each round has the engine called directly, the service, and the bare echo, one after the other.
+    """
+    size = agents, frameworks
+    engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))
+    alone, served = Cluster(*size), Cluster(*size)
+    engine.restore(OPTIONS, alone.snapshot())
+    with (
+        tempfile.TemporaryDirectory() as one,
+        tempfile.TemporaryDirectory() as other,
+        service(Path(one), SETTINGS) as (stream, _),
+        echo(Path(other)) as (bare, _),
+    ):
+        stream.begin(served)
+        for batch in BATCHES:
+            yield (
+                batch,
+                [
+                    (
+                        rate(alone, engine.apply, batch),
+                        rate(served, stream.apply, batch),
+                        echoed(Cluster(*size), bare, batch),
+                    )
+                    for _ in track(range(number), console=Console(stderr=True))
+                ],
+            )
+
+
 def main() -> None:
     """Print the table: medians of interleaved rounds, and their range."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -64,28 +96,10 @@ def main() -> None:
     table = Table(title=f"Events per second, {size[0]:,} agents × {size[1]:,} frameworks, SDRF")
     for column in ("events in a message", *columns, "service / echo"):
         table.add_column(column, justify="right")
-    engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))
-    alone, served = Cluster(*size), Cluster(*size)
-    engine.restore(OPTIONS, alone.snapshot())
-    with (
-        tempfile.TemporaryDirectory() as one,
-        tempfile.TemporaryDirectory() as other,
-        service(Path(one), SETTINGS) as (stream, _),
-        echo(Path(other)) as (bare, _),
-    ):
-        stream.begin(served)
-        for batch in BATCHES:
-            rounds = [
-                (
-                    rate(alone, engine.apply, batch),
-                    rate(served, stream.apply, batch),
-                    echoed(Cluster(*size), bare, batch),
-                )
-                for _ in track(range(arguments.rounds), console=Console(stderr=True))
-            ]
-            ratios = [through / limit for _, through, limit in rounds]
-            cells = [_spread(column, ",.0f") for column in zip(*rounds, strict=True)]
-            table.add_row(str(batch), *cells, _spread(ratios, ".2f"))
+    for batch, measured in rounds(*size, arguments.rounds):
+        ratios = [through / limit for _, through, limit in measured]
+        cells = [_spread(column, ",.0f") for column in zip(*measured, strict=True)]
+        table.add_row(str(batch), *cells, _spread(ratios, ".2f"))
     Console(width=120).print(table)
 
 

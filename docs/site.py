@@ -1,17 +1,30 @@
-"""What makes a site of these pages: files beyond docs/ that they link to come along."""
+"""What makes a site of these pages.
 
+Files beyond docs/ that they link to come along, a page is made of what is public to programs, and
+what docs/over-commits.md shows is looked up in the history of the repository.
+"""
+
+import json
 import re
+import runpy
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 _BEYOND = re.compile(r"\]\(\.\./([^)#]+)")
+MARK = "<!-- counts and ratios over commits -->"
+PYTHON = "3.11"
+_COLUMNS = 8
+"""Commits that fit beside each other: the newest ones, and the very first."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add each file of the repository that a page links to.
+    """Add each file of the repository that a page links to, and the page Reference.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -24,9 +37,73 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             uri = f"repository/{path}"
             if files.get_file_from_path(uri) is None:
                 files.append(File.generated(config, uri, abs_src_path=str(root / path)))
+    reference = runpy.run_path(str(Path(__file__).parent / "reference.py"))
+    files.append(File.generated(config, "reference.md", content=reference["page"]()))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point these links at the files that came along."""
+    """Point these links at the files that came along; put the table of commits into its page."""
+    if MARK in markdown:
+        markdown = markdown.replace(MARK, table(Path(config.docs_dir).parent))
     return _BEYOND.sub(r"](repository/\1", markdown)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit that changed one of the files, and what they held from then on."""
+
+    name: str
+    day: str
+    figures: dict[str, float]
+
+
+def commits(root: Path) -> list[Commit]:
+    """Return the commits that changed figures, oldest first; none where there is no history."""
+    files = ("bench/counts.json", "bench/ratios.json")
+    log = _git(root, "log", "--reverse", "--format=%h %cs", "--", *files)
+    found: list[Commit] = []
+    for line in log.splitlines():
+        name, day = line.split()
+        counts = _held(root, name, files[0]).get(PYTHON, {})
+        figures = {**counts, **_held(root, name, files[1])}
+        if not found or figures != found[-1].figures:
+            found.append(Commit(name, day, figures))
+    return found
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """Return what git says, nothing when it cannot."""
+    try:
+        done = subprocess.run(  # noqa: S603
+            ["git", *arguments],  # noqa: S607 - whichever git there is
+            cwd=root,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+    except FileNotFoundError:
+        return ""
+    return done.stdout
+
+
+def _held(root: Path, commit: str, file: str) -> dict[str, Any]:
+    """Return what a file held, nothing when it was not there."""
+    held: dict[str, Any] = json.loads(_git(root, "show", f"{commit}:{file}") or "{}")
+    return held
+
+
+def table(root: Path) -> str:
+    """Return a table: a row a figure, a column a commit."""
+    found = commits(root)
+    if not found:
+        return "*This copy of the documentation was made without the history of the repository.*"
+    shown = found if len(found) <= _COLUMNS else [found[0], *found[1 - _COLUMNS :]]
+    rows = [
+        ["", *(f"`{commit.name}` {commit.day}" for commit in shown)],
+        ["---", *("--:" for _ in shown)],
+    ]
+    for name in dict.fromkeys(name for commit in reversed(shown) for name in commit.figures):
+        figures = (commit.figures.get(name) for commit in shown)
+        rows.append([name, *("" if figure is None else f"{figure:,}" for figure in figures)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -1,5 +1,6 @@
 """The command `longshare`. Each group of commands is a module of its own."""
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -7,6 +8,7 @@ import typer
 from allocator import __version__
 from allocator.cli.advise import advise
 from allocator.cli.commitments import commitments_app
+from allocator.cli.compare import compare
 from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.explain import explain
 from allocator.cli.extras import advice
@@ -48,6 +50,7 @@ app.command()(incentives)
 app.add_typer(games_app, name="games")
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
+app.command()(compare)
 app.command()(lies)
 app.command()(sweep)
 app.command()(report)
@@ -55,6 +58,21 @@ app.command()(advise)
 app.command()(local_mesos)
 app.command()(framework)
 app.add_typer(experiment_app, name="experiment")
+
+
+def _unwrap(commands: typer.Typer) -> None:
+    """Have paragraphs of help broken where the terminal ends, not where our sources do."""
+    for command in commands.registered_commands:
+        paragraphs = inspect.cleandoc((command.callback and command.callback.__doc__) or "")
+        command.help = "\n\n".join(
+            paragraph.replace("\n", " ") for paragraph in paragraphs.split("\n\n")
+        )
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _unwrap(group.typer_instance)
+
+
+_unwrap(app)
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's signature

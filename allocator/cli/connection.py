@@ -1,6 +1,8 @@
 """How commands reach a running allocator service, and what they say when they do not."""
 
 import difflib
+import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -75,7 +77,7 @@ class Connection:
     def __init__(self, address: str | None, config: Path | None, timeout: float) -> None:
         from allocator.contract.admin_pb2_grpc import AdminStub  # noqa: PLC0415
 
-        self._address = address or _configured(config)
+        self._address = _target(address) if address else _configured(config)
         self._timeout = timeout
         self._stub = AdminStub(open_channel(self._address))
 
@@ -140,7 +142,7 @@ class Connection:
         return "; 'longshare shares' shows all users"
 
 
-def fail(code: int, text: str) -> NoReturn:
+def fail(code: int, why: str | Exception) -> NoReturn:
     """End the command with a line on standard error.
 
     Raises:
@@ -148,8 +150,29 @@ def fail(code: int, text: str) -> NoReturn:
     """
     from allocator.contract.printable import printable  # noqa: PLC0415
 
+    text = in_words(why) if isinstance(why, Exception) else why
     typer.echo(f"longshare: {printable(text)}", err=True)
     raise typer.Exit(code)
+
+
+def in_words(error: Exception) -> str:
+    """Say what went wrong without the words of libraries: of a file, its name and why."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error)
+    quoted = re.search(r"'([^']+)'", str(error))  # where a library does not say which file
+    name = error.filename or (quoted and quoted[1])
+    why = os.strerror(error.errno)
+    return f"{name}: {why}" if name else why
+
+
+def _target(address: str) -> str:
+    """Accept what a service can listen at; anything else ends the command."""
+    from allocator.service.config import target  # noqa: PLC0415
+
+    try:
+        return target(address)
+    except ValueError as error:
+        fail(USAGE, f"--address: {error}, nor unix:///PATH")
 
 
 def _configured(config: Path | None) -> str:

@@ -17,7 +17,10 @@ class Limits:
     role_depth: int = 32
     """Levels of a role: `eng/web` has two."""
     roles: int = 256
-    """Of one framework."""
+    """Of one framework, with all roles above them: `eng/web` and `eng/db` are three."""
+    all_roles: int = 10_000
+    """Of all frameworks together, counted likewise for each; one takes some 3 kB of memory. Whoever
+    comes with more than are left is set aside until it subscribes anew, or a snapshot comes."""
     label: int = 2**16
     """Bytes of a label that is read here."""
     patterns: int = 32

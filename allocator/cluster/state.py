@@ -136,6 +136,8 @@ class Cluster:
     marks: Marks = field(default_factory=Marks)
     whitelist: frozenset[str] | None = None
     """Hostnames of the agents that may be offered; None: all."""
+    roles: int = 0
+    """Of all frameworks together, each with those above its own."""
     paused: bool = False
     failover: Failover | None = None
     """After a failover, until all agents are back; None: nobody is awaited."""

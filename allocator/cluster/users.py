@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from allocator.cluster.frameworks import Client
 from allocator.cluster.memory import Changes, Course, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
+from allocator.fairness.bounds import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.commitment import decayed
 from allocator.fairness.machines import Machines, MayUse
 from allocator.fairness.peers import Peers
-from allocator.fairness.pool import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT, Pool, Standing
+from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.standing import Standing
 
 FADED = 1e-3
 """A dominant commitment below this does not keep a user known."""
@@ -80,6 +82,15 @@ class User:
         assert self.parent.below is not None
         return self.parent.below
 
+    def places(self) -> "Iterator[tuple[Pool[str], str]]":
+        """Go through where what its own clients hold counts: pools, and as whose in each."""
+        if self.below is not None:
+            yield self.below, self.leaf
+        user = self
+        while user.parent is not None:
+            yield user.siblings, user.name
+            user = user.parent
+
     @property
     def wants(self) -> bool:
         """Whether somebody in its subtree is to get offers."""
@@ -115,6 +126,8 @@ class Users:
         """Users with sub-users, those above first."""
         self._renewed = True
         """Whether there are other users than when somebody asked what has changed."""
+        self._uneven = False
+        """Whether levels do not know yet what part of the cluster is theirs."""
         for declared in settings.users:
             self.get(declared.name)
 
@@ -152,8 +165,21 @@ class Users:
             user = user.parent
             yield user.name
 
+    def settle(self) -> None:
+        """Tell every level what part of the cluster its members are entitled to together.
+
+        To be called after each event: it costs O(users with sub-users) if there are others now, or
+        weights have changed, and an event may bring hundreds.
+        """
+        if self._uneven:
+            self._uneven = False
+            for user in self._branches:
+                assert user.below is not None
+                user.below.set_part(user.siblings.entitlement(user.name))
+
     def advance(self, now: float) -> None:
         """Move to a later instant."""
+        self.settle()
         self._now = max(self._now, now)
         self.pool.advance(now)
         for user in self._branches:
@@ -228,21 +254,26 @@ class Users:
 
     def allocate(self, user: User, client: Client, quantities: Quantities) -> None:
         """Count scalars as held by a client, its user, and all above."""
-        user.clients.allocate(client, quantities)
-        if user.below is not None:
-            user.below.allocate(user.leaf, quantities)
-        while user.parent is not None:
-            user.siblings.allocate(user.name, quantities)
-            user = user.parent
+        before, gifts = user.clients.holding(client)
+        after = before + quantities
+        user.clients.hold(client, after, gifts + 1)
+        for pool, name in user.places():
+            held, gifts = pool.holding(name)  # the very same where it is the user's only client
+            more = after if held is before else held + quantities
+            pool.hold(name, more, gifts + 1)
 
     def release(self, user: User, client: Client, quantities: Quantities) -> None:
-        """Count scalars as no longer held."""
-        user.clients.release(client, quantities)
-        if user.below is not None:
-            user.below.release(user.leaf, quantities)
-        while user.parent is not None:
-            user.siblings.release(user.name, quantities)
-            user = user.parent
+        """Count scalars as no longer held.
+
+        Raises:
+            ValueError: the client does not hold that much; nothing has changed.
+        """
+        before, gifts = user.clients.holding(client)
+        after = before - quantities
+        user.clients.hold(client, after, gifts)
+        for pool, name in user.places():
+            held, gifts = pool.holding(name)  # the very same where it is the user's only client
+            pool.hold(name, after if held is before else held - quantities, gifts)
 
     @property
     def root(self) -> User:
@@ -266,6 +297,7 @@ class Users:
 
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand now, each level in order of priority, sub-users after."""
+        self.settle()
         return [standing for below in self._pools() for standing in below.standings()]
 
     def names(self) -> list[str]:
@@ -274,6 +306,7 @@ class Users:
 
     def standing(self, name: str) -> Standing[str] | None:
         """Return how a user or a virtual leaf stands now, O(resources); None: it is not known."""
+        self.settle()
         user = self._known.get(name)
         if user is not None:
             return user.siblings.standing(name)
@@ -338,6 +371,7 @@ class Users:
 
         O(resources) for each; for everybody after a change that concerns everybody.
         """
+        self.settle()
         pools = list(self._pools())
         changed = [pool.take_diverted() for pool in pools]
         complete = self._renewed or None in changed
@@ -539,10 +573,8 @@ class Users:
         self._share_out()
 
     def _share_out(self) -> None:
-        """Tell every level what part of the cluster its members are entitled to together."""
-        for user in self._branches:
-            assert user.below is not None
-            user.below.set_part(user.siblings.entitlement(user.name))
+        """Have every level told; once for all that changes at one instant."""
+        self._uneven = True
 
     def _new_pool(self) -> Pool[str]:
         pool: Pool[str] = Pool(

@@ -16,12 +16,13 @@ from pydantic import (
     model_validator,
 )
 
+from allocator import plugins
 from allocator.cluster.constraints import Constraint, Hosts, parse_attributes
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.complaints import complaints
-from allocator.fairness import policies
-from allocator.fairness.pool import LARGEST_WEIGHT, LEAST_WEIGHT
+from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
+from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
@@ -40,8 +41,12 @@ def _host_and_port(address: str) -> str:
     return address
 
 
-def _target(address: str) -> str:
-    """Accept `unix:///PATH` or `HOST:PORT`."""
+def target(address: str) -> str:
+    """Accept `unix:///PATH` or `HOST:PORT`.
+
+    Raises:
+        ValueError: it is neither.
+    """
     if address.startswith("unix:"):
         if not address.startswith("unix:///"):
             raise ValueError(
@@ -74,15 +79,20 @@ class PolicySection(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str
+    file: Path | None = None
 
     @model_validator(mode="after")
     def _known(self) -> Self:
         self.create()
         return self
 
-    def create(self) -> policies.Policy:
+    def create(self) -> Policy:
         """Make the policy."""
-        return policies.create(self.name, self.model_extra or {})
+        if self.file is not None:
+            brought = plugins.load_trusted(self.file)
+            if self.name not in brought:
+                raise ValueError(f"{self.file} defines {', '.join(brought)}, not {self.name!r}")
+        return plugins.create(self.name, self.model_extra or {})
 
 
 class UserSection(_Section):
@@ -170,7 +180,10 @@ class LimitsSection(_Section):
     role_depth: Annotated[int, Field(ge=1, le=200)] = _LIMITS.role_depth
     """Levels of a role: `eng/web` has two."""
     roles: Annotated[int, Field(ge=1)] = _LIMITS.roles
-    """Roles of one framework."""
+    """Of one framework, with all roles above them: `eng/web` and `eng/db` are three."""
+    all_roles: Annotated[int, Field(ge=1)] = _LIMITS.all_roles
+    """Of all frameworks together, counted likewise for each; one takes some 3 kB of memory. Whoever
+    comes with more than are left is set aside until it subscribes anew, or a snapshot comes."""
     label: Annotated[int, Field(ge=64)] = _LIMITS.label
     """Characters of a label that Longshare reads."""
     patterns: Annotated[int, Field(ge=0)] = _LIMITS.patterns
@@ -249,9 +262,9 @@ class RightsSection(_Section):
 class ListenSection(_Section):
     """`[listen]`: where masters and operators connect."""
 
-    address: Annotated[str, AfterValidator(_target)] = "127.0.0.1:5060"
+    address: Annotated[str, AfterValidator(target)] = "127.0.0.1:5060"
     """Where masters and operators connect: `"unix:///PATH"` or `"HOST:PORT"`."""
-    operators: Annotated[str, AfterValidator(_target)] | None = None
+    operators: Annotated[str, AfterValidator(target)] | None = None
     """Where operators connect, so that `address` is for masters alone, and who can reach the one
     cannot do what the other may.
     """

@@ -12,6 +12,7 @@ import structlog
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
+from allocator.fairness.policies import Policy
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
@@ -37,6 +38,7 @@ from allocator.service.supervision import supervised
 
 _FLUSH_EVERY = 1.0
 _LOOK_EVERY = 0.05
+_TELL_EVERY = 60.0
 
 _log = structlog.get_logger(__name__)
 
@@ -66,6 +68,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         await stack.enter_async_context(_worked_off(past.backlog))
         engine = _engine(config.engine_settings(), memory, recorder, event_log, past)
         engine.watch(trail)
+        await stack.enter_async_context(_policy_watched(engine.settings.policy))
         turn = Turn()
         keeper: Keeper | None = None
         if store is not None:
@@ -224,6 +227,30 @@ def _engine(
     else:
         engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample)
     return engine
+
+
+@asynccontextmanager
+async def _policy_watched(policy: Policy) -> AsyncIterator[None]:
+    """Say which file a policy from outside is of, and what goes wrong in it, once a minute."""
+    if policy.origin is None:
+        yield
+        return
+    _log.info("policy from outside", file=policy.origin.file, sha256=policy.origin.sha256)
+
+    async def watch() -> None:
+        told = 0
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            if policy.faults.count > told:
+                told = policy.faults.count
+                _log.error("policy failed", latest=policy.faults.latest, times=told)
+                await asyncio.sleep(_TELL_EVERY)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 @asynccontextmanager

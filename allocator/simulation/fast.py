@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,9 @@ from allocator.simulation.kernels.stuck import new_stuck
 from allocator.simulation.kernels.tournament import new_tournament
 from allocator.simulation.outcome import NEVER, Operations, Outcome
 from allocator.simulation.parts import Parts
-from allocator.simulation.reference import who
+from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting
+from allocator.simulation.sharers import Sharers, sharers
 from allocator.simulation.trace import Trace
 
 T = TypeVar("T", bound=np.generic)
@@ -40,13 +41,18 @@ _KINDS: dict[type[Policy], int] = {
     Sdrf: kernels.SDRF,
     Stsf: kernels.STSF,
 }
+_NEVER = 2**63 - 1
 _CHUNK = 1 << 18
 """Submissions and finishes between two reports of progress."""
 
 
 def supports(setting: Setting) -> bool:
     """Whether there are kernels for a setting."""
-    return type(setting.new_policy()) in _KINDS
+    return (
+        setting.sampled is None
+        and setting.blocking in {"head-of-line", "skip"}
+        and type(setting.new_policy()) in _KINDS
+    )
 
 
 def simulate(
@@ -55,6 +61,7 @@ def simulate(
     progress: Callable[[int], None] | None = None,
     *,
     events: bool = True,
+    series: Series | None = None,
 ) -> Outcome:
     """Start the tasks of a trace as allocator.simulation.reference does, only faster.
 
@@ -66,6 +73,7 @@ def simulate(
         progress: Is told now and then how many tasks have started; at the end, of all tasks.
         events: Whether operations are counted, for policies whose priorities drift with the
             events of a Live Tree, which takes longer. If not, `operations` is empty.
+        series: Is told how users stand now and then.
 
     Raises:
         SettingError: The setting does not fit the trace.
@@ -77,13 +85,14 @@ def simulate(
     parts = Parts.of(trace, machines)
     room = _room(trace, setting, parts)
     rule = _rule(trace, setting, parts, parts.whole(machines).sum(axis=0), events=events)
-    user, users = who(trace, setting)
-    state = _new_state(trace, rule, room, user, users)
-    if setting.users == "known":
-        state.users.known[:] = True
-        state.counters[kernels.KNOWN] = users
-    while kernels.run(state, rule, _CHUNK):
-        if progress is not None:
+    state = _new_state(trace, rule, room, sharers(trace, setting))
+    while True:
+        ended = kernels.run(state, rule, _CHUNK, _NEVER if series is None else series.due)
+        if ended == kernels.DONE:
+            break
+        if ended == kernels.DUE and series is not None:
+            series.take(*_standings(state, rule, series.due))
+        elif progress is not None:
             progress(int(state.counters[kernels.STARTS]))
     if progress is not None:
         progress(len(trace))
@@ -91,6 +100,46 @@ def simulate(
     if not len(machine):
         machine = np.where(started == NEVER, np.int32(NEVER), np.int32(0))
     return Outcome(trace, started, machine, _operations(state) if events else Operations())
+
+
+def compile_kernels() -> bool:
+    """Do what the first run would: compile kernels, or read those that have been; say which."""
+    nothing = Trace(
+        resources=("cpus",),
+        users=("nobody",),
+        submitted=np.empty(0, np.int64),
+        runtime=np.empty(0, np.int64),
+        user=np.empty(0, np.int32),
+        job=np.empty(0, np.int64),
+        demand=np.empty((0, 1)),
+        constraint=np.empty(0, np.int32),
+    )
+    simulate(nothing, Setting("drf", capacity=(1.0,)))
+    compiled: Any = kernels.run
+    return bool(compiled.stats.cache_misses)
+
+
+def _standings(
+    state: kernels.State, rule: kernels.Rule, instant: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return users' dominant shares and commitments at an instant before the next event."""
+    users, clock = state.users, state.clock
+    held = users.allocation
+    shares = held[:, rule.shared] / rule.capacity[rule.shared]
+    dominant = shares.max(axis=1, initial=0.0)
+    if rule.tau == math.inf:
+        return dominant, np.full(len(dominant), math.nan)
+    if rule.kind == kernels.STSF:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tasks = np.where(users.need > 0, held / (users.need * users.monopoly[:, None]), 0.0)
+        measured = np.nan_to_num(tasks).max(axis=1, initial=0.0, keepdims=True)
+    else:
+        measured = shares if len(rule.shared) else np.zeros((len(shares), 1))
+    entitlement = users.weight / clock[kernels.WEIGHTS] if users.known.any() else users.weight
+    overuse = np.maximum(measured - entitlement[:, None], 0.0)
+    gone = -np.expm1(-(instant / 1e6 - users.settled_at) / rule.tau)
+    owed = users.commitment + (overuse - users.commitment) * gone[:, None]
+    return dominant, np.where(users.known, owed.max(axis=1, initial=0.0), 0.0)
 
 
 def _operations(state: kernels.State) -> Operations:
@@ -144,20 +193,21 @@ def _rule(
     )
 
 
-def _new_state(
-    trace: Trace, rule: kernels.Rule, room: Room, user: NDArray[np.int32], users: int
-) -> kernels.State:
+def _new_state(trace: Trace, rule: kernels.Rule, room: Room, who: Sharers) -> kernels.State:
     tasks, resources = trace.demand.shape
+    users = len(who)
     by_resource = rule.kind in (kernels.SDRF, kernels.SDRF_THESIS)
     lines = max(len(rule.shared), 1) if by_resource else 1
     tree = new_tournament(users)
     clock = np.zeros(kernels.CLOCK)
     clock[kernels.S] = 1.0
+    for weight in who.weights[who.known].tolist():  # one by one, as a pool adds them up
+        clock[kernels.WEIGHTS] += weight
     return kernels.State(
         tasks=kernels.Tasks(
             submitted=_read_only(trace.submitted),
             runtime=_read_only(trace.runtime),
-            user=_read_only(user),
+            user=_read_only(who.number),
             demand=_read_only(trace.demand),
             constraint=_read_only(trace.constraint),
             started=np.full(tasks, NEVER, np.int64),
@@ -168,10 +218,11 @@ def _new_state(
             allocation=np.zeros((users, resources), np.int64),
             shares=np.zeros((users, resources)),
             overuse=np.zeros((users, lines)),
-            commitment=np.zeros((users, lines)),
+            commitment=_owed(who, rule, lines),
             lines=np.zeros((users, lines, 2)),
             settled_at=np.zeros(users),
-            known=np.zeros(users, np.bool_),
+            weight=who.weights,
+            known=who.known.copy(),
             active=np.zeros(users, np.bool_),
             turn=np.zeros(users, np.int64),
             head=np.full(users, kernels.NOTHING, np.int32),
@@ -190,6 +241,15 @@ def _new_state(
         clock=clock,
         scratch=np.zeros(resources, np.int64),
     )
+
+
+def _owed(who: Sharers, rule: kernels.Rule, lines: int) -> NDArray[np.float64]:
+    """Return what is owed by line: of each resource that is shared, or of tasks the largest."""
+    if rule.kind in (kernels.SDRF, kernels.SDRF_THESIS):
+        owed = np.zeros((len(who), lines))
+        owed[:, : len(rule.shared)] = who.debts[:, rule.shared]
+        return owed
+    return np.repeat(who.debts.max(axis=1, initial=0.0)[:, np.newaxis], lines, axis=1)
 
 
 def _read_only(column: NDArray[T]) -> NDArray[T]:

@@ -40,6 +40,12 @@ class _About(BaseModel):
     users: tuple[str, ...]
     machines: tuple[MachineClass, ...] = ()
     constraints: tuple[tuple[int, ...], ...] = ()
+    weights: tuple[float, ...] = ()
+    commitments: tuple[tuple[float, ...], ...] = ()
+
+
+_LATER = ("weights", "commitments")
+"""Fields that are left out where they say nothing, for readers that do not know them."""
 
 
 def write(trace: Trace, path: Path) -> None:
@@ -53,8 +59,12 @@ def write(trace: Trace, path: Path) -> None:
         users=trace.users,
         machines=trace.machines,
         constraints=trace.constraints,
+        weights=trace.weights,
+        commitments=trace.commitments,
     )
-    schema = _schema(trace.resources).with_metadata({_KEY: about.model_dump_json().encode()})
+    unsaid = {field for field in _LATER if not getattr(about, field)}
+    text = about.model_dump_json(exclude=unsaid)
+    schema = _schema(trace.resources).with_metadata({_KEY: text.encode()})
     part = path.with_name(path.name + ".part")
     try:
         with pq.ParquetWriter(part, schema, compression="zstd") as writer:
@@ -77,7 +87,12 @@ def read(path: Path, count: int | None = None) -> Trace:
     try:
         with pq.ParquetFile(path, read_dictionary=["user"]) as file:
             return _filled(file, _about(file.schema_arrow), count)
-    except (pa.ArrowInvalid, TraceError) as error:
+    except pa.ArrowInvalid as error:
+        raise TraceError(
+            f"{path} is no trace: it is no Parquet file, or damaged; 'longshare trace convert' "
+            "makes traces"
+        ) from error
+    except TraceError as error:
         raise TraceError(f"{path} is no trace: {error}") from error
 
 
@@ -116,6 +131,8 @@ def shared(path: Path, folder: Path) -> Trace:
         users=about.users,
         machines=about.machines,
         constraints=about.constraints,
+        weights=about.weights,
+        commitments=about.commitments,
         **columns,
     )
 
@@ -210,6 +227,8 @@ def _filled(file: Any, about: _About, count: int | None) -> Trace:  # noqa: ANN4
         constraint=constraint,
         machines=about.machines,
         constraints=about.constraints,
+        weights=about.weights,
+        commitments=about.commitments,
     )
 
 

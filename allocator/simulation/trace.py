@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.fairness.bounds import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT
+
 MICROSECONDS = 1_000_000
 """In a second; traces count time in whole microseconds."""
 
@@ -52,6 +54,9 @@ class Trace:
         machines: Empty for a trace of one pool.
         constraints: For each constraint the places in `machines` of the classes it allows.
         constraint: Places in `constraints`, or UNCONSTRAINED, int32.
+        weights: One per user; empty: all are 1.
+        commitments: What each user owes at the origin, by resource: fractions of the capacity;
+            empty: nobody owes anything.
 
     Raises:
         TraceError: Something does not fit together.
@@ -67,6 +72,8 @@ class Trace:
     constraint: NDArray[np.int32]
     machines: tuple[MachineClass, ...] = ()
     constraints: tuple[tuple[int, ...], ...] = ()
+    weights: tuple[float, ...] = ()
+    commitments: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         tasks = len(self.submitted)
@@ -85,6 +92,28 @@ class Trace:
             if not all(0 <= place < len(self.machines) for place in allowed):
                 raise TraceError(
                     f"constraint {number} allows {allowed} of {len(self.machines)} classes"
+                )
+        self._check_users()
+
+    def _check_users(self) -> None:
+        for name in ("weights", "commitments"):
+            if getattr(self, name) and len(getattr(self, name)) != len(self.users):
+                raise TraceError(
+                    f"{name} has {len(getattr(self, name))} entries for {len(self.users)} users"
+                )
+        for user, weight in zip(self.users, self.weights, strict=False):
+            if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
+                raise TraceError(
+                    f"user {user!r}: the weight {weight} is not a number from {LEAST_WEIGHT:g} to "
+                    f"{LARGEST_WEIGHT:g}"
+                )
+        for user, owed in zip(self.users, self.commitments, strict=False):
+            if len(owed) != len(self.resources):
+                raise TraceError(f"user {user!r}: commitments not of the resources")
+            if not all(0.0 <= amount <= LARGEST_COMMITMENT for amount in owed):
+                raise TraceError(
+                    f"user {user!r}: the commitments {owed} are not numbers from 0 to "
+                    f"{LARGEST_COMMITMENT:g}"
                 )
 
     def _check(self, first: int, rows: slice) -> None:
@@ -109,6 +138,15 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.submitted)
+
+    def weight(self) -> NDArray[np.float64]:
+        """Return each user's weight, shape (users,)."""
+        return np.array(self.weights or [1.0] * len(self.users))
+
+    def owed(self) -> NDArray[np.float64]:
+        """Return what each user owes at the origin, shape (users, m)."""
+        shape = (len(self.users), len(self.resources))
+        return np.array(self.commitments).reshape(shape) if self.commitments else np.zeros(shape)
 
     def mean_use(self) -> NDArray[np.float64]:
         """Return what is used on average, shape (m,).

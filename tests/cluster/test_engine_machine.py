@@ -75,6 +75,11 @@ POLICIES = [
     ("fifo", {}),
     ("dynamic-drf", {"alpha": 0.5}),
     ("dynamic-mmf", {}),
+    ("kueue-afs", {"half_life": 30}),
+    ("htcondor", {"half_life": 30, "slots": 16}),
+    ("volcano", {"half_life": 30, "ranking": "scan"}),
+    ("karma", {}),
+    ("yarn-fair", {"minimum": 0.5}),
 ]
 
 Amounts = dict[tuple[str, str], int]

@@ -61,7 +61,7 @@ def test_a_link_that_leads_nowhere_fails_the_build(
     link: str, complaint: str, tmp_path: Path
 ) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    for item in ("allocator", "ansible", "deploy", "frameworks", "mkdocs.yml", "proto"):
+    for item in ("allocator", "ansible", "bench", "deploy", "frameworks", "mkdocs.yml", "proto"):
         (tmp_path / item).symlink_to(ROOT / item)
     with (tmp_path / "docs" / "index.md").open("a") as page:
         page.write(f"\n[a mistake]({link})\n")

@@ -14,7 +14,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("requirements/*.txt"))
 PYMESOS = "packages/pymesos"
-OF_ITS_OWN = "operations"  # an environment beside the others
+OF_THEIR_OWN = ("operations", "release")  # environments beside the others
 PYTHONS = ["3.11", "3.12", "3.13"]
 
 
@@ -28,10 +28,11 @@ def _entries(file: Path) -> list[str]:
     return text.replace("\\\n", " ").splitlines()
 
 
-def _pins(python: str, *, beside: bool = False) -> Iterator[Requirement]:
+def _pins(python: str, beside: str | None = None) -> Iterator[Requirement]:
+    """Go through the pins of the environment that all share, or of one beside it."""
     environment = {"python_version": python, "python_full_version": f"{python}.0"}
     for file in FILES:
-        if (file.stem == OF_ITS_OWN) != beside:
+        if file.stem != beside if beside else file.stem in OF_THEIR_OWN:
             continue
         for entry in _entries(file):
             pin = Requirement(entry.split(" --hash=")[0])
@@ -45,7 +46,7 @@ def _declared() -> list[Requirement]:
     for extra in ours["project"]["optional-dependencies"].values():
         declared += [each for each in extra if not each.startswith("longshare[")]
     for name, group in ours["dependency-groups"].items():
-        declared += group if name != OF_ITS_OWN else []
+        declared += group if name not in OF_THEIR_OWN else []
     return [Requirement(requirement) for requirement in declared]
 
 
@@ -58,9 +59,9 @@ def test_every_requirement_is_one_version_with_its_hashes_and_nothing_else(file:
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("beside", [False, True])
-def test_each_distribution_is_pinned_once_for_each_python(python: str, *, beside: bool) -> None:
-    names = [pin.name for pin in _pins(python, beside=beside)]
+@pytest.mark.parametrize("beside", [None, *OF_THEIR_OWN])
+def test_each_distribution_is_pinned_once_for_each_python(python: str, beside: str | None) -> None:
+    names = [pin.name for pin in _pins(python, beside)]
     assert sorted(set(names)) == sorted(names)
 
 
@@ -80,11 +81,12 @@ def test_the_pins_satisfy_what_the_packages_declare(python: str) -> None:
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_the_pins_of_operations_satisfy_what_its_group_declares(python: str) -> None:
-    versions = {
-        pin.name: str(pin.specifier).removeprefix("==") for pin in _pins(python, beside=True)
-    }
-    declared = map(Requirement, _project(".")["dependency-groups"][OF_ITS_OWN])
+@pytest.mark.parametrize("beside", OF_THEIR_OWN)
+def test_the_pins_beside_the_others_satisfy_what_their_group_declares(
+    python: str, beside: str
+) -> None:
+    versions = {pin.name: str(pin.specifier).removeprefix("==") for pin in _pins(python, beside)}
+    declared = map(Requirement, _project(".")["dependency-groups"][beside])
     assert [each for each in declared if not each.specifier.contains(versions[each.name])] == []
 
 

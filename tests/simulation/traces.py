@@ -44,6 +44,8 @@ def traces(draw: st.DrawFn) -> Trace:
         constraint=np.array(column(st.integers(UNCONSTRAINED, len(constraints) - 1)), np.int32),
         machines=tuple(machines),
         constraints=tuple(constraints),
+        weights=draw(st.sampled_from([(), tuple(1.0 + place for place in range(len(users)))])),
+        commitments=draw(st.sampled_from([(), ((0.25,) * len(resources),) * len(users)])),
     )
 
 
@@ -54,5 +56,5 @@ def same(one: Trace, other: Trace) -> bool:
         for name in ("submitted", "runtime", "user", "job", "demand", "constraint")
     ) and all(
         getattr(one, name) == getattr(other, name)
-        for name in ("resources", "users", "machines", "constraints")
+        for name in ("resources", "users", "machines", "constraints", "weights", "commitments")
     )

@@ -1,6 +1,7 @@
 """Small workloads in which tasks compete: equal demands, equal instants, zero run times."""
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace
 
 RESOURCES = ("cpus", "mem", "gpus")
 SECOND = 1_000_000
+T = TypeVar("T")
 
 
 @st.composite
@@ -48,12 +50,21 @@ def pooled_workloads(draw: st.DrawFn) -> tuple[Trace, tuple[float, ...]]:
         job=np.array([10 * u + j for u, j in zip(user, column(st.integers(0, 2)), strict=True)]),
         demand=demand,
         constraint=np.full(tasks, UNCONSTRAINED, np.int32),
+        weights=draw(_maybe(st.sampled_from([0.3, 1.0, 2.0, 7.0]), users)),
+        commitments=draw(
+            _maybe(st.tuples(*[st.sampled_from([0.0, 0.1, 1 / 3, 2.0])] * resources), users)
+        ),
     )
     capacity = tuple(
         float(draw(st.sampled_from([0.7, 1.0, 1.5, 2.0, 3.0, 10.0])) * most)
         for most in demand.max(axis=0)
     )
     return trace, capacity
+
+
+def _maybe(each: st.SearchStrategy[T], users: int) -> st.SearchStrategy[tuple[T, ...]]:
+    """Return one for each user, or nothing at all."""
+    return st.one_of(st.just(()), st.lists(each, min_size=users, max_size=users).map(tuple))
 
 
 @st.composite

@@ -47,14 +47,15 @@ class Allocation:
                 yield
         sharing = Sharing(books, wanting, walk)
         shared = wanting.everybody if books.headroom.divisible else wanting.unguaranteed(quotas)
-        for agent in open_agents:
+        for number, agent in enumerate(open_agents):
             may = shared & ~(
                 self._filters.blocked(agent.id, agent.available) | wanting.not_on(agent.id)
             )
             may = unanswered.without(may)
             if may:
+                if number:
+                    yield
                 sharing.serve(agent, may)
-                yield
         books.order.commit()
         # What is held back today may be free to go when the next run looks.
         if quotas or unanswered.kept:

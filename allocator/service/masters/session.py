@@ -164,6 +164,8 @@ class Session:
         """When it says that it was elected, by its own clock; 0: it does not say that it leads."""
         self.settled = False
         """Whether a first snapshot has come."""
+        self.left = False
+        """Whether its stream has ended; a snapshot that was being read then is read to its end."""
         self._engine = engine
         self._misfits: dict[str, str] = {}
         """Frameworks that have been reported as kept from offers, and how."""
@@ -278,9 +280,8 @@ class Session:
     ) -> contract.ToMaster | None:
         match message.WhichOneof("message"):
             case "snapshot":
-                async with self._masters.turn:
-                    self._go_on()
-                    return self._restore(message.snapshot, memory)
+                snapshot = message.snapshot
+                return await self._masters.turn.through(lambda: self._restoring(snapshot, memory))
             case "events":
                 return await self._apply(message.events)
             case "hello":
@@ -290,7 +291,11 @@ class Session:
                     grpc.StatusCode.INVALID_ARGUMENT, "a message of a kind that is not known"
                 )
 
-    def _restore(self, snapshot: contract.Snapshot, memory: Memory | None) -> contract.ToMaster:
+    def _restoring(
+        self, snapshot: contract.Snapshot, memory: Memory | None
+    ) -> Steps[contract.ToMaster]:
+        """Take a snapshot, step by step; who leads changes with what is known, in one step."""
+        self._go_on()
         self._synchronised, self._asked = True, False
         if not self.elected_ns:
             self._leads = False
@@ -300,14 +305,15 @@ class Session:
             return _nothing(snapshot.sequence)
         self._begin()
         try:
-            decisions = self._engine.restore(self.hello.options, snapshot, memory)
+            decisions = yield from self._engine.restoring(self.hello.options, snapshot, memory)
         except InvalidEvent as error:
             # Not asked for again: it would come back as it is, at once, for ever.
             raise ProtocolError(
                 grpc.StatusCode.INVALID_ARGUMENT, f"the snapshot cannot be used: {error}"
             ) from error
-        self._leads = True
-        self._masters.lead(self)
+        if not self.left:
+            self._leads = True
+            self._masters.lead(self)
         if self._stamps is not None:
             self._stamps.believe(snapshot.time_ns)
         if not self._served:

@@ -231,6 +231,7 @@ class Sessions:
         self._leave(session)
 
     def _leave(self, session: Session) -> None:
+        session.left = True
         self._open.pop(session, None)
         self.resign(session)
 

@@ -12,7 +12,7 @@ from allocator.cluster.errors import InvalidOrder
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminServicer
-from allocator.fairness.pool import Standing
+from allocator.fairness.standing import Standing
 from allocator.service.loop.slices import Once, Work, spread
 from allocator.service.loop.turn import Turn
 from allocator.service.rights import Rights, certificate

@@ -6,7 +6,7 @@ from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.policies.sdrf import Sdrf
-from allocator.fairness.pool import Standing
+from allocator.fairness.standing import Standing
 from allocator.service.show.shares import UserShare, dominant
 from allocator.service.show.speech import called, duration
 from allocator.service.show.why import Kept, add_reasons, add_waited

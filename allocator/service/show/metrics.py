@@ -126,6 +126,10 @@ class _EngineCollector(Collector):
                 done.passed_over,
             ),
             "faults": ("Errors in the allocator itself; each cost one call or run.", done.faults),
+            "policy_faults": (
+                "Priorities that a policy from outside could not say; its user came last instead.",
+                engine.settings.policy.faults.count,
+            ),
         }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"longshare_{name}", text, value=value)

@@ -7,7 +7,7 @@ from itertools import islice
 from allocator.cluster.engine import Engine
 from allocator.cluster.resources import parse_allocated
 from allocator.contract import allocator_pb2 as contract
-from allocator.fairness.pool import Still
+from allocator.fairness.standing import Still
 from allocator.service.loop.slices import Backlog, Work
 
 MOST_SAMPLES = 360

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.simulation.formats.conversion import Conversion, Gathering, LeftOut, Sieve, Tasks
+from allocator.simulation.formats.csv_cluster import Constraints, read_machines, with_users
 from allocator.simulation.formats.text import (
     LONGEST,
     Rows,
@@ -18,22 +19,31 @@ from allocator.simulation.formats.text import (
 )
 from allocator.simulation.trace import TraceError
 
-_GIVEN = ("submitted_s", "runtime_s", "user", "job")
+_GIVEN = ("submitted_s", "runtime_s", "user", "job", "machines")
 _AUTHORS = ("submitted", "again", "finished", "user", "task", "cpus", "mem")
 _AUTHORS_RESOURCES = ("cpus", "mem")
 
 
-def convert(path: Path) -> Conversion:
-    """Read `submitted_s,runtime_s,user[,job],RESOURCE,...`, named by a header, in any order.
+def convert(path: Path, users: Path | None = None, machines: Path | None = None) -> Conversion:
+    """Read `submitted_s,runtime_s,user[,job][,machines],RESOURCE,...`, in any order.
 
-    Without a column job every task is a job of its own.
+    The header names the columns. Without a column job every task is a job of its own.
+
+    Args:
+        path: The tasks.
+        users: A file of users, with weights and debts; docs/traces.md.
+        machines: A file of machines, on which the column `machines` says where tasks may run.
 
     Raises:
-        OSError: The file cannot be read.
-        TraceError: The header is not of this kind.
+        OSError: A file cannot be read.
+        TraceError: A header is not of this kind, or the other files cannot be used.
     """
     names = _header(path)
     resources = tuple(name for name in names if name not in _GIVEN)
+    if "machines" in names and machines is None:
+        raise TraceError(f"{path} has a column machines; say with --machines which there are")
+    classes = () if machines is None else read_machines(machines, resources)
+    constraints = Constraints(classes)
     left_out = LeftOut()
     gathering = Gathering(resources)
     for batch in separated(path, names, left_out, headed=True):
@@ -53,12 +63,17 @@ def convert(path: Path) -> Conversion:
             sieve.drop("job is no whole number", unreadable)
         else:
             job = batch.lines
+        constraint: NDArray[np.int32] | None = None
+        if "machines" in names:
+            constraint, unknown = constraints.column(batch.columns["machines"])
+            sieve.drop("names machines or an attribute that there are not", unknown)
         demand = _demand(sieve, batch, resources)
         gathering.add(
-            Tasks(submitted, runtime, batch.columns["user"], job, demand),
+            Tasks(submitted, runtime, batch.columns["user"], job, demand, constraint),
             sieve.kept,
         )
-    return Conversion(gathering.trace(), left_out)
+    trace = gathering.trace(classes, constraints.allowed)
+    return Conversion(trace if users is None else with_users(trace, users), left_out)
 
 
 def convert_authors(path: Path) -> Conversion:

@@ -38,14 +38,15 @@ FIFO, ONE_RESOURCE, DRF, DRFH, TSF, CDRF, SDRF, SDRF_THESIS, STSF = range(9)
 NOTHING = -1
 """No task."""
 
-NEXT, RUNNING, SLOTS, STARTS, TURNS, KNOWN, ACTIVE, FRESH, STALE = range(9)
+NEXT, RUNNING, SLOTS, STARTS, TURNS, ACTIVE, FRESH, STALE = range(8)
 """Places in `State.counters`: the next task to be submitted, how many run, how many slots have
-been used, how many tasks have started, turns given, users known, users active, users in
-`Users.fresh`, and whether all accounts are settled but not rated."""
-INSERTS, DELETES, MINIMA, ORDERS, COUNTERS = range(9, 14)
+been used, how many tasks have started, turns given, users active, users in `Users.fresh`, and
+whether all accounts are settled but not rated."""
+INSERTS, DELETES, MINIMA, ORDERS, COUNTERS = range(8, 13)
 """Further places: what a ranking is asked to do in the reference; then how many places."""
-NOW, BASE, S, CLOCK = range(4)
-"""Places in `State.clock`: seconds, seconds, and e^(−(now − base)/τ); then how many places."""
+NOW, BASE, S, WEIGHTS, CLOCK = range(5)
+"""Places in `State.clock`: seconds, seconds, e^(−(now − base)/τ), and the weights of all users that
+are known; then how many places."""
 
 
 class Rule(NamedTuple):
@@ -102,6 +103,7 @@ class Users(NamedTuple):
     """By line."""
     lines: NDArray[np.float64]
     settled_at: NDArray[np.float64]
+    weight: NDArray[np.float64]
     known: NDArray[np.bool_]
     active: NDArray[np.bool_]
     turn: NDArray[np.int64]
@@ -133,9 +135,13 @@ class State(NamedTuple):
     scratch: NDArray[np.int64]
 
 
+DONE, PAUSED, DUE = range(3)
+"""Why `run` has returned: nothing is left, so many events are over, or the next comes later."""
+
+
 @entry
-def run(state: State, rule: Rule, events: int) -> bool:
-    """Go through so many submissions and finishes; return whether there may be more."""
+def run(state: State, rule: Rule, events: int, until: int) -> int:
+    """Go through so many submissions and finishes, if they are no later than that."""
     counters, tasks, users, running = state.counters, state.tasks, state.users, state.running
     for _ in range(events):
         task, freed = counters[NEXT], wide(NOWHERE)
@@ -144,19 +150,23 @@ def run(state: State, rule: Rule, events: int) -> bool:
             task == len(tasks.submitted) or running.when[0] <= tasks.submitted[task]
         ):
             now = running.when[0]
+            if now > until:
+                return DUE
             _set_time(state, rule, now)
             freed, user = _finish(state, rule)
             leave = enter = users.active[user]
         elif task < len(tasks.submitted):
             now = tasks.submitted[task]
+            if now > until:
+                return DUE
             _set_time(state, rule, now)
             user = _submit(state, rule, task)
             enter = user != NOBODY
             counters[NEXT] += 1
         else:
-            return False
+            return DONE
         _go_through(state, rule, now, user, freed, leave, enter)
-    return True
+    return PAUSED
 
 
 @part
@@ -232,7 +242,7 @@ def _submit(state: State, rule: Rule, task: int) -> int:
         _unsettle(state, rule)
         users.known[u] = True
         users.settled_at[u] = state.clock[NOW]
-        counters[KNOWN] += 1
+        state.clock[WEIGHTS] += users.weight[u]
     state.tasks.following[task] = NOTHING
     need = state.scratch
     for r in range(len(need)):
@@ -491,20 +501,21 @@ def _rate(state: State, rule: Rule, u: int) -> None:
     if kind == ONE_RESOURCE:
         r = rule.resource
         if r >= 0:
-            users.lines[u, 0, 0] = users.allocation[u, r] / rule.capacity[r]
+            users.lines[u, 0, 0] = users.allocation[u, r] / rule.capacity[r] / users.weight[u]
         return
     most = _measure(state, rule, u)
     if rule.tau == np.inf:
-        users.lines[u, 0, 0] = most
+        users.lines[u, 0, 0] = most / users.weight[u]
         return
-    entitlement = 1.0 / state.counters[KNOWN]
-    stretch = math.exp((users.settled_at[u] - state.clock[BASE]) / rule.tau)
+    weight = users.weight[u]
+    entitlement = weight / state.clock[WEIGHTS]
+    stretch = math.exp((users.settled_at[u] - state.clock[BASE]) / rule.tau) / weight
     for line in range(users.lines.shape[1]):  # Account.owe, Sdrf.attribute
         share = users.shares[u, line]
         rate = max(share - entitlement, 0.0)
         users.overuse[u, line] = rate
         held = share if kind == SDRF_THESIS else most
-        users.lines[u, line, 0] = held + rate
+        users.lines[u, line, 0] = (held + rate) / weight
         users.lines[u, line, 1] = (users.commitment[u, line] - rate) * stretch
 
 

@@ -65,8 +65,19 @@ def split(accounts: int) -> Callable[[Trace, int], Told]:
         names = tuple(f"{trace.users[user]}~{k}" for k in range(1, accounts))
         who = np.where(trace.user > user, trace.user + len(names), trace.user).astype(np.int32)
         who[truth.mine] = user + np.arange(len(truth.mine)) % accounts
-        users = (*trace.users[: user + 1], *names, *trace.users[user + 1 :])
-        return replace(truth, trace=replace(trace, user=who, users=users))
+        several = np.arange(len(trace.users)).repeat(
+            [accounts if place == user else 1 for place in range(len(trace.users))]
+        )
+        users = list(trace.users)
+        users[user + 1 : user + 1] = names
+        told = replace(
+            trace,
+            user=who,
+            users=tuple(users),
+            weights=tuple(trace.weights[place] for place in several) if trace.weights else (),
+            commitments=_first_owes(trace, several.tolist()),
+        )
+        return replace(truth, trace=told)
 
     return lie
 
@@ -124,6 +135,17 @@ LIES: Mapping[str, Callable[[Trace, int], Told]] = {
     "holds for 16 tasks": held(16),
 }
 """By name, in the order of tables."""
+
+
+def _first_owes(trace: Trace, several: list[int]) -> tuple[tuple[float, ...], ...]:
+    """Return debts after a user has split up: the first account keeps them."""
+    if not trace.commitments:
+        return ()
+    nothing = (0.0,) * len(trace.resources)
+    return tuple(
+        nothing if place == before else trace.commitments[place]
+        for before, place in zip([None, *several[:-1]], several, strict=True)
+    )
 
 
 def _rows(

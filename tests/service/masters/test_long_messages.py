@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
+from allocator.service.loop import turn
 from allocator.service.loop.slices import spread
 from allocator.service.loop.turn import Turn
 from allocator.service.masters.session import PART, Session, SessionStatistics
@@ -25,6 +28,15 @@ from tests.service.served import hello
 
 FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
 ORDER = operator.Order(set_weight=operator.SetWeight(user="b", weight=2.0))
+
+
+def snapshot(agents: int) -> contract.Snapshot:
+    return contract.Snapshot(
+        time_ns=START_NS,
+        leading_since_ns=1,
+        agents=[agent_call(f"s{n}", "cpus:4;mem:4096") for n in range(1, agents + 1)],
+        frameworks=[FRAMEWORK],
+    )
 
 
 class Site:
@@ -52,18 +64,14 @@ class Site:
             before_message=self._count,
         )
 
-    async def answers(self, *events: contract.Event) -> AsyncIterator[contract.ToMaster]:
+    async def answers(
+        self, *events: contract.Event, agents: int = 1
+    ) -> AsyncIterator[contract.ToMaster]:
         """Serve a master that sends these events as one message, behind a snapshot."""
-        snapshot = contract.Snapshot(
-            time_ns=START_NS,
-            leading_since_ns=1,
-            agents=[agent_call("s1", "cpus:4;mem:4096")],
-            frameworks=[FRAMEWORK],
-        )
 
         async def requests() -> AsyncIterator[contract.FromMaster]:
             yield hello()
-            yield contract.FromMaster(snapshot=snapshot)
+            yield contract.FromMaster(snapshot=snapshot(agents))
             yield contract.FromMaster(events=contract.Events(events=events))
 
         said = requests()
@@ -170,3 +178,76 @@ def test_what_contradicts_in_a_long_message_is_asked_about_once(site: Site, tmp_
     assert asyncio.run(main()) == ["decisions", "decisions", "snapshot_request"]
     site.event_log.flush()
     assert replay(tmp_path / "log").difference is None
+
+
+def test_a_snapshot_is_taken_step_by_step_and_until_it_is_whole_nothing_is_known_of_it() -> None:
+    engine = Engine(EngineSettings(policies.create("drf", {})))
+    engine.restore(contract.Options(), snapshot(3))
+    steps = engine.restoring(contract.Options(), snapshot(40))
+    for _part in range(41):
+        next(steps)
+        assert (engine.agents, engine.sequence) == (3, 0)
+    decisions = finished(steps)
+    assert engine.agents == 40
+    assert len(decisions.offers[0].offers) == 40
+
+
+def test_while_a_snapshot_is_taken_the_loop_is_others_and_who_wants_the_engine_waits(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "BUDGET", 0.0)
+    beats: list[int] = []
+    found: list[int] = []
+
+    async def look() -> None:
+        async with site.turn:
+            found.append(site.engine.agents)
+
+    async def main() -> None:
+        async def listen() -> None:
+            async for _answer in site.answers(*ticks(1), agents=60):
+                pass
+
+        listening = asyncio.create_task(listen())
+        looking: asyncio.Task[None] | None = None
+        while not listening.done():
+            if site.messages and looking is None:
+                looking = asyncio.create_task(look())
+            beats.append(site.engine.agents)
+            await asyncio.sleep(0)
+        assert looking is not None
+        await looking
+
+    asyncio.run(main())
+    assert beats.count(0) > 60, "once between any two agents"
+    assert found == [60]
+
+
+def test_a_master_that_is_gone_before_its_snapshot_is_read_does_not_lead(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "BUDGET", 0.0)
+
+    async def main() -> None:
+        session = Session(site.engine, site.statistics, site.sessions)
+
+        async def requests() -> AsyncIterator[contract.FromMaster]:
+            yield hello()
+            yield contract.FromMaster(snapshot=snapshot(60))
+
+        async def listen() -> None:
+            said = requests()
+            await session.greet(said)
+            async for _answer in session.serve(said):
+                pass
+
+        listening = asyncio.create_task(listen())
+        while not site.messages:  # noqa: ASYNC110 - as many turns of the loop as it takes
+            await asyncio.sleep(0)
+        listening.cancel()
+        site.sessions._leave(session)
+        async with site.turn:
+            assert not site.statistics.connected
+
+    asyncio.run(main())
+    assert site.engine.agents == 60

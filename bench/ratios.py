@@ -1,0 +1,62 @@
+"""Ratios of figures taken in one run, which another machine would come near to.
+
+Without arguments it prints them beside those in bench/ratios.json; --renew writes them into the
+file. Wants a machine with nothing else to do. docs/over-commits.md shows how they have changed.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import live_tree, service
+
+FILE = Path(__file__).with_name("ratios.json")
+ROUNDS = 5
+
+
+def measured() -> dict[str, float]:
+    """Return what is measured now: name of a ratio → its median, which is better when larger."""
+    ratios = {}
+    for batch, rounds in service.rounds(1000, 50, ROUNDS):
+        of_echo = statistics.median(through / limit for _, through, limit in rounds)
+        ratios[f"service / bare echo, {batch} events in a message"] = float(f"{of_echo:.2g}")
+    for users in (50, 1000):
+        ratios[f"scan / Live Tree, {users:,} users"] = round(
+            statistics.median(
+                live_tree.per_decision(live_tree.pool(users, "scan"))[0]
+                / live_tree.per_decision(live_tree.pool(users, "live-tree"))[0]
+                for _ in range(ROUNDS)
+            ),
+            1,
+        )
+    return ratios
+
+
+def recorded() -> dict[str, float]:
+    """Return what the file holds, nothing when there is none."""
+    if not FILE.exists():
+        return {}
+    held: dict[str, float] = json.loads(FILE.read_text(encoding="utf-8"))
+    return held
+
+
+def main() -> None:
+    """Measure; print or write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--renew", action="store_true", help="write bench/ratios.json")
+    renew = parser.parse_args().renew
+    before, now = recorded(), measured()
+    table = Table("ratio, larger is better", "recorded", "now")
+    for name, ratio in now.items():
+        table.add_row(name, str(before.get(name, "-")), str(ratio))
+    Console().print(table)
+    if renew:
+        FILE.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

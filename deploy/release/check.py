@@ -1,0 +1,264 @@
+"""Tries what a release needs and can be tried without publishing: `make release-check`.
+
+What is to be published is left in build/release: the distributions, the list of what is in them
+(CycloneDX), and the notes.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[2]
+OUT = ROOT / "build" / "release"
+DIST = OUT / "dist"
+SBOM = OUT / "longshare.cdx.json"
+NOTES = OUT / "notes.md"
+_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+_RELEASED = re.compile(r"(\d+\.\d+\.\d+) \(\d{4}-\d{2}-\d{2}\)")
+
+
+class Missing(Exception):  # noqa: N818 - it names what a release misses
+    """What a release needs is not so; the text says what to do."""
+
+
+def run(*command: str | Path, where: Path = ROOT, **environment: str) -> str:
+    """Run a command and return what it prints.
+
+    Raises:
+        Missing: it failed; the text ends with its last lines.
+    """
+    done = subprocess.run(  # noqa: S603 - these commands are ours
+        [str(part) for part in command],
+        cwd=where,
+        env={**os.environ, **environment},
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode != 0:
+        last = "\n".join(done.stdout.splitlines()[-15:])
+        raise Missing(f"{' '.join(map(str, command))}\n{last}")
+    return done.stdout
+
+
+def project() -> dict[str, str]:
+    """Return the project's part of pyproject.toml."""
+    table: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return table
+
+
+def sections(changelog: str) -> list[tuple[str, str]]:
+    """Return the headings of a changelog, newest first, each with the text below it."""
+    found = list(_HEADING.finditer(changelog))
+    ends = [*(each.start() for each in found[1:]), len(changelog)]
+    return [
+        (each[1], changelog[each.end() : end].strip())
+        for each, end in zip(found, ends, strict=True)
+    ]
+
+
+def version() -> str:
+    """The version is the newest of the changelog, has a date, and is the tag, if there is one."""
+    ours = project()["version"]
+    heading, notes = sections((ROOT / "CHANGELOG.md").read_text("utf-8"))[0]
+    released = _RELEASED.fullmatch(heading)
+    if released is None or released[1] != ours:
+        raise Missing(
+            f'CHANGELOG.md begins with "{heading}": it wants to be "{ours} (DATE)", as'
+            " pyproject.toml has that version"
+        )
+    tags = run("git", "tag", "--points-at", "HEAD").split()
+    if tags and f"v{ours}" not in tags:
+        raise Missing(f"this commit is tagged {', '.join(tags)}, the version is {ours}")
+    NOTES.write_text(notes + "\n", encoding="utf-8")
+    return f"{ours}, {'tagged' if tags else 'not tagged yet'}"
+
+
+def committed() -> str:
+    """All is committed, so that what is built is what the tag holds."""
+    changed = run("git", "status", "--porcelain").strip()
+    if changed:
+        raise Missing(f"commit or remove:\n{changed}")
+    return run("git", "rev-parse", "--short", "HEAD").strip()
+
+
+def distributions() -> str:
+    """Built twice, the distributions are the same, byte for byte, and an index would take them."""
+    instant = run("git", "log", "-1", "--format=%ct").strip()
+    builds = [_built(OUT / f"build-{which}", instant) for which in ("first", "second")]
+    first, second = ({path.name: _hash(path) for path in build.iterdir()} for build in builds)
+    differing = sorted(
+        name for name in first.keys() | second.keys() if first.get(name) != second.get(name)
+    )
+    if differing:
+        raise Missing(f"two builds of one commit differ: {', '.join(differing)}")
+    builds[0].rename(DIST)
+    shutil.rmtree(OUT / "build-second", ignore_errors=True)
+    run(tool("twine"), "check", "--strict", *sorted(DIST.iterdir()))
+    return ", ".join(f"{name} {first[name][:8]}…" for name in sorted(first))
+
+
+def _built(folder: Path, instant: str) -> Path:
+    """Build the distributions of a fresh checkout as `make dist` does."""
+    source = folder.with_suffix(".source")
+    shutil.rmtree(source, ignore_errors=True)
+    run("git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), source)
+    python = sys.executable
+    wheel = ("pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps")
+    run(
+        *(python, "-W", "ignore", "-m", *wheel, "--no-build-isolation", "--use-pep517"),
+        *("--wheel-dir", folder, source / "packages/pymesos", source),
+        SOURCE_DATE_EPOCH=instant,
+    )
+    for module, where in (
+        ("setuptools.build_meta", source),
+        ("build_backend", source / "packages/pymesos"),
+    ):
+        make = (
+            f"import sys; sys.path.insert(0, '.'); import {module} as b; b.build_sdist(sys.argv[1])"
+        )
+        run(python, "-W", "ignore", "-c", make, folder, where=where, SOURCE_DATE_EPOCH=instant)
+    for archive in folder.glob("*.tar.gz"):
+        _settle(archive, int(instant))
+    shutil.rmtree(source)
+    return folder
+
+
+def _settle(archive: Path, instant: int) -> None:
+    """Pack an archive again, without what setuptools says of the machine and the time in it."""
+    with tarfile.open(archive) as packed:
+        found = [(each, packed.extractfile(each)) for each in packed if each.isfile()]
+        contents = sorted((each.name, each.mode, data.read()) for each, data in found if data)
+    with (
+        archive.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=instant) as stream,
+        tarfile.open(fileobj=stream, mode="w") as settled,
+    ):
+        for name, mode, data in contents:
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode, entry.mtime = len(data), mode, instant
+            settled.addfile(entry, io.BytesIO(data))
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def bill_of_materials() -> str:
+    """The list of what a service brings, each by hash, is valid CycloneDX."""
+    run(
+        *(tool("cyclonedx-py"), "requirements", ROOT / "requirements" / "runtime.txt"),
+        *("--pyproject", ROOT / "pyproject.toml", "--mc-type", "application"),
+        *("--output-reproducible", "--of", "JSON", "-o", SBOM),
+    )
+    listed = json.loads(SBOM.read_text("utf-8"))
+    unhashed = [
+        part["name"]
+        for part in listed["components"]
+        if not any(each.get("hashes") for each in part.get("externalReferences", []))
+    ]
+    if unhashed:
+        raise Missing(f"without a hash: {', '.join(unhashed)}")
+    return f"{len(listed['components'])} components, CycloneDX {listed['specVersion']}"
+
+
+def workflows() -> str:
+    """The workflows have no finding of a linter that reads them as an attacker would."""
+    folder = ROOT / ".github" / "workflows"
+    run(tool("zizmor"), "--offline", "--persona=auditor", "--quiet", folder)
+    uses = re.findall(r"uses: (\S+)", "\n".join(each.read_text() for each in folder.iterdir()))
+    loose = [each for each in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", each)]
+    if loose:
+        raise Missing(f"not pinned by commit: {', '.join(loose)}")
+    return f"{len(uses)} uses of actions, each pinned by commit"
+
+
+def documentation() -> str:
+    """The documentation of this version can be put beside others', tried in a copy."""
+    copy = OUT / "docs.source"
+    shutil.rmtree(copy, ignore_errors=True)
+    run("git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), copy)
+    try:
+        for key, value in {"user.name": "release", "user.email": "release@localhost"}.items():
+            run("git", "config", key, value, where=copy)
+        path = f"{tool('mike').parent}{os.pathsep}{os.environ['PATH']}"
+        for each in ("0.0", _minor()):
+            run(tool("mike"), "deploy", "--update-aliases", each, "latest", where=copy, PATH=path)
+        listed = json.loads(run("git", "show", "gh-pages:versions.json", where=copy))
+        pages = run("git", "ls-tree", "-r", "--name-only", "gh-pages", where=copy).split()
+        if f"{_minor()}/index.html" not in pages or listed[0]["aliases"] != ["latest"]:
+            raise Missing(f"the site lists {listed}")
+        return f"{_minor()} beside an older one, {sum(p.endswith('.html') for p in pages)} pages"
+    finally:
+        shutil.rmtree(copy)
+
+
+def _minor() -> str:
+    """Documentation is kept by minor version: what is mended replaces what it mends."""
+    return project()["version"].rpartition(".")[0]
+
+
+def every_python() -> str:
+    """What is built installs by name, and works in an empty folder, on each Python that is here."""
+    tried = []
+    for name in ("3.11", "3.12", "3.13"):
+        if python := shutil.which(f"python{name}"):
+            home = f".venv-{name}"
+            run("make", "dev", f"PYTHON={python}", f"VENV={home}")
+            run(ROOT / home / "bin" / "pytest", "-q", "tests/packages")
+            tried.append(name)
+    return f"tests/packages on {', '.join(tried)}"
+
+
+def tool(name: str) -> Path:
+    """Return a program of the environment that `make release-check` has made."""
+    return ROOT / ".venv-release" / "bin" / name
+
+
+CHECKS: dict[str, Callable[[], str]] = {
+    "version": version,
+    "all committed": committed,
+    "distributions": distributions,
+    "bill of materials": bill_of_materials,
+    "workflows": workflows,
+    "versioned documentation": documentation,
+    "every Python": every_python,
+}
+
+
+def main() -> int:
+    """Run all checks, print a table of them, and return 0 if all passed."""
+    console = Console()
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    table = Table("check", "", "what was found")
+    failed = []
+    for name, check in CHECKS.items():
+        with console.status(f"{name} …"):
+            try:
+                table.add_row(name, "yes", check())
+            except Missing as missing:
+                table.add_row(name, "NO", str(missing))
+                failed.append(name)
+    console.print(table)
+    if not failed:
+        console.print(f"To be published: {OUT.relative_to(ROOT)}/")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

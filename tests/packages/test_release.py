@@ -1,0 +1,41 @@
+"""What a release needs is in the repository, and what it must not have is not."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_pin_others_actions_by_commit_and_begin_without_any_right(workflow: Path) -> None:
+    text = workflow.read_text()
+    uses = re.findall(r"uses: (.*)", text)
+    assert uses
+    assert [
+        each for each in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", each)
+    ] == []
+    assert re.search(r"^permissions: \{\}$", text, re.MULTILINE)
+    assert "secrets." not in text
+
+
+def test_what_workflows_have_make_do_it_can_do() -> None:
+    made = {name for each in WORKFLOWS for name in re.findall(r"make ([a-z-]+)", each.read_text())}
+    assert "release-check" in made
+    for target in made:
+        planned = subprocess.run(
+            ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert planned.returncode == 0, planned.stderr
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    newest = re.search(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest
+    unreleased, released = rf"Unreleased \({version}\)", rf"{version} \(\d{{4}}-\d\d-\d\d\)"
+    assert re.fullmatch(f"{unreleased}|{released}", newest[1])
