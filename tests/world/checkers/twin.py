@@ -91,6 +91,8 @@ class Twin:
         self.held: dict[tuple[str, str, str], Amounts] = {}
         """(framework, role, agent) → what is booked"""
         self.users: dict[str, Owed] = {}
+        self.bounded = settings["limits"].get("unanswered", 1.0) < 1.0
+        """Whether some are passed over because they do not answer."""
         self.quotas: set[str] = set()
         """Roles with one; who is served first then is not a matter of priorities alone."""
         self._weights: dict[str, Fraction] = {}

@@ -59,6 +59,8 @@ class Greedy(Scheduler):
 class Mute(Scheduler):
     """Never answers; the master takes its offers back."""
 
+    harmless = False
+
     @override
     def answer(self, master: Master, offer: Offer) -> None:
         pass
