@@ -2,12 +2,13 @@
 
 python -m tests.world.worst [--rounds N]
 
-A good framework comes with one task every now and then. Its wait is virtual time: from asking, or
-from when running tasks leave room for its own if that is later, to being offered something; what the service works for each message is time of the processor. Both
-are told as multiples of what they are without the other framework, interleaved, medians.
+A good framework comes with one task every now and then, and says what it needs. Its wait is virtual
+time: from asking, or from when running tasks leave room for its own if that is later, to being
+offered it; what the service works for each message is time of the processor. Both are told as
+multiples of what they are without the other framework, interleaved, medians.
 
-What runs has its place: no allocator of Mesos takes that back. Who leaves offers unanswered
-is bounded by `limits.unanswered`, which is half of the cluster here, where masters tell what is
+What runs has its place: no allocator of Mesos takes that back. Who leaves offers unanswered is
+bounded by `limits.unanswered`, which is half of the cluster here, where masters tell what is
 only offered (since Mesos 1.10); before, by the master's offer timeout alone, which is told, too.
 """
 
@@ -36,6 +37,8 @@ FACTOR = 2.0
 """By which the worst may slow the good one down."""
 HARM = (*hostile.ALL, "mute", "refuser", "liar", "flapper", "greedy")
 UNBOUNDED = "mute, before Mesos 1.10"
+BEGINNING = 15.0
+"""Seconds after which all agents have registered."""
 LOOK = 0.02
 """Seconds between two looks for room."""
 _TASK = amounts("cpus:1;mem:512")
@@ -46,6 +49,7 @@ class Good(Scheduler):
 
     def __init__(self, *what: Any) -> None:  # noqa: ANN401 - as any scheduler
         super().__init__(*what)
+        self.labels["longshare.demand"] = "cpus:1;mem:512"
         self.waits: list[float] = []
         self._asked: float | None = None
         self._since: float | None = None
@@ -58,15 +62,15 @@ class Good(Scheduler):
     @override
     def act(self) -> None:
         master = self.master
-        if self._asked is None and master is not None and self.id in master.frameworks:
+        if self._asked is None and master is not None and self._begins(master):
             self._asked = master.clock.now()
             self._look(master)
             master.revive(self.id)
 
     @override
     def answer(self, master: Master, offer: Offer) -> None:
-        if self._asked is None:
-            master.decline(offer, None)
+        if self._asked is None or not fits(_TASK, offer.amounts):
+            master.decline(offer, 0.0)
             return
         now = master.clock.now()
         self.waits.append(now - (now if self._since is None else self._since))
@@ -74,14 +78,19 @@ class Good(Scheduler):
         master.suppress(self.id)
         self.launch(master, offer, [_TASK], lambda: 5.0)
 
+    def _begins(self, master: Master) -> bool:
+        """Whether the cluster is whole, and this framework known."""
+        return asyncio.get_running_loop().time() > BEGINNING and self.id in master.frameworks
+
     def _look(self, master: Master) -> None:
-        """Begin to count when what runs leaves room."""
+        """Count from when what runs leaves room for good."""
         if self._asked is None:
             return
         if any(fits(_TASK, machine.free) for machine in self._places.site.machines.values()):
-            self._since = master.clock.now()
+            self._since = master.clock.now() if self._since is None else self._since
         else:
-            asyncio.get_running_loop().call_later(LOOK, self._look, master)
+            self._since = None
+        asyncio.get_running_loop().call_later(LOOK, self._look, master)
 
 
 class _Work:
