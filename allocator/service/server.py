@@ -29,6 +29,7 @@ from allocator.service.operators.admin import Admin
 from allocator.service.record.event_log import EventLog, LoggedEngine
 from allocator.service.rights import Rights
 from allocator.service.show import metrics
+from allocator.service.show.curves import Accounts, Curves
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.sightings import OfferTrail, Past
 from allocator.service.show.status import Status
@@ -115,9 +116,10 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             registry.register(metrics.AccountingCollector(bookkeeper.statistics))
         waits = Waits(engine, statistics)
         await stack.enter_async_context(touring(waits, turn))
-        status = Status(engine, waits, past, trail, stored)
+        status = Status(engine, waits, trail, stored)
+        curves = Curves(engine, past, None if bookkeeper is None else Accounts(bookkeeper))
         await stack.enter_async_context(
-            serving(config.metrics, engine, registry, status, turn, bookkeeper)
+            serving(config.metrics, engine, registry, status, curves, turn, bookkeeper)
         )
         admin = Admin(engine, waits, keeper, bookkeeper, rights, turn)
         await stack.enter_async_context(listening(config.listen, sessions, admin))

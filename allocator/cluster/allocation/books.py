@@ -101,6 +101,10 @@ class Books:
         place = (agent.id, client.role)
         parts[place] = parts[place] + give if place in parts else give
         self._cluster.demands.note_offer(client, agent.id, parts[place])
+        holds = self._cluster.holds
+        if holds.enabled:
+            holds.run_times.given(client, agent.id, give.scalars, self._cluster.now_ns)
+            self._cluster.no_longer_held(holds.served(client))
 
     def offer(self, decisions: contract.Decisions) -> int:
         """Put all offers into decisions, at most one `Offers` for each framework; return how many.

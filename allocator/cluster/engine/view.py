@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.holding.holds import Hold
 from allocator.cluster.quarantine import SetAside
 from allocator.cluster.quota import Quota
 from allocator.cluster.reasons import Survey, survey
@@ -101,6 +102,10 @@ class View:
         """Number of offer filters in force."""
         return len(self._cluster.filters)
 
+    def holds(self) -> list[Hold]:
+        """Return which agents are held back for whom, the oldest hold first."""
+        return list(self._cluster.holds)
+
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand, each level of a role tree in order of priority."""
         return self._users.standings()
@@ -138,6 +143,19 @@ class View:
                     user = self._cluster.ledger.clients.user(client)
                     demands.setdefault(user, []).append(demand)
         return demands
+
+    def constraints(self) -> dict[str, dict[str, None]]:
+        """Return where the tasks of users may run, in words, where that is restricted. O(clients).
+
+        Of a user whose frameworks have several constraints, each once, in order of arrival.
+        """
+        ledger, found = self._cluster.ledger, dict[str, dict[str, None]]()
+        for framework in ledger.frameworks:
+            words = ledger.placements.describe(framework)
+            if words:
+                for client in ledger.clients.of(framework):
+                    found.setdefault(ledger.clients.user(client), {})[words] = None
+        return found
 
     def misfits(self) -> dict[str, str]:
         """Return which frameworks have said what cannot be met or understood, and what.

@@ -1,10 +1,10 @@
 """What the accounting database tells: usage by user and day, shares over hours, orders."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, func, literal, select, true
 
 from allocator.service.accounting import DAY
 from allocator.service.accounting.batch import Ordered
@@ -57,8 +57,11 @@ class Usage:
     """Of these, seconds in which it held less than it was entitled to."""
 
 
-def hours(connection: Connection, since: float, until: float) -> list[Hour]:
-    """Return how users stood in the hours that begin within a time. O(rows)."""
+def hours(
+    connection: Connection, since: float, until: float, users: Collection[str] | None = None
+) -> list[Hour]:
+    """Return how users, all or some, stood in the hours that begin within a time. O(rows)."""
+    asked = usage.c.user.in_(users) if users is not None else true()
     same = and_(
         capacity.c.seconds == usage.c.seconds,
         capacity.c.start == usage.c.start,
@@ -67,7 +70,7 @@ def hours(connection: Connection, since: float, until: float) -> list[Hour]:
     query = (
         select(usage, capacity.c.amount)
         .join_from(usage, capacity, same)
-        .where(_within(usage, since, until), capacity.c.amount > 0.0)
+        .where(_within(usage, since, until), asked, capacity.c.amount > 0.0)
         .order_by(usage.c.start, usage.c.user, usage.c.resource)
     )
     return [

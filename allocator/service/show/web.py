@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import json
+import math
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.config import ConfigError, MetricsSection
 from allocator.service.loop.slices import Once, spread
 from allocator.service.loop.turn import Turn
+from allocator.service.show.curves import Curves
 from allocator.service.show.guard import Guard
 from allocator.service.show.status import Status
 from allocator.service.show.user_metrics import exposition
@@ -27,10 +29,10 @@ from allocator.service.show.waits import Waits
 _PAGE = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("common", "users", "page")},
 }
 _PROTECTION = {
-    # Nothing but this page's own three files and answers; nobody may put it into a frame.
+    # Nothing but this page's own files and answers; nobody may put it into a frame.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -49,6 +51,7 @@ async def serving(  # noqa: PLR0913, PLR0917 - all that is shown
     engine: Engine,
     registry: CollectorRegistry,
     status: Status,
+    curves: Curves,
     turn: Turn,
     bookkeeper: Bookkeeper | None = None,
 ) -> AsyncIterator[None]:
@@ -64,6 +67,7 @@ async def serving(  # noqa: PLR0913, PLR0917 - all that is shown
             web.get("/healthz", _health(status)),
             web.get("/api/status", _status(status, turn)),
             web.get("/api/explain", _explain(status, turn)),
+            web.get("/api/past", _past(curves)),
             *(web.get(path, _file(name, kind)) for path, (name, kind) in _PAGE.items()),
         ]
     )
@@ -157,7 +161,8 @@ def _health(status: Status) -> _Handler:
 
 def _status(status: Status, turn: Turn) -> _Handler:
     async def make() -> str:
-        return json.dumps(await spread(status.now(), turn), allow_nan=False)
+        seen = await spread(status.now(), turn)
+        return await asyncio.to_thread(json.dumps, seen, allow_nan=False)
 
     seen = Once(make)
 
@@ -178,6 +183,20 @@ def _explain(status: Status, turn: Turn) -> _Handler:
         return web.json_response({"user": user, "words": words})
 
     return explain
+
+
+def _past(curves: Curves) -> _Handler:
+    async def past(request: web.Request) -> web.Response:
+        try:
+            seconds = float(request.query.get("seconds", "3600"))
+        except ValueError:
+            seconds = math.nan
+        if not 0.0 < seconds < math.inf:
+            return web.json_response({"error": "seconds: not a positive number"}, status=400)
+        told = await curves.read(request.query.getall("user", []), seconds)
+        return web.json_response(told)
+
+    return past
 
 
 def _file(name: str, kind: str) -> _Handler:
