@@ -1,7 +1,7 @@
 """Applies what a master says, and decides: the state machine itself."""
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from allocator.cluster.calls import PREPARE
 from allocator.cluster.carrying_over import carrying_over, note_unheard
@@ -11,10 +11,13 @@ from allocator.cluster.engine.heritage import Heritage
 from allocator.cluster.engine.options import recovery, rules
 from allocator.cluster.engine.runs import Runs
 from allocator.cluster.engine.view import View
-from allocator.cluster.errors import InvalidEvent, InvalidOrder, LostTrack
+from allocator.cluster.errors import InvalidEvent, LostTrack
 from allocator.cluster.filters import OfferFilters
+from allocator.cluster.holding.holds import Holds
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.memory import Changes, Memory
+from allocator.cluster.metered import counting, passing_on
+from allocator.cluster.orders import carry_out
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import Flaw, in_words
 from allocator.cluster.settings import EngineSettings
@@ -23,6 +26,10 @@ from allocator.cluster.state import Cluster, Statistics
 from allocator.cluster.steps import Steps, finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.fairness.metering import Former, Meter
+
+if TYPE_CHECKING:
+    from allocator.cluster.users import Users
 
 LONGEST_LEAP_NS = 7200 * 1_000_000_000
 """An event stamped later than this after the one before is refused; a snapshot may be later.
@@ -52,6 +59,7 @@ class Engine(View):
         settings: What the operator decides.
         memory: What a former engine has left.
         before_change: Told the time of each event before it is applied; may look, not touch.
+        meter: Counts what users have from the first snapshot on; decides nothing.
     """
 
     def __init__(
@@ -60,10 +68,13 @@ class Engine(View):
         *,
         memory: Memory | None = None,
         before_change: Callable[[float], None] | None = None,
+        meter: Meter | None = None,
     ) -> None:
         since_ns = round(memory.time * _NANOSECONDS) if memory is not None else 0
         super().__init__(settings, _empty(settings, contract.Options(), since_ns, Statistics()))
         self._before_change = before_change
+        self._meter = meter
+        self._metered: Users | None = None
         self._sequence = 0
         self._asked_ns = -PATIENCE_NS
         self._asking: str | None = None
@@ -130,6 +141,8 @@ class Engine(View):
         if same_master and snapshot.sequence == self._heard:
             yield from self._carry_over(cluster)
         self._heritage.settle()
+        if self._meter is not None:
+            yield from self._count_on(self._meter, cluster)
         self._cluster = cluster
         self._runs.go_on_in(cluster)
         self._sequence = self._heard = snapshot.sequence
@@ -192,37 +205,21 @@ class Engine(View):
         """
         return self._heritage.changes(self._users)
 
+    def counting(self) -> Steps[dict[str, Former]]:
+        """Have its meter count what all users have had until now; return how each stood then.
+
+        Something may be applied wherever this yields.
+        """
+        return counting(self._users)
+
     def order(self, order: operator.Order) -> None:
         """Carry out what an operator orders, at the time of the last event.
 
         Raises:
-            InvalidOrder: it is malformed or names a user that is not known.
+            InvalidOrder: it is malformed, or names somebody or something that is not known.
         """
-        users = self._users
-        match order.WhichOneof("order"):
-            case "set_weight":
-                change = order.set_weight
-                self._require_known([change.user])
-                weight = change.weight if change.HasField("weight") else None
-                try:
-                    users.order_weight(change.user, weight)
-                except ValueError as error:
-                    raise InvalidOrder(str(error)) from error
-            case "reset_commitments":
-                named = order.reset_commitments.users
-                self._require_known(named)
-                if not named:
-                    users.forgive_all()
-                for user in named:
-                    users.forgive(user)
-            case _:
-                raise InvalidOrder("an order of a kind that this version does not know")
-        users.settle()
-
-    def _require_known(self, users: Iterable[str]) -> None:
-        unknown = sorted(user for user in users if user not in self._users)
-        if unknown:
-            raise InvalidOrder(f"no such user: {', '.join(unknown)}")
+        carry_out(order, self._users, self._settings.policy)
+        self._users.settle()
 
     def _filled(self, options: contract.Options, snapshot: contract.Snapshot) -> Steps[Cluster]:
         """Return the cluster of a snapshot, without what would break the allocator itself.
@@ -242,6 +239,16 @@ class Engine(View):
                     raise InvalidEvent(error.flaw.words) from error
             else:
                 return cluster
+
+    def _count_on(self, meter: Meter, cluster: Cluster) -> Steps[None]:
+        """Have the users of another cluster counted; an error costs what is counted alone."""
+        users, before = cluster.ledger.clients.users, self._metered
+        try:
+            yield from passing_on(meter, before, users)
+        except Exception:  # noqa: BLE001 - those before may be broken, whence the snapshot
+            self.statistics.faults += 1
+            yield from passing_on(meter, None, users)
+        self._metered, cluster.meter = users, meter
 
     def _carry_over(self, cluster: Cluster) -> Steps[None]:
         try:
@@ -360,4 +367,7 @@ def _empty(
         recovery=recovery(options),
         tells_running=options.tells_running,
         limits=settings.limits,
+        holds=Holds(
+            settings.hold_for, round(settings.longest_hold * _NANOSECONDS), statistics.holds
+        ),
     )

@@ -53,11 +53,16 @@ class Runs:
         cluster, decisions = self._cluster, contract.Decisions()
         if not cluster.marks.due or not cluster.allocates:
             return decisions
+        if cluster.holds.enabled:
+            for agent in cluster.holds.expire(cluster.now_ns):
+                cluster.no_longer_held(agent)
         changed, called = cluster.marks.take()
         agents = [cluster.ledger.agents[name] for name in changed]
         self._before()
         self._random.shuffle(agents)  # so that no agent is always the first to be used
         made = yield from self._allocation.run(agents, decisions)
+        if called is None and cluster.holds.enabled:
+            self._allocation.hold_back()
         inverse_offers = self._inverse_offers(called)
         decisions.inverse_offers.extend(inverse_offers)
         done = cluster.statistics

@@ -29,6 +29,7 @@ from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
+from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import Origin
 from allocator.fairness.quantities import Quantities
@@ -98,6 +99,7 @@ class LoggedEngine(Engine):
         event_log: Where to.
         memory: What a former engine has left.
         before_change: As an engine's.
+        meter: As an engine's.
     """
 
     def __init__(
@@ -107,8 +109,9 @@ class LoggedEngine(Engine):
         *,
         memory: Memory | None = None,
         before_change: Callable[[float], None] | None = None,
+        meter: Meter | None = None,
     ) -> None:
-        super().__init__(settings, memory=memory, before_change=before_change)
+        super().__init__(settings, memory=memory, before_change=before_change, meter=meter)
         self._event_log = event_log
         header = log.LogHeader(longshare_version=__version__, settings=encode_settings(settings))
         if memory is not None:
