@@ -11,6 +11,7 @@ from allocator.cli.compare import compare
 from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.explain import explain
 from allocator.cli.extras import advice
+from allocator.cli.forecast import forecast
 from allocator.cli.games.commands import games_app
 from allocator.cli.incentives import incentives
 from allocator.cli.lies import lies
@@ -24,6 +25,7 @@ from allocator.cli.simulate import simulate
 from allocator.cli.sweep import sweep
 from allocator.cli.top import top
 from allocator.cli.trace import trace_app
+from allocator.cli.usage import audit, usage
 from allocator.cli.weight import weight_app
 from frameworks.cli import experiment_app, framework
 from frameworks.local_mesos.cli import local_mesos
@@ -39,7 +41,10 @@ app = typer.Typer(
 app.command()(serve)
 app.command(epilog=EXIT_CODES)(shares)
 app.command(epilog=EXIT_CODES)(explain)
+app.command(epilog=EXIT_CODES)(forecast)
 app.command(epilog=EXIT_CODES)(top)
+app.command(epilog=EXIT_CODES)(usage)
+app.command(epilog=EXIT_CODES)(audit)
 app.add_typer(weight_app, name="weight")
 app.add_typer(commitments_app, name="commitments")
 app.command()(replay)

@@ -93,6 +93,23 @@ class Connection:
 
         return self._ask(self._stub.Explain, admin.ExplainRequest(user=user), [user])
 
+    def forecast(self, request: "admin.ForecastRequest") -> "admin.ForecastReply":
+        """Ask what will come."""
+        return self._ask(self._stub.Forecast, request, [request.user])
+
+    def usage(self, since: float, until: float, by: str) -> "admin.UsageReply":
+        """Ask who has had what between two instants, in seconds since the epoch."""
+        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+
+        request = admin.UsageRequest(since=since, until=until, by=by)
+        return self._ask(self._stub.Usage, request, ())
+
+    def audit(self, since: float, until: float) -> "admin.AuditReply":
+        """Ask what was ordered between two instants, in seconds since the epoch."""
+        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+
+        return self._ask(self._stub.Audit, admin.AuditRequest(since=since, until=until), ())
+
     def order(self, order: "operator.Order", users: Sequence[str]) -> "admin.OrderReply":
         """Give an order that names these users."""
         return self._ask(self._stub.Order, order, users)
@@ -112,7 +129,7 @@ class Connection:
         match code:
             case grpc.StatusCode.NOT_FOUND:
                 fail(REFUSED, f"{details}{self._suggestion(users)}")
-            case grpc.StatusCode.INVALID_ARGUMENT:
+            case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.FAILED_PRECONDITION:
                 fail(REFUSED, details)
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
                 fail(
