@@ -98,6 +98,20 @@ class PolicySection(BaseModel):
         return plugins.create(self.name, self.model_extra or {})
 
 
+MOST_SHADOWS = 4
+"""Each costs what ranking costs."""
+
+
+class ShadowSection(PolicySection):
+    """`[[shadow]]`: a policy that follows the same events and decides nothing."""
+
+    @property
+    def label(self) -> str:
+        """How it is called: its name and what it is told."""
+        told = ", ".join(f"{name}={value}" for name, value in (self.model_extra or {}).items())
+        return f"{self.name} {told}" if told else self.name
+
+
 class UserSection(_Section):
     """`[[users.declared]]`: a user that is known before its first framework shows up."""
 
@@ -436,6 +450,7 @@ class Config(_Section):
     """All of it; every section has a default."""
 
     policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
+    shadow: Annotated[tuple[ShadowSection, ...], Field(max_length=MOST_SHADOWS)] = ()
     users: UsersSection = UsersSection()
     offers: OffersSection = OffersSection()
     limits: LimitsSection = LimitsSection()
@@ -453,6 +468,26 @@ class Config(_Section):
         if where is None and self.store.kind != "none":
             return str(self.store.path.with_name("accounting.sqlite"))
         return None if where == "none" else where
+
+    @model_validator(mode="after")
+    def _shadows_can_follow(self) -> Self:
+        counts = self.policy.create().counts_tasks
+        labels = [shadow.label for shadow in self.shadow]
+        for shadow in self.shadow:
+            policy = shadow.create()
+            if policy.per_machine:
+                raise ValueError(f"shadow {shadow.label}: it has no one order to be shown")
+            if policy.counts_tasks and not counts:
+                raise ValueError(
+                    f"shadow {shadow.label}: it counts tasks, and can follow such policies alone"
+                )
+            if labels.count(shadow.label) > 1:
+                raise ValueError(f"shadow {shadow.label}: it is given twice")
+        return self
+
+    def shadows(self) -> dict[str, Policy]:
+        """Return the policies that follow, by label."""
+        return {shadow.label: shadow.create() for shadow in self.shadow}
 
     def engine_settings(self) -> EngineSettings:
         """Return what of it concerns the engine."""
