@@ -18,6 +18,7 @@ from pydantic import (
 
 from allocator import plugins
 from allocator.cluster.constraints import Constraint, Hosts, parse_attributes
+from allocator.cluster.holding.holds import Holding
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.complaints import complaints
@@ -155,6 +156,12 @@ class OffersSection(_Section):
     """
     demands: dict[str, str] = {}
     """What one task needs, by framework name: `{ spark = "cpus:1;mem:1024" }`."""
+    hold_for: Holding = "off"
+    """For how many frameworks at a time an agent may be held back, because the task that they say
+    they have fits nowhere now and would on it if it were empty: none, one, or all.
+    """
+    longest_hold: Annotated[float, Field(gt=0, le=86400.0)] = 600.0
+    """Seconds for which an agent is held back at most."""
     learn_demands: bool = False
     """Whether to take what a framework keeps of its offers for its task's demand, if neither it nor
     you say.
@@ -191,7 +198,7 @@ class LimitsSection(_Section):
     """`[limits]`: how much of one thing anybody may say; whoever goes beyond is set aside alone."""
 
     subscription: Annotated[int, Field(ge=1024)] = _LIMITS.subscription
-    """Bytes of what a framework says of itself when it subscribes."""
+    """Bytes of what a framework, or an agent, says of itself."""
     name: Annotated[int, Field(ge=64)] = _LIMITS.name
     """Bytes of a role, of a framework's name, of a principal."""
     role_depth: Annotated[int, Field(ge=1, le=200)] = _LIMITS.role_depth
@@ -283,9 +290,10 @@ class ListenSection(_Section):
     rights: RightsSection | None = None
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
     """Bytes of a message; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of the default."""
-    most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**22
+    most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**23
     """Parts of a message, at all depths together: agents, resources, names. Each takes some hundred
-    bytes of memory, however short it is; a snapshot of 10⁴ agents and 10³ frameworks has some 10⁶.
+    bytes of memory, however short it is, and whatever takes more counts for several: an agent for
+    20, a framework for 24, a resource for 12 and one more for each 16 bytes.
     """
     sessions: Annotated[int, Field(ge=1, le=1000)] = 16
     """Masters on standby at once; the one that leads always has room."""
@@ -462,6 +470,15 @@ class Config(_Section):
     recorder: RecorderSection | None = None
     log: LogSection = LogSection()
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.offers.hold_for != "off" and self.policy.create().per_machine:
+            raise ValueError(
+                f"offers.hold_for: under {self.policy.name} nobody is next on all agents, so none "
+                "can be held back for anybody; leave it out"
+            )
+        return self
+
     def accounting_database(self) -> str | None:
         """Return where to keep accounts: a URL or a path; None: nowhere."""
         where = self.accounting.database
@@ -499,6 +516,8 @@ class Config(_Section):
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},
             constraints={name: each.constraint() for name, each in self.constraints.items()},
             learn_demands=self.offers.learn_demands,
+            hold_for=self.offers.hold_for,
+            longest_hold=self.offers.longest_hold,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)

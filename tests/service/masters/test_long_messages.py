@@ -15,7 +15,8 @@ from allocator.fairness import policies
 from allocator.service.loop import turn
 from allocator.service.loop.slices import spread
 from allocator.service.loop.turn import Turn
-from allocator.service.masters.session import PART, Session, SessionStatistics
+from allocator.service.masters.parts import PART, parts_of
+from allocator.service.masters.session import Session, SessionStatistics
 from allocator.service.masters.sessions import Sessions
 from allocator.service.masters.stamps import Timeline
 from allocator.service.record.event_log import EventLog, LoggedEngine, read
@@ -129,6 +130,86 @@ def test_what_was_taken_back_for_an_operator_is_not_offered_before_he_has_it(sit
     heard = asyncio.run(main())
     assert [decisions.applied_sequence for decisions in heard] == [PART + 1, PART + 5]
     assert [(reply.sequence, reply.error) for reply in heard[0].replies] == [(PART + 1, "")]
+
+
+BACK = contract.RecoverResources(
+    framework_id="f1", agent_id="s1", resources=resources("cpus:4;mem:4096", "a")
+)
+TENANT = contract.AddFramework(framework_id="f2", info=framework_info("f2", "b"))
+NEWCOMER = contract.AddFramework(framework_id="f3", info=framework_info("f3", "b"), active=True)
+AGENT = agent_call("s2", "cpus:2;mem:64", {"f2": resources("cpus:1", "b")})
+ASKED = contract.UpdateInverseOffer(agent_id="s1", framework_id="f1")
+PROVIDER = contract.AddResourceProvider(agent_id="s1")
+
+
+SAID: dict[str, dict[str, object]] = {
+    "add_agent": {"add_agent": AGENT},
+    "add_resource_provider": {"add_resource_provider": PROVIDER},
+    "deactivate_framework": {"deactivate_framework": contract.DeactivateFramework()},
+    "newcomer": {"add_framework": NEWCOMER},
+    "recover_resources": {"recover_resources": BACK},
+    "set_quota": {"set_quota": contract.SetQuota()},
+    "tenant": {"add_framework": TENANT},
+    "update_available": {"update_available": contract.UpdateAvailable()},
+    "update_inverse_offer": {"update_inverse_offer": ASKED},
+    "update_unavailability": {"update_unavailability": contract.UpdateUnavailability()},
+}
+
+
+def lengths(*calls: str) -> list[int]:
+    """Return how many events the parts of a message have in which these are at the cut."""
+    events = [*ticks(PART - 1), *(contract.Event(**SAID[call]) for call in calls), *ticks(9)]  # type: ignore[arg-type]
+    message = contract.FromMaster(events=contract.Events(events=events))
+    return [len(part.events.events) for part in parts_of(message)]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        ("recover_resources", "update_available"),
+        ("recover_resources", "update_inverse_offer", "update_unavailability"),
+        ("add_agent", "tenant", "tenant"),
+        ("add_resource_provider", "newcomer"),
+    ],
+    ids="-".join,
+)
+def test_calls_stay_together_of_which_the_last_decides_about_the_others(
+    calls: tuple[str, ...],
+) -> None:
+    assert lengths(*calls) == [PART - 1 + len(calls), 9]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        ("update_unavailability", "update_unavailability"),
+        ("recover_resources", "recover_resources"),
+        ("add_agent", "newcomer"),
+        ("deactivate_framework", "recover_resources"),
+        ("set_quota", "recover_resources"),
+    ],
+    ids="-".join,
+)
+def test_others_have_their_turn_between_calls_of_which_the_first_decides(
+    calls: tuple[str, ...],
+) -> None:
+    assert lengths(*calls) == [PART, len(calls) + 8]
+
+
+def test_nothing_is_offered_between_pause_and_resume_though_a_message_is_cut_there(
+    site: Site,
+) -> None:
+    events = ticks(PART + 5)
+    events[PART - 3].pause.SetInParent()
+    events[PART - 1].recover_resources.CopyFrom(BACK)
+    events[PART + 2].resume.SetInParent()
+
+    async def main() -> list[contract.Decisions]:
+        return [answer.decisions async for answer in site.answers(*events)][1:]
+
+    heard = asyncio.run(main())
+    assert [decisions.applied_sequence for decisions in heard] == [PART, PART + 5]
+    assert [bool(decisions.offers) for decisions in heard] == [False, True]
 
 
 def test_an_order_and_a_question_between_two_parts_are_heard_and_replayed(
