@@ -20,6 +20,7 @@ from allocator.cli.properties import properties
 from allocator.cli.replay import replay
 from allocator.cli.report import report
 from allocator.cli.serve import serve
+from allocator.cli.shadow import shadow
 from allocator.cli.shares import shares
 from allocator.cli.simulate import simulate
 from allocator.cli.sweep import sweep
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command(epilog=EXIT_CODES)(shares)
 app.command(epilog=EXIT_CODES)(explain)
+app.command(epilog=EXIT_CODES)(shadow)
 app.command(epilog=EXIT_CODES)(forecast)
 app.command(epilog=EXIT_CODES)(top)
 app.command(epilog=EXIT_CODES)(usage)

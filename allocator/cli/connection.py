@@ -87,6 +87,12 @@ class Connection:
 
         return self._ask(self._stub.Shares, admin.SharesRequest(), ())
 
+    def shadows(self) -> "admin.ShadowsReply":
+        """Ask what other policies would make of the users."""
+        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+
+        return self._ask(self._stub.Shadows, admin.ShadowsRequest(), ())
+
     def explain(self, user: str) -> "admin.Explanation":
         """Ask why a user is where it is."""
         from allocator.contract import admin_pb2 as admin  # noqa: PLC0415

@@ -17,6 +17,7 @@ from pydantic import (
 
 from allocator import plugins
 from allocator.cluster.constraints import Constraint, Hosts, parse_attributes
+from allocator.cluster.holding.holds import Holding
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.complaints import complaints
@@ -72,6 +73,20 @@ class PolicySection(BaseModel):
         return plugins.create(self.name, self.model_extra or {})
 
 
+MOST_SHADOWS = 4
+"""Each costs what ranking costs."""
+
+
+class ShadowSection(PolicySection):
+    """`[[shadow]]`: a policy that follows the same events and decides nothing."""
+
+    @property
+    def label(self) -> str:
+        """How it is called: its name and what it is told."""
+        told = ", ".join(f"{name}={value}" for name, value in (self.model_extra or {}).items())
+        return f"{self.name} {told}" if told else self.name
+
+
 class UserSection(_Section):
     """`[[users.declared]]`: a user that is known before its first framework shows up."""
 
@@ -115,6 +130,12 @@ class OffersSection(_Section):
     """
     demands: dict[str, str] = {}
     """What one task needs, by framework name: `{ spark = "cpus:1;mem:1024" }`."""
+    hold_for: Holding = "off"
+    """For how many frameworks at a time an agent may be held back, because the task that they say
+    they have fits nowhere now and would on it if it were empty: none, one, or all.
+    """
+    longest_hold: Annotated[float, Field(gt=0, le=86400.0)] = 600.0
+    """Seconds for which an agent is held back at most."""
     learn_demands: bool = False
     """Whether to take what a framework keeps of its offers for its task's demand, if neither it nor
     you say.
@@ -411,6 +432,7 @@ class Config(_Section):
     """All of it; every section has a default."""
 
     policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
+    shadow: Annotated[tuple[ShadowSection, ...], Field(max_length=MOST_SHADOWS)] = ()
     users: UsersSection = UsersSection()
     offers: OffersSection = OffersSection()
     limits: LimitsSection = LimitsSection()
@@ -422,12 +444,41 @@ class Config(_Section):
     recorder: RecorderSection | None = None
     log: LogSection = LogSection()
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.offers.hold_for != "off" and self.policy.create().per_machine:
+            raise ValueError(
+                f"offers.hold_for: under {self.policy.name} nobody is next on all agents, so none "
+                "can be held back for anybody; leave it out"
+            )
+        return self
+
     def accounting_database(self) -> str | None:
         """Return where to keep accounts: a URL or a path; None: nowhere."""
         where = self.accounting.database
         if where is None and self.store.kind != "none":
             return str(self.store.path.with_name("accounting.sqlite"))
         return None if where == "none" else where
+
+    @model_validator(mode="after")
+    def _shadows_can_follow(self) -> Self:
+        counts = self.policy.create().counts_tasks
+        labels = [shadow.label for shadow in self.shadow]
+        for shadow in self.shadow:
+            policy = shadow.create()
+            if policy.per_machine:
+                raise ValueError(f"shadow {shadow.label}: it has no one order to be shown")
+            if policy.counts_tasks and not counts:
+                raise ValueError(
+                    f"shadow {shadow.label}: it counts tasks, and can follow such policies alone"
+                )
+            if labels.count(shadow.label) > 1:
+                raise ValueError(f"shadow {shadow.label}: it is given twice")
+        return self
+
+    def shadows(self) -> dict[str, Policy]:
+        """Return the policies that follow, by label."""
+        return {shadow.label: shadow.create() for shadow in self.shadow}
 
     def engine_settings(self) -> EngineSettings:
         """Return what of it concerns the engine."""
@@ -439,6 +490,8 @@ class Config(_Section):
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},
             constraints={name: each.constraint() for name, each in self.constraints.items()},
             learn_demands=self.offers.learn_demands,
+            hold_for=self.offers.hold_for,
+            longest_hold=self.offers.longest_hold,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)
