@@ -100,7 +100,7 @@ ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/over-co
 	$(BIN)/python -m bench.ratios --renew
 
 reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
-	@set -e; for study in sdrf-small table-1 tsf-small; do \
+	@set -e; for study in sdrf-small table-1 tsf-small rivals-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
 
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer
@@ -109,8 +109,8 @@ sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanit
 fuzz: $(DEV) ## attack the service for minutes with messages that mean harm
 	LONGSHARE_ATTACKS=30000 $(BIN)/pytest --timeout 0 tests/service/masters/test_hostile_input.py $(ARGS)
 
-hostile: $(DEV) ## ten million hostile messages beside a framework that does no harm, for hours (LONGSHARE_SEED=...)
-	LONGSHARE_HOSTILE=10000000 $(BIN)/pytest --timeout 0 tests/service/test_hostile_structure.py $(ARGS)
+hostile: $(DEV) ## ten million hostile messages beside a framework that does no harm, for an hour (LONGSHARE_SEED=...)
+	LONGSHARE_HOSTILE=10000000 $(BIN)/pytest -s --timeout 0 tests/service/test_hostile_structure.py $(ARGS)
 
 crashes: $(DEV) ## kill the service 50 times in a running cluster
 	LONGSHARE_CRASHES=50 $(BIN)/pytest --timeout 0 tests/frameworks/test_crashes.py $(ARGS)

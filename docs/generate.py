@@ -36,7 +36,7 @@ def _table(name: str) -> str:
         name: `policy.name`, `policy.*`, or a section, with dots where it lies in another.
     """
     if name == "policy.name":
-        return f"{', '.join(f'`{policy}`' for policy in policies.names())}\n"
+        return f"{', '.join(f'`{policy}`' for policy in policies.ours())}\n"
     if name == "policy.*":
         return _HEAD_OF_POLICIES + "".join(_of_policies())
     section: type[BaseModel] = config.Config
@@ -58,7 +58,7 @@ def _rows(section: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
 def _of_policies() -> Iterator[str]:
     """Go through the parameters of all policies; what several have in common comes once."""
     owners: dict[tuple[str, str, str, str], list[str]] = {}
-    for policy in policies.names():
+    for policy in policies.ours():
         for row in _rows(policies.find(policy)):
             owners.setdefault(row, []).append(f"`{policy}`")
     for (name, *rest), of in owners.items():

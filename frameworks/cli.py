@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeGuard
 
     from rich.console import Console
     from rich.table import Table
@@ -37,6 +38,44 @@ def _named(name: str) -> "Experiment":
         return experiment.load(name)
     except KeyError as error:
         raise typer.BadParameter(str(error.args[0]), param_hint="NAME") from error
+
+
+def _under(
+    chosen: "Experiment", policy: str | None, file: Path | None, parameters: list[str] | None
+) -> "Experiment":
+    """Return an experiment with the policy that is asked for, if one is."""
+    from allocator import plugins  # noqa: PLC0415 - keeps `--help` fast
+
+    try:
+        brought = [] if file is None else plugins.load(file.absolute())
+        name = policy or (brought[0] if len(brought) == 1 else None)
+        if name is not None:
+            given = dict(_parameter(parameter) for parameter in parameters or ())
+            return chosen.under({"name": name, **given})
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--policy") from error
+    if file is not None:
+        raise typer.BadParameter(
+            f"{file} defines {', '.join(brought)}; say which", param_hint="--policy"
+        )
+    if parameters:
+        raise typer.BadParameter("it goes with --policy", param_hint="--set")
+    return chosen
+
+
+def _parameter(text: str) -> tuple[str, float | str]:
+    """Read KEY=VALUE.
+
+    Raises:
+        ValueError: it is not that.
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not KEY=VALUE")
+    try:
+        return key, float(value)
+    except ValueError:
+        return key, value
 
 
 @experiment_app.command("list")
@@ -109,12 +148,31 @@ def run_experiment(
         Path | None,
         typer.Option(help="Have the allocator log all it does to this file, see `replay`."),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Another policy than the experiment's; its claims are then left out.",
+            show_default="that of --policy-file",
+        ),
+    ] = None,
+    policy_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Python that defines a policy, docs/own-policy.md."),
+    ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of it; repeatable."),
+    ] = None,
 ) -> None:
-    """Run an experiment; exit code 1 when it does not come out as the paper says.
+    """Run an experiment and hold it against the paper.
+
+    Exit codes: 0, it comes out as the paper says; 1, it does not; 3, this machine was too slow for
+    --speed to tell.
 
     Starts the allocator service, a Mesos and one pymesos framework for each user,
     shows how they share the cluster, stops them all, and writes summary.json, allocations.csv,
-    commitments.csv, figure.png and the parts' logs.
+    commitments.csv, figure.png, time-machine.html (a page that plays the run), events.log and the
+    parts' logs.
     """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
 
@@ -122,7 +180,7 @@ def run_experiment(
     from frameworks.harness.processes import ChildFailed  # noqa: PLC0415
     from frameworks.harness.runner import Settings, run  # noqa: PLC0415
 
-    chosen = _named(name)
+    chosen = _under(_named(name), policy, policy_file, parameters)
     folder = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     if record is not None and master is not None:
         raise typer.BadParameter(
@@ -140,6 +198,7 @@ def run_experiment(
         master=master,
         mesos_home=mesos_home,
         record=record,
+        policy_file=policy_file,
     )
     if seeds is not None:
         chosen = chosen.model_copy(update={"seeds": seeds})
@@ -159,10 +218,12 @@ def run_experiment(
         console.print(f"longshare experiment: {error}", style="red", markup=False)
         raise typer.Exit(1) from error
     _report(outcome, folder, console if as_json else Console())
+    if master is None:
+        _film(folder, record, seed, console if as_json else Console())
     if as_json:
         typer.echo(json.dumps(outcome.summary(), indent=2))
     if not outcome.agrees:
-        raise typer.Exit(1)
+        raise typer.Exit(3 if _was_too_slow(outcome) else 1)
 
 
 def framework(
@@ -279,7 +340,42 @@ def _report(outcome: "Verdict | Comparison", folder: Path, console: "Console") -
     for finding in outcome.claims:
         mark = "[green]✓[/green]" if finding.holds else "[red]✗[/red]"
         console.print(mark, finding.claim, highlight=False)
+    if not outcome.agrees and _was_too_slow(outcome):
+        console.print(
+            f"This machine was too slow for --speed {outcome.speed:g}: of the CPUs that users "
+            f"held, {outcome.in_offers:.0%} were in offers that frameworks had not answered yet. "
+            "That says nothing about the policy; try a lower speed, or nothing else beside it.",
+            highlight=False,
+            markup=False,
+        )
     console.print(f"Results are in [bold]{folder}[/bold]; start with figure.png.", highlight=False)
+
+
+def _was_too_slow(outcome: "Verdict | Comparison") -> "TypeGuard[Verdict]":
+    from frameworks.harness.verdict import Verdict  # noqa: PLC0415
+
+    return isinstance(outcome, Verdict) and outcome.too_slow
+
+
+def _film(folder: Path, record: Path | None, seed: int, console: "Console") -> None:
+    """Make time machines of what was recorded, and name them."""
+    from frameworks.harness import film  # noqa: PLC0415 - keeps `--help` fast
+
+    kept = list(film.recordings(folder, seed)) if record is None else [record]
+    for recording in kept:
+        page = (folder if record is not None else recording.parent) / film.FILM
+        try:
+            with console.status("Making the time machine …"):
+                film.make(recording, page)
+        except film.NoFilm as error:
+            console.print(f"No time machine of {recording}: {error}", markup=False, highlight=False)
+        else:
+            console.print(
+                f"Time machine: {page} (open it in a browser)",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
 
 
 def _table_of_completions(comparison: "Comparison") -> "Table":

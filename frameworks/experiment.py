@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from allocator.fairness import policies
+from allocator import plugins
 from allocator.fairness.machines import Machines
+from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 
 SETTLED = 60.0
@@ -239,8 +240,8 @@ class Experiment(_Part):
 
     @property
     def divisible(self) -> bool:
-        """Whether users differ in nothing that the divisible optimum over time knows not of."""
-        return not self.counts_tasks and all(
+        """Whether there is nothing that the divisible optimum over time knows not of."""
+        return self.policy["name"] in {"drf", "sdrf"} and all(
             user.nodes is None and user.tasks is None for user in self.users
         )
 
@@ -250,6 +251,19 @@ class Experiment(_Part):
             return []
         hosts = [name for name, _ in self.cluster.hosts]
         return [hosts[number - 1] for number in _numbers(user.nodes)]
+
+    def under(self, policy: dict[str, Any]) -> "Experiment":
+        """Return the same with another policy; what is claimed is of the one it has.
+
+        Args:
+            policy: A name and parameters.
+
+        Raises:
+            ValueError: there is no such policy or parameter.
+        """
+        changed = self.model_copy(update={"policy": policy, "claims": ()})
+        changed.create_policy()
+        return changed
 
     def variant(self, variant: Variant) -> "Experiment":
         """Return a variant as an experiment of its own, without claims."""
@@ -279,10 +293,10 @@ class Experiment(_Part):
             for start, end in pairwise([*starts, self.duration])
         ]
 
-    def create_policy(self) -> policies.Policy:
+    def create_policy(self) -> Policy:
         """Make the policy."""
         parameters = {key: value for key, value in self.policy.items() if key != "name"}
-        return policies.create(str(self.policy.get("name")), parameters)
+        return plugins.create(str(self.policy.get("name")), parameters)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -1,15 +1,17 @@
 """The command `longshare`. Each group of commands is a module of its own."""
 
+import inspect
 from typing import Annotated
 
 import typer
 
-from allocator import __version__
 from allocator.cli.advise import advise
 from allocator.cli.commitments import commitments_app
+from allocator.cli.compare import compare
 from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.explain import explain
 from allocator.cli.extras import advice
+from allocator.cli.forecast import forecast
 from allocator.cli.games.commands import games_app
 from allocator.cli.incentives import incentives
 from allocator.cli.lies import lies
@@ -18,11 +20,13 @@ from allocator.cli.properties import properties
 from allocator.cli.replay import replay
 from allocator.cli.report import report
 from allocator.cli.serve import serve
+from allocator.cli.shadow import shadow
 from allocator.cli.shares import shares
 from allocator.cli.simulate import simulate
 from allocator.cli.sweep import sweep
 from allocator.cli.top import top
 from allocator.cli.trace import trace_app
+from allocator.cli.usage import audit, usage
 from allocator.cli.weight import weight_app
 from frameworks.cli import experiment_app, framework
 from frameworks.local_mesos.cli import local_mesos
@@ -38,7 +42,11 @@ app = typer.Typer(
 app.command()(serve)
 app.command(epilog=EXIT_CODES)(shares)
 app.command(epilog=EXIT_CODES)(explain)
+app.command(epilog=EXIT_CODES)(shadow)
+app.command(epilog=EXIT_CODES)(forecast)
 app.command(epilog=EXIT_CODES)(top)
+app.command(epilog=EXIT_CODES)(usage)
+app.command(epilog=EXIT_CODES)(audit)
 app.add_typer(weight_app, name="weight")
 app.add_typer(commitments_app, name="commitments")
 app.command()(replay)
@@ -48,6 +56,7 @@ app.command()(incentives)
 app.add_typer(games_app, name="games")
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
+app.command()(compare)
 app.command()(lies)
 app.command()(sweep)
 app.command()(report)
@@ -57,8 +66,25 @@ app.command()(framework)
 app.add_typer(experiment_app, name="experiment")
 
 
+def _unwrap(commands: typer.Typer) -> None:
+    """Have paragraphs of help broken where the terminal ends, not where our sources do."""
+    for command in commands.registered_commands:
+        paragraphs = inspect.cleandoc((command.callback and command.callback.__doc__) or "")
+        command.help = "\n\n".join(
+            paragraph.replace("\n", " ") for paragraph in paragraphs.split("\n\n")
+        )
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _unwrap(group.typer_instance)
+
+
+_unwrap(app)
+
+
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's signature
     if wanted:
+        from allocator import __version__  # noqa: PLC0415 - keeps `--help` fast
+
         typer.echo(f"longshare {__version__}")
         raise typer.Exit
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli.connection import USAGE, AsJson, fail
-from allocator.cli.parameters import Parameters, parse
+from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 from allocator.cli.simulate import (
     Blocking,
     Capacity,
+    HowSampled,
     IfItDoesNotFit,
     Load,
     TraceFile,
@@ -28,10 +29,12 @@ def lies(
     *,
     policy: Annotated[str, typer.Option(help="Who is next; docs/policies.md.")],
     parameters: Parameters = None,
+    policy_files: PolicyFiles = None,
     load: Load = None,
     capacity: Capacity = None,
     blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
     users: WhoCounts = _Known.KNOWN,
+    sampled: HowSampled = None,
     liars: Annotated[int, typer.Option(min=1, help="How many users lie, one at a time.")] = 20,
     out: Annotated[
         Path | None, typer.Option(help="Write a row for each liar and lie to this CSV.")
@@ -48,6 +51,7 @@ def lies(
     from allocator.simulation.studies.lies import LIES  # noqa: PLC0415
     from allocator.simulation.studies.online_truth import gains, rows  # noqa: PLC0415
 
+    bring(policy_files)
     try:
         read = store.read(trace)
         setting = Setting(
@@ -56,13 +60,14 @@ def lies(
             capacity=capacity_of(read, load, capacity),
             blocking=blocking.value,
             users=users.value,
+            sampled=sampled,
         )
         with bar("simulating", liars * len(LIES), "lies") as report:
             found = list(gains(read, setting, liars, lambda done, _of: report(done)))
         if out is not None:
             _write(out, found)
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if as_json:
         typer.echo(json.dumps({"policy": policy, "lies": [_as_json(r) for r in rows(found)]}))
     else:

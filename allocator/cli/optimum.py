@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli.connection import USAGE, fail
-from allocator.cli.parameters import Parameters, parse
+from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +26,7 @@ def optimum(
         str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
     ],
     parameters: Parameters = None,
+    policy_files: PolicyFiles = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Share machines as a policy would if tasks could be divided: the exact optimum.
@@ -38,6 +39,7 @@ def optimum(
     from allocator.theory.divisible import optimum as divisible  # noqa: PLC0415
     from allocator.theory.divisible.problem import read_problem  # noqa: PLC0415
 
+    bring(policy_files)
     chosen = divisible_policy(policy, parse(parameters))
     try:
         problem = read_problem(read_toml(file))
@@ -62,9 +64,13 @@ def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "Divisibl
     Raises:
         typer.BadParameter: there is none of this name, or a parameter is not one of it.
     """
+    from allocator import plugins  # noqa: PLC0415
     from allocator.theory.divisible import optimum as divisible  # noqa: PLC0415
+    from allocator.theory.divisible.measured import measured  # noqa: PLC0415
 
     try:
+        if plugins.is_from_outside(name):
+            return measured(plugins.create(name, parameters))
         return divisible.create(name, parameters)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--policy") from error

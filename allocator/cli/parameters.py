@@ -1,8 +1,12 @@
-"""What commands take as NAME=VALUE: parameters of policies, weights and debts of users."""
+"""What commands take: files with policies, and NAME=VALUE: parameters, weights and debts."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from allocator.cli.connection import USAGE, fail
 
 Parameters = Annotated[
     list[str] | None,
@@ -40,6 +44,31 @@ def by_user(given: list[str] | None, option: str) -> dict[str, float]:
         if not user:
             raise typer.BadParameter(f"{each!r} is not USER=NUMBER", param_hint=option)
     return numbers
+
+
+PolicyFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--policy-file",
+        metavar="FILE",
+        help="Python that defines a policy of your own, docs/own-policy.md; repeatable.",
+    ),
+]
+
+
+def bring(files: Sequence[Path] | None) -> list[str]:
+    """Make the policies of files known, and return their names; ends the command if one is wrong.
+
+    A name of `--policy` may then be one of theirs.
+    """
+    if not files:
+        return []
+    from allocator import plugins  # noqa: PLC0415 - keeps `--help` fast
+
+    try:
+        return [name for file in files for name in plugins.load(file.absolute())]
+    except plugins.PolicyError as error:
+        fail(USAGE, error)
 
 
 def parse(parameters: list[str] | None) -> dict[str, float | str]:

@@ -3,9 +3,31 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _MOMENT = 2.0
 """Seconds"""
+
+
+@contextmanager
+def working(description: str) -> Iterator[None]:
+    """Say on standard error what is being done, and for how long, once it takes over 2 s."""
+    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
+    from rich.progress import (  # noqa: PLC0415
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    progress.add_task(description, total=None)
+    with _after_a_moment(progress):
+        yield
 
 
 @contextmanager
@@ -38,6 +60,13 @@ def bar(description: str, total: int, of: str) -> Iterator[Callable[[int], None]
         speed = progress.tasks[0].finished_speed or progress.tasks[0].speed
         progress.update(task, completed=done, rate="-" if speed is None else f"{speed:,.0f}")
 
+    with _after_a_moment(progress):
+        yield report
+
+
+@contextmanager
+def _after_a_moment(progress: "Progress") -> Iterator[None]:
+    """Show something, but not for what is over at once."""
     ended = Event()
 
     def show() -> None:
@@ -47,7 +76,7 @@ def bar(description: str, total: int, of: str) -> Iterator[Callable[[int], None]
     thread = Thread(target=show, daemon=True)
     thread.start()
     try:
-        yield report
+        yield
     finally:
         ended.set()
         thread.join()

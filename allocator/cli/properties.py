@@ -8,7 +8,7 @@ import typer
 
 from allocator.cli.connection import USAGE, fail
 from allocator.cli.optimum import divisible_policy
-from allocator.cli.parameters import Parameters, parse
+from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 
 if TYPE_CHECKING:
     from allocator.theory.divisible.problem import Problem
@@ -27,6 +27,7 @@ def properties(
         str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
     ],
     parameters: Parameters = None,
+    policy_files: PolicyFiles = None,
     wanted: Annotated[
         str | None, typer.Option("--property", help=f"{_NAMES}.", show_default="all")
     ] = None,
@@ -51,6 +52,7 @@ def properties(
 
     from allocator.theory.properties.search import search  # noqa: PLC0415
 
+    bring(policy_files)
     chosen = divisible_policy(policy, parse(parameters))
     asked = _asked(wanted)
     if out is not None and wanted is None:

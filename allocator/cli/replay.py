@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.parameters import Parameters, parse
+from allocator.cli.connection import in_words
+from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 from allocator.contract.printable import printable
 
 if TYPE_CHECKING:
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from allocator.cluster.engine import Engine
     from allocator.contract import log_pb2 as log
     from allocator.fairness.policies import Policy
     from allocator.service.record.replay import Replayed
     from allocator.service.record.whatif import Fate
+    from allocator.service.show.filming import Filming
 
 
 def replay(
@@ -29,6 +32,15 @@ def replay(
         str | None, typer.Option(help="Ask what this policy would have done instead.")
     ] = None,
     parameters: Parameters = None,
+    policy_files: PolicyFiles = None,
+    save_policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the recorded policy's own file there, and end."),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the time machine: a page that plays the log."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Recompute every decision of an event log, and compare; or ask what another policy would do.
@@ -40,40 +52,117 @@ def replay(
     took, ready since its framework began to take all it was offered; all machines are one. The
     recorded policy goes through the same model, so that differences between the two columns
     are due to the policy.
+
+    With --html the decisions are compared as well, and a file is written for a browser that needs
+    nothing else: agents and who holds them, shares and debts over time, and at each moment why.
     """
     from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
     from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
 
     console = tables.console()
+    bring(policy_files)
     try:
-        if policy is None:
+        if save_policy is not None:
+            _save_policy(file, save_policy)
+        elif policy is None:
             if parameters:
                 raise typer.BadParameter("it goes with --policy", param_hint="--set")
-            _compare(file, console, as_json=as_json)
+            _compare(file, html, console, as_json=as_json)
         else:
+            if html is not None:
+                raise typer.BadParameter(
+                    "it shows what was decided; with --policy a model answers", param_hint="--html"
+                )
             _ask(file, _policy(policy, parameters), console, as_json=as_json)
     except (EventLogError, OSError) as error:
-        typer.echo(f"longshare replay: {printable(str(error))}", err=True)
+        typer.echo(f"longshare replay: {printable(in_words(error))}", err=True)
         raise typer.Exit(2) from error
 
 
-def _compare(file: Path, console: "Console", *, as_json: bool) -> None:
+def _save_policy(file: Path, where: Path) -> None:
+    from allocator.service.record.event_log import recorded_code  # noqa: PLC0415
+    from allocator.service.record.replay import header_and_rest  # noqa: PLC0415
+
+    header, _rest = header_and_rest(file)
+    code = recorded_code(header.settings)
+    if code is None:
+        raise typer.BadParameter(
+            "the recorded policy came with Longshare", param_hint="--save-policy"
+        )
+    with where.open("x", encoding="utf-8", newline="") as made:
+        made.write(code.source)
+    typer.echo(f"{where}: what was {code.file}; read it before you run it")
+
+
+def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
     from allocator.service.record.replay import replay as recompute  # noqa: PLC0415
 
+    size = file.stat().st_size
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"Replaying {file.name}", total=file.stat().st_size)
-        replayed = recompute(file, lambda size: progress.advance(task, size))
+        filming = None if html is None else _filming(file, progress)
+        task = progress.add_task(f"Replaying {file.name}", total=size)
+
+        def watch(engine: "Engine", entry: "log.LogEntry") -> None:
+            if filming is not None:
+                filming.look(engine, entry)
+            progress.advance(task, entry.ByteSize())
+
+        replayed = recompute(file, watch)
+        if html is not None and filming is not None:
+            _finish(html, filming, file, replayed)
     if replayed.left_out:
         _tell_cut_off(replayed.left_out)
+    if replayed.other_policy:
+        typer.echo(
+            f"longshare replay: the policy is not the one that was recorded, which was in "
+            f"{replayed.other_policy}; --save-policy FILE writes that",
+            err=True,
+        )
     if as_json:
         typer.echo(json.dumps({"same": replayed.difference is None, **asdict(replayed)}, indent=2))
     else:
         _say(replayed, console)
+        if html is not None:
+            console.print(f"Time machine: {html} ({html.stat().st_size:,} bytes)", highlight=False)
     if replayed.difference is not None:
         raise typer.Exit(1)
+
+
+def _filming(file: Path, progress: "Progress") -> "Filming":
+    """Find out how long a log is, and be ready to make a film of it."""
+    from allocator.film.camera import interval  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service.show.filming import Filming, span  # noqa: PLC0415
+
+    task = progress.add_task(f"Reading {file.name}", total=None)
+    every = interval(*span(file))
+    progress.remove_task(task)
+    return Filming(every)
+
+
+def _finish(html: Path, filming: "Filming", file: Path, replayed: "Replayed") -> None:
+    """Write a film.
+
+    Raises:
+        EventLogError: there is nothing to be seen.
+        OSError: it cannot be written.
+    """
+    from allocator.film.page import write  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
+
+    notes = []
+    if replayed.left_out:
+        notes.append(
+            f"The log's last {replayed.left_out:,} bytes, an incomplete entry, are left out."
+        )
+    if replayed.difference is not None:
+        notes.append("It ends where this version of Longshare decides otherwise than was recorded.")
+    page = filming.page(file.name, *notes)
+    if page is None:
+        raise EventLogError(f"{file} records nothing that could be shown")
+    write(html, page)
 
 
 def _tell_cut_off(count: int) -> None:
@@ -196,9 +285,9 @@ def _table(
 
 
 def _policy(name: str, parameters: list[str] | None) -> "Policy":
-    from allocator.fairness import policies  # noqa: PLC0415
+    from allocator import plugins  # noqa: PLC0415
 
     try:
-        return policies.create(name, parse(parameters))
+        return plugins.create(name, parse(parameters))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--policy") from error

@@ -19,21 +19,32 @@ def report(
         Path | None, typer.Option(help="Folder for the report.", show_default="RESULTS")
     ] = None,
     baseline: Annotated[
-        str, typer.Option(help="Policy that users gain or lose against, as the report calls it.")
-    ] = "drf",
+        str | None,
+        typer.Option(
+            help="Policy that users gain or lose against, as the report calls it.",
+            show_default="drf",
+        ),
+    ] = None,
+    papers: Annotated[
+        bool,
+        typer.Option("--papers", help="Hold your own traces, too, against what the papers found."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Draw a sweep's figures, on one HTML page and as PNG files, and compare them with the papers.
+    """Draw a sweep's figures, on one HTML page and as PNG files.
 
-    Exit codes: 0, done; 2, there are no results, or a file cannot be written.
+    Workloads like the papers' are held against what these found; traces of your own are not.
+
+    Exit codes: 0, done; 2, there are no results, none is of the baseline, or a file cannot be
+    written.
     """
     from allocator.simulation.studies.report import PAGE, write_report  # noqa: PLC0415 - `--help`
 
     target = out or folder
     try:
-        sections = write_report(folder, target, baseline)
+        sections = write_report(folder, target, baseline, papers=papers)
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if as_json:
         told = {
             "page": str(target / PAGE),

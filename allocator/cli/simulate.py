@@ -11,14 +11,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli.connection import USAGE, AsJson, fail
-from allocator.cli.parameters import Debts, Parameters, Weights, by_user, parse
+from allocator.cli.parameters import (
+    Debts,
+    Parameters,
+    PolicyFiles,
+    Weights,
+    bring,
+    by_user,
+    parse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from allocator.simulation.outcome import Outcome
+    from allocator.simulation.series import Series
     from allocator.simulation.setting import Setting
+    from allocator.simulation.summary import Users
     from allocator.simulation.trace import Trace
+
+_FOLLOWED = 40_000
+"""Users at most whose shares are written for hundreds of instants."""
 
 
 class Blocking(StrEnum):
@@ -26,6 +39,8 @@ class Blocking(StrEnum):
 
     HEAD_OF_LINE = "head-of-line"
     SKIP = "skip"
+    HOLD = "hold"
+    HOLD_ALL = "hold-all"
 
 
 class Known(StrEnum):
@@ -58,6 +73,14 @@ Capacity = Annotated[
 IfItDoesNotFit = Annotated[
     Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
 ]
+HowSampled = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME|original",
+        help="Look at users as seldom as the policy's original (docs/rivals.md), or so often: 5m.",
+        show_default="at every instant",
+    ),
+]
 WhoCounts = Annotated[
     Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
 ]
@@ -68,6 +91,7 @@ def simulate(
     *,
     policy: Annotated[str, typer.Option(help="Who is next; docs/policies.md.")],
     parameters: Parameters = None,
+    policy_files: PolicyFiles = None,
     load: Load = None,
     capacity: Capacity = None,
     blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
@@ -75,10 +99,12 @@ def simulate(
     per: Annotated[Per, typer.Option(help="Who shares: users, or jobs.")] = Per.USER,
     weights: Weights = None,
     owes: Debts = None,
+    sampled: HowSampled = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Write tasks.parquet, users.csv and summary.json there."
+            metavar="FOLDER",
+            help="Write tasks, users, users over time and a summary there, and a figure.",
         ),
     ] = None,
     reference: Annotated[
@@ -95,6 +121,13 @@ def simulate(
             help="Count what a Live Tree would look at; without, SDRF takes half the time.",
         ),
     ] = True,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the time machine: a page that plays it. Uses the plain simulator.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start the tasks of a trace as a policy would have; docs/simulation.md.
@@ -102,10 +135,12 @@ def simulate(
     Exit codes: 0, done; 2, the trace, the policy or the setting cannot be used.
     """
     from allocator.cli.progress import bar  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.simulation import results, store  # noqa: PLC0415
+    from allocator.simulation import store  # noqa: PLC0415
+    from allocator.simulation.series import Series  # noqa: PLC0415
     from allocator.simulation.setting import Setting  # noqa: PLC0415
     from allocator.simulation.summary import summary, users_of  # noqa: PLC0415
 
+    bring(policy_files)
     try:
         read = store.read(trace)
         setting = Setting(
@@ -117,12 +152,19 @@ def simulate(
             per=per.value,
             weights=by_user(weights, "--weight"),
             owes=by_user(owes, "--owes"),
+            sampled=sampled,
         )
         setting.check(read)
-        fast, simulator = _simulator(setting, reference=reference, events=events)
+        plain = reference or html is not None
+        fast, simulator = simulator_for(setting, reference=plain, events=events)
+        compiling = compiled() if fast else 0.0
+        series = Series(read) if out is not None and _followed(read, setting) else None
         begun = time.perf_counter()
         with bar("simulating", len(read), "tasks") as report:
-            outcome = simulator(read, setting, report)
+            if html is None:
+                outcome = simulator(read, setting, report, series=series)
+            else:
+                outcome = _filmed(read, setting, trace.name, html, report, series=series)
         seconds = time.perf_counter() - begun
         fared = users_of(outcome)
         answer = {
@@ -130,18 +172,84 @@ def simulate(
             "setting": asdict(setting) | {"load": load},
             "simulator": "fast" if fast else "reference",
             "seconds": seconds,
+            "compiling_s": compiling,
             **summary(outcome, fared, setting),
         }
         if out is not None:
-            results.write(outcome, fared, answer, out)
+            written = _write(outcome, fared, answer, out, series)
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
     else:
-        _show(answer, read, setting)
+        from allocator.cli.simulated import show  # noqa: PLC0415
+
+        show(answer, outcome, fared, setting)
         if out is not None:
-            typer.echo(f"written to {out}: tasks.parquet, users.csv, summary.json")
+            typer.echo(f"written to {out}: {', '.join(written)}")
+        if html is not None:
+            typer.echo(f"Time machine: {html} ({html.stat().st_size:,} bytes)")
+
+
+def _followed(trace: "Trace", setting: "Setting") -> bool:
+    """Whether it makes sense to write how users stood over time."""
+    return (
+        setting.per == "user"
+        and setting.sampled is None
+        and len(trace) > 0
+        and len(trace.users) <= _FOLLOWED
+    )
+
+
+def compiled() -> float:
+    """Have the fast path compiled if it is not, and say so; return the seconds that takes, or 0."""
+    from allocator.cli.progress import working  # noqa: PLC0415
+    from allocator.simulation import fast  # noqa: PLC0415 - loads a compiler
+
+    begun = time.perf_counter()
+    with working("compiling the simulator, once for this machine"):
+        anew = fast.compile_kernels()
+    return time.perf_counter() - begun if anew else 0.0
+
+
+def _write(
+    outcome: "Outcome",
+    users: "Users",
+    answer: dict[str, Any],
+    out: Path,
+    series: "Series | None",
+) -> list[str]:
+    """Write all that --out wants; return the names of the files."""
+    from allocator.simulation import results  # noqa: PLC0415
+
+    written = ["tasks.parquet", "users.csv", "summary.json"]
+    if series is not None:
+        from allocator.simulation.studies.drawing import save  # noqa: PLC0415
+        from allocator.simulation.studies.over_time import figure_of  # noqa: PLC0415
+
+        title = f"{Path(answer['trace']).stem} under {answer['setting']['policy']}"
+        save([("users", figure_of(outcome, users, series, title))], out)
+        written[2:2] = ["series.parquet", "users.png"]
+    results.write(outcome, users, answer, out, series)
+    return written
+
+
+def _filmed(
+    trace: "Trace",
+    setting: "Setting",
+    source: str,
+    html: Path,
+    report: "Callable[[int], None]",
+    *,
+    series: "Series | None",
+) -> "Outcome":
+    """Simulate, and write a film of it."""
+    from allocator.film.page import write  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.simulation.film import film  # noqa: PLC0415
+
+    outcome, page = film(trace, setting, source, report, series)
+    write(html, page)
+    return outcome
 
 
 def capacity_of(
@@ -178,9 +286,9 @@ def capacity_of(
     return tuple(dict(amounts)[name] for name in trace.resources)
 
 
-def _simulator(
+def simulator_for(
     setting: "Setting", *, reference: bool, events: bool
-) -> "tuple[bool, Callable[[Trace, Setting, Callable[[int], None]], Outcome]]":
+) -> "tuple[bool, Callable[..., Outcome]]":
     """Return whether the fast path can be used, and what simulates."""
     if not reference:
         from allocator.simulation import fast  # noqa: PLC0415 - loads a compiler
@@ -190,66 +298,3 @@ def _simulator(
     from allocator.simulation import reference as plain  # noqa: PLC0415
 
     return False, plain.simulate
-
-
-def _show(answer: dict[str, Any], trace: "Trace", setting: "Setting") -> None:
-    from rich.table import Table  # noqa: PLC0415
-
-    from allocator.cli.tables import console  # noqa: PLC0415
-    from allocator.contract.printable import printable  # noqa: PLC0415
-
-    out = console()
-    where = (
-        f"{sum(kind.count for kind in trace.machines):,} machines"
-        if setting.capacity is None
-        else "one pool of "
-        + ", ".join(
-            f"{amount:.6g} {printable(name)}"
-            for name, amount in zip(trace.resources, setting.capacity, strict=True)
-        )
-    )
-    out.print(
-        f"{setting.policy} on {where}: {answer['tasks']:,} tasks of {answer['users']:,} users "
-        f"in {answer['seconds']:.3g} s ({answer['simulator']})"
-    )
-    if answer["never_started"]:
-        out.print(f"{answer['never_started']:,} tasks fit nowhere and never started")
-    out.print(
-        f"completed by the end of the trace: {_percent(answer['completion_ratio'])}; "
-        "mean of users' ratios: " + _percent(answer["mean_user_completion_ratio"])
-    )
-    out.print(
-        f"mean of users' mean waits: {_number(answer['mean_user_wait_s'])} s; "
-        f"slowdowns: {_number(answer['mean_user_slowdown'])}"
-    )
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("")
-    rows = {
-        "wait of a task, s": answer["wait_s"],
-        "slowdown of a task": answer["slowdown"],
-        "completion of a job, s": answer["job_completion_s"],
-    }
-    headings: dict[str, float] = next((row for row in rows.values() if row), {})
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, row in rows.items():
-        table.add_row(name, *(_number(value) for value in (row or {}).values()))
-    if headings:
-        out.print(table)
-    for name, used in answer["utilization"].items():
-        out.print(f"use of {printable(name)} until the last finish: {_percent(used)}")
-    if answer["operations"]:
-        done = ", ".join(
-            f"{name} {operation['count']:,}"
-            + (f" in {operation['seconds']:.3g} s" if operation["seconds"] is not None else "")
-            for name, operation in answer["operations"].items()
-        )
-        out.print(f"to keep order: {done}; Live Tree events: {answer['live_tree_events']:,}")
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.6g}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allocator.cli.connection import USAGE, fail
+from allocator.cli.parameters import PolicyFiles, bring
+from allocator.cli.simulate import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +43,7 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.", show_default="runs/SWEEP")
     ] = None,
+    policy_files: PolicyFiles = None,
     jobs: Jobs = -1,
     backend: Backend = "loky",
     scheduler: Scheduler = None,
@@ -54,24 +57,30 @@ def sweep(
     Exit codes: 0, done; 2, the file or a trace cannot be used.
     """
     from allocator.simulation.studies.plan import (  # noqa: PLC0415 - keeps `--help` fast
+        Recorded,
         TraceFile,
         read_sweep,
     )
     from allocator.simulation.studies.results import write_index  # noqa: PLC0415
-    from allocator.simulation.studies.sources import resolve  # noqa: PLC0415
+    from allocator.simulation.studies.sources import recorded, resolve  # noqa: PLC0415
     from allocator.simulation.studies.sweep import Engine, cells_of  # noqa: PLC0415
 
+    bring(policy_files)
     try:
         plan, beside = read_sweep(file)
         wanted = [TraceFile(path=path.absolute()) for path in traces] if traces else plan.traces
         folder = out or Path("runs") / Path(file).stem
         folder.mkdir(parents=True, exist_ok=True)
         sources = list(resolve(wanted, beside, folder / "traces"))
+        for trace in wanted:
+            if isinstance(trace, Recorded) and recorded(trace) is None:
+                typer.echo(f"left out: {trace.recorded} is not in $LONGSHARE_DATA", err=True)
         cells = cells_of(plan, sources)
-        write_index(folder, plan.title, cells)
+        names = ", ".join(source.name for source in sources)
+        write_index(folder, f"{file}, tried on {names}" if traces else plan.title, cells)
         computed = compute(cells, folder / "cells", Engine(backend, jobs, scheduler))
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if as_json:
         told = {"folder": str(folder), "cells": len(cells), "computed": computed}
         typer.echo(json.dumps(told, indent=2))
@@ -95,6 +104,9 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "Engine") -> int:
     )
 
     from allocator.simulation.studies import sweep as engine_room  # noqa: PLC0415
+
+    if any(cell.engine == "fast" and not cell.is_finished(folder) for cell in cells):
+        compiled()  # or every process would, behind a bar that stands still
 
     columns = (
         TextColumn("{task.description}"),

@@ -1,12 +1,12 @@
 """`longshare trace`: traces from other forms, from chance, and a look at them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -35,6 +35,9 @@ class Form(StrEnum):
     SWF = "swf"
     GOOGLE = "google"
     OPENB = "openb"
+    LOG = "log"
+    SLURM = "slurm"
+    HTCONDOR = "htcondor"
 
 
 class Workload(StrEnum):
@@ -46,17 +49,24 @@ class Workload(StrEnum):
 
 @trace_app.command(epilog=_EXIT_CODES)
 def convert(
-    source: Annotated[
-        Path,
+    sources: Annotated[
+        list[Path],
         typer.Argument(
-            metavar="SOURCE", help="The file, may be packed (.gz, ...); google: the folder."
+            metavar="SOURCE...",
+            help="The file, may be packed (.gz, ...); google: the folder; log: one or several.",
         ),
     ],
     trace: _Path,
     *,
     form: Annotated[
         Form,
-        typer.Option("--from", help="csv: with a header; sdrf: that of the authors' simulator."),
+        typer.Option(
+            "--from",
+            metavar="FORM",
+            help=f"{', '.join(Form)}. csv has a header; sdrf: that of the authors' simulator; log: "
+            "event logs of your own cluster; slurm: sacct --parsable2; htcondor: condor_history "
+            "-json.",
+        ),
     ],
     nodes: Annotated[
         Path | None, typer.Option(help="openb: the file of nodes.", show_default=False)
@@ -68,6 +78,14 @@ def convert(
     machines: Annotated[
         Path | None, typer.Option(help="csv: a CSV of machines.", show_default=False)
     ] = None,
+    timezone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ZONE",
+            help="slurm: of times such as 2026-03-01T12:00:00; Europe/Berlin.",
+            show_default="UTC",
+        ),
+    ] = None,
     left_out: Annotated[
         Path | None,
         typer.Option(help="Write every row that was left out to this CSV: reason, file, line."),
@@ -77,8 +95,21 @@ def convert(
     """Make a trace of a file in another form; rows that cannot be used are counted and named."""
     from allocator.simulation import store  # noqa: PLC0415 - keeps `--help` fast
 
+    if form is Form.LOG:
+        if left_out or users or machines or nodes or timezone:
+            fail(
+                USAGE,
+                "--left-out, --users, --machines, --nodes and --timezone do not go with --from log",
+            )
+        _convert_logs(sources, trace, as_json=as_json)
+        return
+    if len(sources) > 1:
+        fail(USAGE, f"--from {form.value} takes one SOURCE")
+    [source] = sources
     with _reading(), _working("converting"):
-        conversion = _converted(source, form, nodes, users, machines)
+        conversion = _converted(
+            source, form, nodes=nodes, users=users, machines=machines, timezone=timezone
+        )
         if left_out:
             _write_left_out(conversion.left_out, left_out)
         if len(conversion.trace):
@@ -173,7 +204,7 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
 
 
 @contextmanager
@@ -188,26 +219,82 @@ def _working(what: str) -> Iterator[None]:
 
 
 def _converted(
-    source: Path, form: Form, nodes: Path | None, users: Path | None, machines: Path | None
+    source: Path,
+    form: Form,
+    *,
+    nodes: Path | None,
+    users: Path | None,
+    machines: Path | None,
+    timezone: str | None,
 ) -> "Conversion":
-    from allocator.simulation.formats import csv, google, openb, swf  # noqa: PLC0415
+    from allocator.simulation.formats import (  # noqa: PLC0415
+        csv,
+        google,
+        htcondor,
+        openb,
+        slurm,
+        swf,
+    )
 
     if (form is Form.OPENB) != (nodes is not None):
         fail(USAGE, "--nodes goes with --from openb, which needs it")
     if form is not Form.CSV and (users or machines):
         fail(USAGE, "--users and --machines go with --from csv")
-    match form:
-        case Form.CSV:
-            return csv.convert(source, users, machines)
-        case Form.SDRF:
-            return csv.convert_authors(source)
-        case Form.SWF:
-            return swf.convert(source)
-        case Form.GOOGLE:
-            return google.convert(source)
-        case Form.OPENB:
-            assert nodes is not None
-            return openb.convert(source, nodes)
+    if form is not Form.SLURM and timezone is not None:
+        fail(USAGE, "--timezone goes with --from slurm")
+    readers: dict[Form, Callable[[], Conversion]] = {
+        Form.CSV: lambda: csv.convert(source, users, machines),
+        Form.SDRF: lambda: csv.convert_authors(source),
+        Form.SWF: lambda: swf.convert(source),
+        Form.GOOGLE: lambda: google.convert(source),
+        Form.OPENB: lambda: openb.convert(source, cast("Path", nodes)),
+        Form.SLURM: lambda: slurm.convert(source, timezone or "UTC"),
+        Form.HTCONDOR: lambda: htcondor.convert(source),
+    }
+    return readers[form]()
+
+
+def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
+    from allocator.cli import own_history  # noqa: PLC0415
+    from allocator.cli.progress import bar  # noqa: PLC0415
+    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
+    from allocator.simulation import store  # noqa: PLC0415
+
+    done = 0
+    try:
+        with bar("replaying", sum(path.stat().st_size for path in sources), "B") as report:
+
+            def watch(size: int) -> None:
+                nonlocal done
+                done += size
+                report(done)
+
+            found = own_history.convert(sources, watch)
+        if len(found.trace):
+            store.write(found.trace, trace)
+    except (EventLogError, OSError, ValueError) as error:
+        fail(USAGE, error)
+    if not len(found.trace):
+        fail(REFUSED, f"nobody held anything for any time; {trace} is not written")
+    if as_json:
+        told = {
+            "tasks": len(found.trace),
+            "users": len(found.trace.users),
+            "policy": found.policy,
+            "notes": found.notes,
+        }
+        typer.echo(json.dumps(told, indent=2))
+        return
+    out = console()
+    out.print(
+        f"{len(found.trace):,} tasks of {len(found.trace.users):,} users on "
+        f"{sum(kind.count for kind in found.trace.machines):,} agents, "
+        f"recorded under {found.policy}"
+    )
+    for note in found.notes:
+        out.print(f"  {printable(note)}")
 
 
 def _write_left_out(left_out: "LeftOut", path: Path) -> None:

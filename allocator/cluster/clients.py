@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import EngineSettings, UserKey
+from allocator.cluster.text import is_path
 from allocator.cluster.users import Task, User, Users
 from allocator.fairness.quantities import Quantities
 
@@ -104,10 +105,10 @@ def user_of(key: UserKey, role: str, framework: Framework, limits: Limits) -> st
     """Return the user that a framework acts for in a role.
 
     A framework without a principal is a user of its own; likewise one whose name could not be
-    read, or that holds something for a role that is beyond the limits.
+    read, or that holds something for a role that is beyond the limits, or is none.
     """
     if key == "role":
-        if len(role) <= limits.name and role.count("/") < limits.role_depth:
+        if len(role) <= limits.name and role.count("/") < limits.role_depth and is_path(role):
             return role
         return framework.id.replace("/", ".")
     if key == "framework_name" and framework.name:

@@ -236,8 +236,10 @@ class Ledger:
         self, agent: Agent, framework: str, role: str, before: Resources, after: Resources
     ) -> None:
         agent.hold(framework, role, after)
-        self.quotas.note_held(role, before, after)
-        self.running.follow(agent, Client(role, framework))
+        if self.quotas:
+            self.quotas.note_held(role, before, after)
+        if self.running.places:
+            self.running.follow(agent, Client(role, framework))
         if after:
             self._places.setdefault(framework, {})[agent.id] = None
         elif not agent.holds(framework):

@@ -11,13 +11,16 @@ class Limits:
     """
 
     subscription: int = 2**20
-    """Bytes of a FrameworkInfo."""
+    """Bytes of a FrameworkInfo, or of a SlaveInfo."""
     name: int = 1024
     """Of a role, of a framework's name, of a principal."""
     role_depth: int = 32
     """Levels of a role: `eng/web` has two."""
     roles: int = 256
-    """Of one framework."""
+    """Of one framework, with all roles above them: `eng/web` and `eng/db` are three."""
+    all_roles: int = 10_000
+    """Of all frameworks together, counted likewise for each; one takes some 3 kB of memory. Whoever
+    comes with more than are left is set aside until it subscribes anew, or a snapshot comes."""
     label: int = 2**16
     """Bytes of a label that is read here."""
     patterns: int = 32
@@ -29,6 +32,9 @@ class Limits:
     smallest_demand: float = 0.001
     """The least that a task counts as where agents are filled task by task: a part of what the
     largest agent has of some resource. 0: whatever is demanded."""
+    unanswered: float = 1.0
+    """The part of the cluster that offers to one framework may come to which it has not answered,
+    before it gets no more; and one agent beyond. 1: all of it, as in stock Mesos."""
     resource: int = 2**18
     """Bytes of one resource: a range of every other port takes a tenth."""
     idle_users: int = 10_000

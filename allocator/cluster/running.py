@@ -13,7 +13,8 @@ class Running:
     """
 
     def __init__(self) -> None:
-        self._places: dict[str, dict[Client, Resources]] = {}
+        self.places: dict[str, dict[Client, Resources]] = {}
+        """What clients have running, by agent; empty where nobody tells."""
         self._sums: dict[Client, Quantities] = {}
 
     def of(self, client: Client) -> Quantities:
@@ -41,17 +42,17 @@ class Running:
             self._set(agent.id, client, _common(running, held))
 
     def _on(self, agent: str, client: Client) -> Resources:
-        return self._places.get(agent, {}).get(client, NOTHING)
+        return self.places.get(agent, {}).get(client, NOTHING)
 
     def _set(self, agent: str, client: Client, after: Resources) -> None:
         before = self._on(agent, client)
-        clients = self._places.setdefault(agent, {})
+        clients = self.places.setdefault(agent, {})
         if after:
             clients[client] = after
         else:
             clients.pop(client, None)
             if not clients:
-                del self._places[agent]
+                del self.places[agent]
         total = self.of(client) - before.scalars + after.scalars
         if total:
             self._sums[client] = total

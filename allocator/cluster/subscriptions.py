@@ -24,7 +24,7 @@ from allocator.cluster.constraints import (
 from allocator.cluster.limits import Limits
 from allocator.cluster.quarantine import Flaw
 from allocator.cluster.resources import InvalidResource, parse_total
-from allocator.cluster.text import is_text, readable, shortened
+from allocator.cluster.text import is_path, is_text, levels, readable, shortened
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 
@@ -162,12 +162,16 @@ def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
         if not is_text(role):
             raise _Unacceptable(Flaw("text", f"a role is not UTF-8: {readable(role)}"))
         _check_length("role", role, limits)
-        parts = role.split("/")
-        if len(parts) > limits.role_depth:
-            words = f"a role has {len(parts)} levels, more than {limits.role_depth}"
+        depth = role.count("/") + 1
+        if depth > limits.role_depth:
+            words = f"a role has {depth} levels, more than {limits.role_depth}"
             raise _Unacceptable(Flaw("limit", f"{words} (limits.role_depth)"))
-        if not {"", ".", ".."}.isdisjoint(parts):
+        if not is_path(role):
             raise _Unacceptable(Flaw("malformed", f"{role!r} is no role"))
+    places = levels(roles)
+    if places > limits.roles:
+        words = f"its roles and those above them are {places}, more than {limits.roles}"
+        raise _Unacceptable(Flaw("limit", f"{words} (limits.roles)"))
     return frozenset(roles)
 
 
@@ -207,10 +211,10 @@ def _demand(info: mesos.FrameworkInfo, limits: Limits) -> tuple[Quantities | Non
 def _unknown(info: mesos.FrameworkInfo) -> Iterator[str]:
     """Go through labels that look like ours and mean nothing, with what was probably meant."""
     for label in info.labels.labels:
-        key = label.key
+        key = readable(label.key)
         if not key.lower().startswith(_OURS) or key in _LABELS:
             continue
-        said = f"label {shortened(readable(key))} is not known"
+        said = f"label {shortened(key)} is not known"
         slip = key.lower() if len(key) <= _LONGEST_SLIP else ""
         close = difflib.get_close_matches(slip, _LABELS, n=1, cutoff=0.7)
         yield f"{said}; did you mean {close[0]}?" if close else said

@@ -1,5 +1,7 @@
 """What a policy may look at when it ranks a user."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from allocator.fairness.commitment import approached, decayed
@@ -111,18 +113,41 @@ class Account:
         """Return what has been added up until an instant not before `settled_at`."""
         return self.cumulative + self.rate_of_use * max(now - self.settled_at, 0.0)
 
-    def owe(self, measured: dict[str, float], entitlement: float | None) -> None:
+    def owe(self, measured: dict[str, float], free: float, least: float = 0.0) -> None:
         """Work out over-use anew; a settled account's commitments stay.
 
         Args:
             measured: What the policy compares with the entitlement, such as shares.
-            entitlement: The user's part, wᵢ / Σw; None: the policy does not remember over-use.
+            free: How much of it is no over-use, such as the user's part, wᵢ / Σw.
+            least: What commitments for what is held are at least from now on.
         """
         self.measured = measured
-        if entitlement is not None:
-            self.overuse = {  # `commitment.overuse`, of all resources together
-                name: o - entitlement if o > entitlement else 0.0 for name, o in measured.items()
-            }
-            for name in measured:
-                if name not in self.commitments:
-                    self.commitments[name] = self.inherited
+        self.overuse = {  # `commitment.overuse`, of all resources together
+            name: o - free if o > free else 0.0 for name, o in measured.items()
+        }
+        commitments = self.commitments
+        for name in measured:
+            if name not in commitments:
+                commitments[name] = self.inherited
+        if least:
+            for name, o in measured.items():
+                if o > 0.0:
+                    commitments[name] = max(commitments[name], least)
+
+    def set_debts(
+        self, user: object, commitment: float | Mapping[str, float], others: float = 0.0
+    ) -> None:
+        """Say what the user owes: of every resource, or by name, and of those not named.
+
+        Raises:
+            ValueError: a commitment is negative or not finite; nothing has changed.
+        """
+        named = commitment if isinstance(commitment, Mapping) else {}
+        rest = others if isinstance(commitment, Mapping) else commitment
+        for name, amount in (*named.items(), ("every resource", rest)):
+            # Over 1 is possible: of a capacity that has shrunk below what is allocated.
+            if not 0.0 <= amount < math.inf:
+                raise ValueError(
+                    f"user {user!r}: commitment {amount} of {name} is not a finite number ≥ 0"
+                )
+        self.commitments, self.inherited = dict(named), rest

@@ -59,9 +59,6 @@ class _Held:
             found = self._next[id(more)] = more, held  # so that the id stays its own
         return found[1]
 
-    def minus(self, less: Quantities) -> "_Held":
-        return self._kind.held(self.quantities - less)
-
 
 class _Kind:
     """Users who rank alike where they hold alike."""
@@ -80,28 +77,34 @@ class _Kind:
         return held
 
 
-class _Spot:
+class _Spot(Generic[User]):
     """A user that the front has had to look at."""
 
-    __slots__ = ("before", "gifts", "held", "place", "sorted", "times", "total")
+    __slots__ = ("gifts", "held", "kind", "late", "place", "sorted", "total", "user")
 
-    def __init__(self, before: Quantities, gifts: int) -> None:
-        self.before = self.total = before
+    def __init__(self, user: User, total: Quantities, gifts: int) -> None:
+        self.user = user
+        self.total = total
+        """What it holds now."""
         self.gifts = gifts
-        self.times = 0
+        self.kind: _Kind | None = None
         self.held: _Held | None = None
-        """What it holds; as long as nobody asks where that ranks it, `total` says so alone."""
+        """Where what it holds ranks it; None: nobody has asked since that changed."""
         self.place: Place | None = None
         """Where it stood when that was last worked out."""
+        self.late = False
+        """Whether it has got something and has not been sorted in since."""
         self.sorted = False
 
 
 class Front(Generic[User]):
-    """Active users of a pool in order; the pool must not change before `commit`.
+    """Active users of a pool in order; the pool must not change before what they hold is told it.
 
     A gift costs O(m + log n) in m resources and n users that have got something. What a user's
     rank would be is worked out once for all users who stand alike.
     """
+
+    __slots__ = ("_changed", "_coming", "_kinds", "_late", "_moved", "_pool", "_spots", "_still")
 
     def __init__(self, pool: Pool[User] | Peers[User]) -> None:
         self._pool = pool
@@ -110,11 +113,10 @@ class Front(Generic[User]):
         """Those who have got nothing, in order, as far as anybody has looked."""
         self._moved: list[Position] = []
         """Those who have got something, sorted."""
-        self._changed: dict[User, None] = {}
+        self._changed: dict[User, _Spot[User]] = {}
         """Those who have got something, sorted or not."""
-        self._late: dict[User, None] = {}
-        """Those of them who have not been sorted in since."""
-        self._spots: dict[User, _Spot] = {}
+        self._late: list[_Spot[User]] = []
+        self._spots: dict[User, _Spot[User]] = {}
         self._kinds: dict[Hashable, _Kind] = {}
 
     def __iter__(self) -> Iterator[User]:
@@ -138,58 +140,58 @@ class Front(Generic[User]):
         self._sort()
         spot = self._spot(user)
         if spot.place is None:
-            spot.place = self._placed(user, spot, self._held(user, spot), 0)
+            spot.place = self._placed(spot, self._held(spot), 0)
         return spot.place
 
     def after(self, user: User, more: Quantities, times: int) -> Place:
         """Return where a user would stand after some gifts that amount to this."""
         spot = self._spot(user)
-        return self._placed(user, spot, self._held(user, spot).plus(more), times)
+        return self._placed(spot, self._held(spot).plus(more), times)
 
-    def give(self, user: User, quantities: Quantities, times: int) -> None:
-        """Note that a user has got something, in so many gifts."""
-        spot = self._change(user)
-        spot.times += times
-        if spot.held is None:
-            spot.total = spot.total + quantities
-        else:
-            spot.held = spot.held.plus(quantities)
+    def held(self, user: User) -> Quantities:
+        """Return what a user holds now."""
+        return self._spot(user).total
 
-    def take_back(self, user: User, quantities: Quantities) -> None:
-        """Note that a user does not get what it was given; that it was given still counts."""
-        spot = self._change(user)
-        if spot.held is None:
-            spot.total = spot.total - quantities
-        else:
-            spot.held = spot.held.minus(quantities)
+    def hold(self, user: User, quantities: Quantities, times: int) -> None:
+        """Say what a user holds now, after so many gifts more."""
+        spot = self._spot(user)
+        spot.total, spot.held = quantities, None
+        spot.gifts += times
+        if user not in self._changed:
+            self._changed[user] = spot
+            if user in self._still:  # as a rule among the first
+                self._still.remove(user)
+        if not spot.late:
+            spot.late = True
+            self._late.append(spot)
 
-    def gains(self) -> Iterator[tuple[User, Quantities, int]]:
-        """Go through those to whom something was given: what is left of it, and how often."""
-        for user in self._changed:
-            spot = self._spots[user]
-            total = spot.total if spot.held is None else spot.held.quantities
-            yield user, total - spot.before, spot.times
+    def changed(self) -> Iterator[tuple[User, Quantities, int]]:
+        """Go through those to whom something was given: what they hold, and how many gifts had."""
+        for user, spot in self._changed.items():
+            yield user, spot.total, spot.gifts
 
-    def _spot(self, user: User) -> _Spot:
+    def _spot(self, user: User) -> _Spot[User]:
         spot = self._spots.get(user)
         if spot is None:
-            spot = self._spots[user] = _Spot(self._pool.held(user), self._pool.gifts(user))
+            spot = self._spots[user] = _Spot(user, *self._pool.holding(user))
         return spot
 
-    def _held(self, user: User, spot: _Spot) -> _Held:
-        if spot.held is None:
-            prospect = self._pool.prospect(user)
-            kind = self._kinds.get(prospect.likeness)
-            if kind is None:
-                kind = self._kinds[prospect.likeness] = _Kind(prospect.rank_of)
-            if user in self._changed:
-                spot.held = kind.held(spot.total)
-            else:
-                spot.held = _Held(kind, spot.total, prospect.rank)
+    def _held(self, spot: _Spot[User]) -> _Held:
+        if spot.held is not None:
+            return spot.held
+        if spot.kind is None:
+            prospect = self._pool.prospect(spot.user)
+            spot.kind = self._kinds.get(prospect.likeness)
+            if spot.kind is None:
+                spot.kind = self._kinds[prospect.likeness] = _Kind(prospect.rank_of)
+            if spot.user not in self._changed:
+                spot.held = _Held(spot.kind, spot.total, prospect.rank)
+                return spot.held
+        spot.held = spot.kind.held(spot.total)
         return spot.held
 
-    def _placed(self, user: User, spot: _Spot, held: _Held, times: int) -> Place:
-        return Place((*held.rank, spot.gifts + spot.times + times, user), held.blur)
+    def _placed(self, spot: _Spot[User], held: _Held, times: int) -> Place:
+        return Place((*held.rank, spot.gifts + times, spot.user), held.blur)
 
     def _at(self, number: int) -> User | None:
         """Return one of those who have got nothing, by its place among them."""
@@ -206,23 +208,13 @@ class Front(Generic[User]):
     def _before(self, user: User, position: Position) -> bool:
         return self.place(user).position < position
 
-    def _change(self, user: User) -> _Spot:
-        spot = self._spot(user)
-        if user not in self._changed:
-            self._changed[user] = None
-            if user in self._still:  # as a rule among the first
-                self._still.remove(user)
-        self._late[user] = None
-        return spot
-
     def _sort(self) -> None:
         """Put those in their places who have got something since somebody looked."""
-        for user in self._late:
-            spot = self._spots[user]
+        for spot in self._late:
             if spot.sorted:
                 assert spot.place is not None
                 del self._moved[bisect_left(self._moved, spot.place.position)]
-            spot.place = self._placed(user, spot, self._held(user, spot), 0)
+            spot.place = self._placed(spot, self._held(spot), 0)
             insort(self._moved, spot.place.position)
-            spot.sorted = True
+            spot.sorted, spot.late = True, False
         self._late.clear()

@@ -71,6 +71,8 @@ class Node(Generic[Id, K, T]):
 
 
 _id = attrgetter("id")
+_FEW = 64
+"""Elements among which one is found by looking at all of them."""
 
 
 class Crossing(NamedTuple, Generic[T, Id]):
@@ -300,6 +302,8 @@ class LiveTree(Generic[Id, K, T]):
     def _position(self, node: "Node[Id, K, T]") -> int:
         """Return where a node of the tree is; mostly it is the first that has changed."""
         order = self._order
+        if len(order) <= _FEW:  # then to compare objects is quicker than to compare priorities
+            return order.index(node)
         return 0 if order[0] is node else self._priorities.position(order, node, self._now)
 
     def _put(self, node: "Node[Id, K, T]") -> None:

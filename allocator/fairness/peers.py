@@ -5,8 +5,8 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Hashable, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from allocator.fairness.pool import Prospect
 from allocator.fairness.priorities import Rank
+from allocator.fairness.prospect import Prospect
 from allocator.fairness.quantities import Quantities
 
 User = TypeVar("User", bound=Hashable)
@@ -139,15 +139,20 @@ class Peers(Generic[User]):
         peer = self._peers[user]
         self._hold(user, peer, peer.allocation - quantities, peer.count)
 
+    def hold(self, user: User, quantities: Quantities, gifts: int) -> None:
+        """Say what a user holds from now on, and how often something was allocated to it."""
+        self._hold(user, self._peers[user], quantities, gifts)
+
     def held(self, user: User | None = None) -> Quantities:
         """Return what a user holds, or all users together."""
         if user is not None:
             return self._peers[user].allocation
         return sum((peer.allocation for peer in self._peers.values()), start=Quantities())
 
-    def gifts(self, user: User) -> int:
-        """Return how often something was allocated to a user."""
-        return self._peers[user].count
+    def holding(self, user: User) -> tuple[Quantities, int]:
+        """Return what a user holds, and how often something was allocated to it."""
+        peer = self._peers[user]
+        return peer.allocation, peer.count
 
     def prospect(self, user: User) -> Prospect:
         """Return where a user stands in order, and would if it held more."""
@@ -218,7 +223,7 @@ class Peers(Generic[User]):
         return _dominant(allocation, self._sorted_by, self._excluded)
 
     def _rank(self, allocation: Quantities) -> tuple[Rank, float]:
-        return (0, _dominant(allocation, self._capacity, self._excluded), 0.0, 0.0), 0.0
+        return (0, _dominant(allocation, self._capacity, self._excluded), (), 0.0), 0.0
 
 
 def _dominant(

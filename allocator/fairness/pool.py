@@ -2,93 +2,23 @@
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator.fairness.account import Account
+from allocator.fairness.bounds import in_range
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
-from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
+from allocator.fairness.metering import Former, Meter, Stretch
+from allocator.fairness.policies.policy import Policy, local_share
 from allocator.fairness.priorities import Rank
+from allocator.fairness.prospect import Prospect
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import Ranking
-
-LEAST_WEIGHT = 1e-6
-LARGEST_WEIGHT = 1e6
-"""Between these no sum, share or priority overflows, with any number of users."""
-LARGEST_COMMITMENT = 1e9
-"""Fraction of the capacity; a debt beyond is one of numbers, not of use."""
+from allocator.fairness.standing import Course, Standing, Still, standing
+from allocator.fairness.terms import Terms
 
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
-
-
-class Prospect(NamedTuple):
-    """Where a user stands in order at an instant, and would if it held something else."""
-
-    rank: tuple[Rank, float]
-    """With its blur; of equal ranks who got gifts less often comes first."""
-    likeness: Hashable
-    """Users of equal likeness rank alike where they hold alike."""
-    rank_of: Callable[[Quantities], tuple[Rank, float]]
-    """What the rank would be if the user held so much from now on. O(m)."""
-
-
-@dataclass(frozen=True)
-class Standing(Generic[User]):
-    """How a user stands at an instant. Shares and commitments are fractions of capacity."""
-
-    user: User
-    weight: float
-    entitlement: float
-    """wᵢ / Σw, of the pool's part"""
-    active: bool
-    allocation: Quantities
-    shares: dict[str, float]
-    share: float
-    """Dominant share"""
-    measured: dict[str, float]
-    """What the policy goes by: shares, or the task share under the name `tasks`"""
-    task_share: float | None
-    """Tasks held over those it could run alone without constraints; None: the policy does not
-    ask, the demand is not known, or no task fits"""
-    commitments: dict[str, float]
-    """Also of resources that do not count, or that the capacity has lost"""
-    inherited: float
-    """Commitment for resources that the capacity has not had yet"""
-    overuse: dict[str, float]
-    """What commitments move towards (Eq. 7); of resources that count"""
-    commitment: float
-    """Dominant commitment (Eq. 9), of resources that count"""
-    priority: float
-    """Lowest first"""
-
-
-class Course(NamedTuple):
-    """What it takes to say what a user will owe, until something changes (Eq. 12)."""
-
-    since: float
-    """Seconds; commitments are those of this instant"""
-    commitments: dict[str, float]
-    overuse: dict[str, float]
-    inherited: float
-
-
-@dataclass(frozen=True)
-class Still(Generic[User]):
-    """Users as they were at an instant, whatever happens to their pool later."""
-
-    policy: Policy
-    tau: float | None
-    capacity: Quantities
-    now: float
-    accounts: dict[User, Account]
-
-    def standings_at(self, when: float) -> Iterator[Standing[User]]:
-        """Go through how all users stand at an instant if nothing changes, in no order."""
-        when = max(when, self.now)
-        for user, account in self.accounts.items():
-            yield _standing(self.policy, self.tau, user, account, when)
 
 
 class Pool(Generic[User]):
@@ -121,16 +51,16 @@ class Pool(Generic[User]):
         watch: Watch | None = None,
     ) -> None:
         self.policy = policy
-        self._tau = policy.tau
         self._has_memory = policy.tau is not None
-        self._charging = True
         self._rebased_after = policy.rebased_after
-        self._remembers = not isinstance(policy, KeyPolicy)
         self._now = now
         self._base = now
-        self._capacity = capacity if capacity is not None else Quantities()
-        self._excluded = frozenset(excluded)
-        self._machines: Machines[User] = Machines() if machines is None else machines
+        self._terms: Terms[User] = Terms(
+            policy,
+            Quantities() if capacity is None else capacity,
+            excluded,
+            Machines() if machines is None else machines,
+        )
         self._turns = 0
         self._accounts: dict[User, Account] = {}
         self._watch = watch
@@ -138,8 +68,6 @@ class Pool(Generic[User]):
         self._events = 0
         """Of rankings that have been replaced."""
         self._active = 0
-        self._weights = 0.0
-        self._part = 1.0
         self._stale = False
         """All accounts are settled at `now`, but not rated or ranked."""
         self._changed: dict[User, Account] = {}
@@ -148,6 +76,9 @@ class Pool(Generic[User]):
         """Those that hold something else than when somebody asked how it goes on."""
         self._all_diverted = True
         """Whether everybody's course may be another one since then."""
+        self._noted: set[User] | None = None
+        """Those whose account changed since somebody asked; None: nobody has, or any may have."""
+        self._meter: Meter | None = None
 
     @property
     def now(self) -> float:
@@ -157,7 +88,7 @@ class Pool(Generic[User]):
     @property
     def capacity(self) -> Quantities:
         """What is shared."""
-        return self._capacity
+        return self._terms.capacity
 
     @property
     def active(self) -> int:
@@ -181,9 +112,28 @@ class Pool(Generic[User]):
 
     def set_capacity(self, capacity: Quantities) -> None:
         """Change what is shared."""
-        if capacity is not self._capacity and capacity != self._capacity:
+        if capacity is not self._terms.capacity and capacity != self._terms.capacity:
             self._unsettle()
-            self._capacity = capacity
+            self._terms.capacity = capacity
+
+    def attach(self, meter: Meter) -> None:
+        """Have counted from now on what users hold and owe."""
+        self._meter = meter
+        for user in self._accounts:
+            meter.begin(str(user), self._now)
+
+    def count(self, user: User) -> Former:
+        """Have counted what a user has had until now, if a meter is attached; return how it stands.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._catch_up()
+        account = self._account(user)
+        if self._meter is not None:
+            self._count(user, account)
+        stretch = self._stretch(account, self._now)
+        return Former(self._now, stretch._replace(commitments=dict(stretch.commitments)))
 
     def set_fading(self, tau: float | None) -> None:
         """Say how debts fade that another policy has made, where this one makes none.
@@ -191,15 +141,15 @@ class Pool(Generic[User]):
         Args:
             tau: Their time constant in seconds; None: they do not fade.
         """
-        if not self._has_memory and tau != self._tau:
+        if not self._has_memory and tau != self._terms.tau:
             self._unsettle()
-            self._tau = tau
+            self._terms.tau = tau
 
     def set_charging(self, *, charging: bool) -> None:
         """Say whether over-use makes debts; while it does not, they fade as if there were none."""
-        if charging != self._charging:
+        if charging != self._terms.charging:
             self._unsettle()
-            self._charging = charging
+            self._terms.charging = charging
 
     def machines_changed(self) -> None:
         """Follow a change of the machines; of one user's constraints, `set_demand` does."""
@@ -208,9 +158,9 @@ class Pool(Generic[User]):
 
     def set_part(self, part: float) -> None:
         """Say what part of the capacity these users are entitled to together; 1 at first."""
-        if part != self._part:
+        if part != self._terms.part:
             self._unsettle()
-            self._part = part
+            self._terms.part = part
 
     def add(
         self, user: User, *, weight: float = 1.0, commitment: float | Mapping[str, float] = 0.0
@@ -227,11 +177,14 @@ class Pool(Generic[User]):
         """
         if user in self._accounts:
             raise ValueError(f"user {user!r} is known already")
-        account = Account(weight=_in_range(user, weight), settled_at=self._now)
-        _set_commitment(user, account, commitment)
+        account = Account(weight=in_range(user, weight), settled_at=self._now)
+        account.set_debts(user, commitment)
         self._unsettle()
+        self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account
-        self._weights += weight
+        self._terms.weights += weight
+        if self._meter is not None:
+            self._meter.begin(str(user), self._now)
 
     def remove(self, user: User) -> None:
         """Forget a user and what it owes.
@@ -246,7 +199,9 @@ class Pool(Generic[User]):
         self.set_active(user, False)
         self._unsettle()
         del self._accounts[user]
-        self._weights = math.fsum(other.weight for other in self._accounts.values())
+        if self._meter is not None:
+            self._meter.end(str(user))
+        self._terms.weights = math.fsum(other.weight for other in self._accounts.values())
 
     def set_weight(self, user: User, weight: float) -> None:
         """Change a user's weight.
@@ -256,10 +211,10 @@ class Pool(Generic[User]):
             ValueError: the weight is not a positive number.
         """
         account = self._account(user)
-        _in_range(user, weight)
+        in_range(user, weight)
         self._unsettle()
         account.weight = weight
-        self._weights = math.fsum(other.weight for other in self._accounts.values())
+        self._terms.weights = math.fsum(other.weight for other in self._accounts.values())
 
     def set_commitment(
         self, user: User, commitment: float | Mapping[str, float], *, others: float = 0.0
@@ -277,7 +232,7 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         self._unsettle()
-        _set_commitment(user, account, commitment, others)
+        account.set_debts(user, commitment, others)
 
     def set_demand(self, user: User, demand: Quantities | None) -> None:
         """Say what one task of a user needs; None: nobody knows. O(classes of machines).
@@ -288,11 +243,12 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         account = self._account(user)
-        counted = {n: a for n, a in (demand or {}).items() if n not in self._excluded}
-        account.demand = Quantities(counted) if counted else None
+        account.demand = self._terms.counted(demand)
+        if self._noted is not None:
+            self._noted.add(user)
         if self.policy.counts_tasks and not self._stale:
             self._settle(user, account)
-            self._count_tasks(user, account)
+            self._terms.count_tasks(user, account)
             self._note_change(user, account)
 
     def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
@@ -304,7 +260,11 @@ class Pool(Generic[User]):
         account = self._account(user)
         if account.active == active:
             return
+        if self._meter is not None:
+            self._count(user, account)
         account.active = active
+        if self._noted is not None:
+            self._noted.add(user)
         if active and not account.allocation:
             self._turns += 1
             account.turn = self._turns
@@ -312,7 +272,7 @@ class Pool(Generic[User]):
         if self._stale:
             return
         if self._changed.pop(user, None) is not None:
-            self._rate(account)
+            self._terms.rate(account)
         phase = self._phase()
         self._ranking.advance(phase)
         if active:
@@ -348,6 +308,14 @@ class Pool(Generic[User]):
             raise ValueError(f"user {user!r}: {error}") from None
         self._hold(user, account, rest, account.count)
 
+    def hold(self, user: User, quantities: Quantities, gifts: int) -> None:
+        """Say what a user holds from now on, and how often something was allocated to it.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._hold(user, self._account(user), quantities, gifts)
+
     def held(self, user: User | None = None) -> Quantities:
         """Return what a user holds, or all users together.
 
@@ -364,7 +332,7 @@ class Pool(Generic[User]):
         Raises:
             KeyError: the user is not known.
         """
-        return self._part * self._account(user).weight / self._weights
+        return self._terms.entitlement(self._account(user).weight)
 
     def minimum(self) -> User:
         """Return the active user that is next.
@@ -385,7 +353,7 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         self._catch_up()
-        return _standing(self.policy, self._tau, user, self._account(user), self._now)
+        return standing(self.policy, self._terms.tau, user, self._account(user), self._now)
 
     def standings(self) -> list[Standing[User]]:
         """Return how all known users stand now, in order of priority."""
@@ -400,13 +368,62 @@ class Pool(Generic[User]):
         """Return what it takes to say later how users stood. O(n), two microseconds for each."""
         self._catch_up()
         accounts = {user: account.copy() for user, account in self._accounts.items()}
-        return Still(self.policy, self._tau, self._capacity, self._now, accounts)
+        return Still(self.policy, self._terms.tau, self._terms.capacity, self._now, accounts)
+
+    def twin(self) -> "Pool[User]":
+        """Return a pool that stands as this one does, and goes its own way. O(n)."""
+        self._catch_up()
+        twin: Pool[User] = Pool(self.policy, now=self._now)
+        twin._terms = self._terms.twin()
+        twin._base, twin._turns, twin._active = self._base, self._turns, self._active
+        twin._accounts = {user: account.copy() for user, account in self._accounts.items()}
+        twin._unsettle()
+        return twin
+
+    def attribute(self, user: User) -> Any:  # noqa: ANN401 - the policy's own
+        """Return what a user is ranked by from now on, in phases of the policy.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._catch_up()
+        return self._attribute(self._account(user), self._phase())
+
+    def phase_at(self, when: float) -> float:
+        """Return the policy's time at an instant."""
+        return self.policy.phase(when - self._base)
+
+    def instant(self, phase: float) -> float:
+        """Return the instant of a phase, not before now."""
+        return max(self._base + self.policy.elapsed(phase), self._now)
 
     def take_diverted(self) -> Collection[User] | None:
         """Return whose course may be another one than when this was last asked; None: anybody's."""
         diverted = None if self._all_diverted else self._diverted
         self._diverted, self._all_diverted = set(), False
         return diverted
+
+    @property
+    def excluded(self) -> frozenset[str]:
+        """Resources that do not count in shares."""
+        return self._terms.excluded
+
+    @property
+    def machines(self) -> Machines[User]:
+        """Of which the capacity is the sum."""
+        return self._terms.machines
+
+    def take_changed(self) -> Mapping[User, Account] | None:
+        """Return accounts that changed since this was last asked; None: any may have, or be gone.
+
+        They are the pool's own: whoever asks may look, not touch.
+        """
+        noted, self._noted = self._noted, set()
+        return None if noted is None else {user: self._accounts[user] for user in noted}
+
+    def accounts(self) -> Mapping[User, Account]:
+        """Return all accounts, to be looked at."""
+        return self._accounts
 
     def course(self, user: User) -> Course:
         """Return how it goes on with what a user owes. O(resources).
@@ -430,7 +447,7 @@ class Pool(Generic[User]):
         """
         self._catch_up()
         for phase, left, right in self._ranking.crossings():
-            yield Crossing(self._instant(phase), left, right)
+            yield Crossing(self.instant(phase), left, right)
 
     def __contains__(self, user: object) -> bool:
         return user in self._accounts
@@ -444,13 +461,14 @@ class Pool(Generic[User]):
             self._catch_up()
         return iter(self._ranking)
 
-    def gifts(self, user: User) -> int:
-        """Return how often something was allocated to a user.
+    def holding(self, user: User) -> tuple[Quantities, int]:
+        """Return what a user holds, and how often something was allocated to it.
 
         Raises:
             KeyError: the user is not known.
         """
-        return self._account(user).count
+        account = self._account(user)
+        return account.allocation, account.count
 
     def prospect(self, user: User) -> "Prospect":
         """Return where a user stands in order at this instant, and would if it held more.
@@ -461,12 +479,12 @@ class Pool(Generic[User]):
         account = self._account(user)
         self._catch_up()
         phase = self._phase()
-        settled = account.settled(self._now, self._tau)
+        settled = account.settled(self._now, self._terms.tau)
         settled.count = 0
 
         def rank(allocation: Quantities) -> tuple[Rank, float]:
             settled.allocation = allocation
-            self._rate(settled)
+            self._terms.rate(settled)
             return self.policy.rank(self._attribute(settled, phase), phase)
 
         return Prospect(
@@ -524,15 +542,40 @@ class Pool(Generic[User]):
         account.count = count
         if not self._all_diverted:
             self._diverted.add(user)
+        if self._noted is not None:
+            self._noted.add(user)
         if not self._stale:
             self._note_change(user, account)
 
     def _settle(self, user: User, account: Account) -> None:
         """Bring an account up to now, under what it has held since it was settled last."""
-        if self._remembers and account.settled_at < self._now:
+        if self._meter is not None:
+            self._count(user, account)
+        if self._terms.remembers and account.settled_at < self._now:
             if user in self._changed:
-                self._rate(account)
-            account.settle(self._now, self._tau)
+                self._terms.rate(account)
+            account.settle(self._now, self._terms.tau)
+
+    def _count(self, user: User, account: Account) -> None:
+        """Count what a user has had; until an account is stale, at the latest, all is counted."""
+        assert self._meter is not None
+        at = None if self._stale else self._meter.until(str(user), self._now)
+        if at is None:
+            return
+        if user in self._changed:
+            self._terms.rate(account)
+        stood = self._stretch(account, at)
+        self._meter.count(str(user), at, self._now, self._terms.capacity, stood)
+
+    def _stretch(self, account: Account, at: float) -> Stretch:
+        later = at > account.settled_at
+        return Stretch(
+            account.allocation,
+            account.entitlement,
+            account.commitments_at(at, self._terms.tau) if later else account.commitments,
+            account.overuse,
+            account.active,
+        )
 
     def _note_change(self, user: User, account: Account) -> None:
         self._changed[user] = account
@@ -543,12 +586,15 @@ class Pool(Generic[User]):
         """Settle everybody under the values that held until now, which are about to change."""
         if not self._stale:
             for account in self._changed.values():
-                self._rate(account)
+                self._terms.rate(account)
             self._changed.clear()
-            for account in self._accounts.values():
-                account.settle(self._now, self._tau)
+            for user, account in self._accounts.items():
+                if self._meter is not None:
+                    self._count(user, account)
+                account.settle(self._now, self._terms.tau)
             self._stale = self._all_diverted = True
             self._diverted.clear()
+        self._noted = None
 
     def _catch_up(self) -> None:
         """Rate and rank who holds something else than at the last look, and follow time."""
@@ -556,7 +602,7 @@ class Pool(Generic[User]):
         ranking, phase = self._ranking, self._phase()
         ranking.advance(phase)
         for user, account in self._changed.items():
-            self._rate(account)
+            self._terms.rate(account)
             if account.active:
                 ranking.replace(user, self._attribute(account, phase))
         self._changed.clear()
@@ -569,9 +615,8 @@ class Pool(Generic[User]):
         self._events += self._ranking.events
         self._ranking = self._new_ranking(phase)
         for user, account in self._accounts.items():
-            if self.policy.counts_tasks:
-                self._count_tasks(user, account)
-            self._rate(account)
+            self._terms.count_tasks(user, account)
+            self._terms.rate(account)
             if account.active:
                 self._ranking.insert(user, self._attribute(account, phase))
         self._stale = False
@@ -579,22 +624,6 @@ class Pool(Generic[User]):
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
         ranking = self.policy.new_ranking(phase)
         return ranking if self._watch is None else self._watch(ranking)
-
-    def _count_tasks(self, user: User, account: Account) -> None:
-        demand = account.demand
-        if demand is None:
-            account.monopoly = account.constrained_monopoly = 0
-        else:
-            account.monopoly = self._machines.monopoly(demand)
-            account.constrained_monopoly = self._machines.constrained_monopoly(user, demand)
-
-    def _rate(self, account: Account) -> None:
-        policy = self.policy
-        account.entitlement = self._part * account.weight / self._weights
-        account.shares = account.allocation.shares(self._capacity, self._excluded)
-        free_of_charge = account.entitlement if self._charging else math.inf
-        account.owe(policy.measure(account), free_of_charge if self._has_memory else None)
-        account.rate_of_use = policy.rate_of_use(account)
 
     def _likeness(self, account: Account) -> Hashable:
         """Return what settled accounts have in common that rank alike where they hold alike."""
@@ -615,52 +644,3 @@ class Pool(Generic[User]):
     def _phase(self) -> float:
         """Return the policy's time, in which it keeps order."""
         return self.policy.phase(self._now - self._base)
-
-    def _instant(self, phase: float) -> float:
-        return max(self._base + self.policy.elapsed(phase), self._now)
-
-
-def _in_range(user: object, weight: float) -> float:
-    if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
-        raise ValueError(
-            f"user {user!r}: weight {weight} is not a number from {LEAST_WEIGHT:g} to "
-            f"{LARGEST_WEIGHT:g}"
-        )
-    return weight
-
-
-def _set_commitment(
-    user: object, account: Account, commitment: float | Mapping[str, float], others: float = 0.0
-) -> None:
-    amounts = commitment if isinstance(commitment, Mapping) else {"every resource": commitment}
-    for name, amount in amounts.items():
-        # Over 1 is possible: of a capacity that has shrunk below what is allocated.
-        if not 0.0 <= amount < math.inf:
-            raise ValueError(
-                f"user {user!r}: commitment {amount} of {name} is not a finite number ≥ 0"
-            )
-    account.commitments = dict(commitment) if isinstance(commitment, Mapping) else {}
-    account.inherited = others if isinstance(commitment, Mapping) else commitment
-
-
-def _standing(
-    policy: Policy, tau: float | None, user: User, account: Account, when: float
-) -> Standing[User]:
-    """Return how the user of an account that is rated stands at an instant."""
-    commitments = account.commitments_at(when, tau)
-    return Standing(
-        user=user,
-        weight=account.weight,
-        entitlement=account.entitlement,
-        active=account.active,
-        allocation=account.allocation,
-        shares=dict(account.shares),
-        share=account.share,
-        measured=dict(account.measured),
-        task_share=account.task_share if policy.counts_tasks else None,
-        commitments=commitments,
-        inherited=account.inherited_at(when, tau),
-        overuse=dict(account.overuse),
-        commitment=max((commitments.get(name, 0.0) for name in account.measured), default=0.0),
-        priority=policy.priority(account, commitments, when),
-    )

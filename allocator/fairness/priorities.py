@@ -6,6 +6,7 @@ it is not. So the order of the Live Tree and that of a plain scan are the same t
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 
 from typing_extensions import override
 
+from allocator.fairness import exact
 from allocator.fairness.live_tree import Node, Priorities
 
 _ULP = 2.0**-53
@@ -51,8 +53,8 @@ class StraightLines(Priorities[Line, int | Fraction]):
 Segment: TypeAlias = tuple[float, float]
 """(A, M): the line A + M·s."""
 
-Rank: TypeAlias = tuple[int, float, float | Fraction, float]
-"""Sorts priorities at one instant: class, value rounded, value, how it goes on from there."""
+Rank: TypeAlias = tuple[int, float, tuple[float | Fraction, ...], float]
+"""Sorts priorities at one instant: class, value rounded, what is left of it, how it goes on."""
 
 _BLUR = 2.0**-40
 """Of the operands: far more than rounding can do to what should be the same priority."""
@@ -75,12 +77,15 @@ class Envelope:
 
     def at(self, s: float) -> float:
         """Return the priority, rounded."""
-        return max(a + m * s for a, m in self.lines)
+        if len(self.lines) == 1:
+            ((a, m),) = self.lines
+            return a + m * s
+        return max([a + m * s for a, m in self.lines])
 
 
 def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
     """Build an envelope for (0, s]: drop lines that another is above of at both ends."""
-    if len(lines) == 1:
+    if lines.count(lines[0]) == len(lines):
         return Envelope((lines[0],), count)
     kept: list[Segment] = []
     for line in sorted(set(lines), reverse=True):
@@ -111,7 +116,7 @@ class Envelopes(Priorities[Envelope, float]):
         As s falls, A + M·s grows by −M; of several lines that meet at a maximum the one with
         the least M takes over.
         """
-        ahead: float | Fraction = 0
+        ahead: float = 0
         if a.lines != b.lines:
             s = -now
             ahead = _difference(a, b, s) or _slope_after(b, s) - _slope_after(a, s)
@@ -124,9 +129,9 @@ class Envelopes(Priorities[Envelope, float]):
         The blur is beyond any difference that rounding makes to one and the same priority.
         """
         s = -now
-        exact = _exact(a, s)
-        size = max(abs(value) + abs(slope * s) for value, slope in a.lines)
-        return (0, float(exact), exact, -_slope_after(a, s)), _BLUR * size
+        value, *rest = _exact(a, s)
+        size = max([abs(level) + abs(slope * s) for level, slope in a.lines])
+        return (0, value, tuple(rest), -_slope_after(a, s)), _BLUR * size
 
     @override
     def position(
@@ -136,25 +141,31 @@ class Envelopes(Priorities[Envelope, float]):
         now: float,
     ) -> int:
         s = -now
-        own, count = node.attribute.lines, node.attribute.count
         value, size = _value(node.attribute, s)
+        place = bisect_left(nodes, value, key=lambda other: other.attribute.at(s))
+        # Each neighbour was compared with the value: if that was safe, all that came of it was.
+        for neighbour in nodes[max(place - 1, 0) : place + 1]:
+            other, other_size = _value(neighbour.attribute, s)
+            if abs(other - value) <= _DOUBT * (size + other_size):
+                return self._exact_position(nodes, node, now)
+        return place
+
+    def _exact_position(
+        self,
+        nodes: Sequence[Node[Any, Envelope, float]],
+        node: Node[Any, Envelope, float],
+        now: float,
+    ) -> int:
+        """Return the position where there are equals, or rounding may have the last word."""
+        lines, last = node.attribute.lines, (node.attribute.count, node.id)
         low, high = 0, len(nodes)
         while low < high:
             middle = (low + high) // 2
-            lines = nodes[middle].attribute.lines
-            level, slope = lines[0]
-            moved = slope * s
-            ahead = level + moved - value
-            doubt = _DOUBT * (size + abs(level) + abs(moved))
-            # The maximum of several lines may be higher than the first of them, but not lower.
-            if ahead > doubt:
-                before = False
-            elif ahead < -doubt and len(lines) == 1:
-                before = True
-            elif lines == own:
-                before = (nodes[middle].attribute.count, nodes[middle].id) < (count, node.id)
+            other = nodes[middle]
+            if other.attribute.lines == lines:
+                before = (other.attribute.count, other.id) < last
             else:
-                before = self.precedes(nodes[middle], node, now)
+                before = self.precedes(other, node, now)
             if before:
                 low = middle + 1
             else:
@@ -170,29 +181,33 @@ class Envelopes(Priorities[Envelope, float]):
         """
         if a.lines == b.lines:
             return None
-        s_now = -now
-        straight = len(a.lines) == len(b.lines) == 1
+        if len(a.lines) == len(b.lines) == 1:
+            return _meeting(a.lines[0], b.lines[0], now)
         first: float | None = None
-        for a_value, a_slope in a.lines:
-            for b_value, b_slope in b.lines:
-                if a_slope == b_slope:
+        for line in a.lines:
+            for other in b.lines:
+                when = _meeting(line, other, now)
+                if when is None or (first is not None and when >= first):
                     continue
-                s = (b_value - a_value) / (a_slope - b_slope)
-                early = s * _EARLY
-                if s <= 0 or (first is not None and early <= first):
-                    continue
-                if s * _LATE >= s_now:
-                    continue
-                if early >= s_now:
-                    exact = _exact_meeting((a_value, a_slope), (b_value, b_slope))
-                    if exact >= s_now:
-                        continue
-                    early = s_now
-                if straight or not (
-                    _hidden((a_value, a_slope), s, a) or _hidden((b_value, b_slope), s, b)
-                ):
-                    first = early
-        return None if first is None else -first
+                s = (other[0] - line[0]) / (line[1] - other[1])
+                if not (_hidden(line, s, a) or _hidden(other, s, b)):
+                    first = when
+        return first
+
+
+def _meeting(a: Segment, b: Segment, now: float) -> float | None:
+    """Return when, after `now`, two lines meet, rounded towards it; None: never."""
+    (value, slope), (other, tilt) = a, b
+    if slope == tilt:
+        return None
+    s, s_now = (other - value) / (slope - tilt), -now
+    if s <= 0 or s * _LATE >= s_now:
+        return None
+    early = s * _EARLY
+    if early >= s_now:
+        meeting = (Fraction(other) - Fraction(value)) / (Fraction(slope) - Fraction(tilt))
+        return None if meeting >= s_now else now
+    return -early
 
 
 def _value(envelope: Envelope, s: float) -> tuple[float, float]:
@@ -205,37 +220,39 @@ def _value(envelope: Envelope, s: float) -> tuple[float, float]:
     return value, size
 
 
-def _difference(a: Envelope, b: Envelope, s: float) -> float | Fraction:
+def _difference(a: Envelope, b: Envelope, s: float) -> float:
     """Return a − b at s with the right sign: rounded where that is safe, else exact."""
     if len(a.lines) == len(b.lines) == 1:
         ((value, slope),), ((other, tilt),) = a.lines, b.lines
         moved, shifted = slope * s, tilt * s
         ahead = (value + moved) - (other + shifted)
         size = abs(value) + abs(moved) + abs(other) + abs(shifted)
-        return ahead if abs(ahead) > _DOUBT * size else _exact(a, s) - _exact(b, s)
+        return ahead if abs(ahead) > _DOUBT * size else _apart(a, b, s)
     high_a, size_a = _value(a, s)
     high_b, size_b = _value(b, s)
     ahead = high_a - high_b
-    return ahead if abs(ahead) > _DOUBT * max(size_a, size_b) else _exact(a, s) - _exact(b, s)
+    return ahead if abs(ahead) > _DOUBT * max(size_a, size_b) else _apart(a, b, s)
 
 
-def _exact(envelope: Envelope, s: float) -> Fraction:
-    at = Fraction(s)
-    return max(Fraction(a) + Fraction(m) * at for a, m in envelope.lines)
+def _apart(a: Envelope, b: Envelope, s: float) -> int:
+    """Return the sign of a − b at s."""
+    one, other = _exact(a, s), _exact(b, s)
+    return (one > other) - (one < other)
+
+
+def _exact(envelope: Envelope, s: float) -> exact.Exact:
+    if len(envelope.lines) == 1:
+        return exact.value(*envelope.lines[0], s)
+    return max([exact.value(level, slope, s) for level, slope in envelope.lines])
 
 
 def _slope_after(envelope: Envelope, s: float) -> float:
     """Return M of the line that is the maximum just after s, towards smaller s."""
     if len(envelope.lines) == 1:
         return envelope.lines[0][1]
-    at = Fraction(s)
-    values = [(Fraction(a) + Fraction(m) * at, m) for a, m in envelope.lines]
+    values = [(exact.value(level, slope, s), slope) for level, slope in envelope.lines]
     highest = max(value for value, _ in values)
-    return min(m for value, m in values if value == highest)
-
-
-def _exact_meeting(a: Segment, b: Segment) -> Fraction:
-    return (Fraction(b[0]) - Fraction(a[0])) / (Fraction(a[1]) - Fraction(b[1]))
+    return min(slope for value, slope in values if value == highest)
 
 
 def _hidden(line: Segment, s: float, inside: Envelope) -> bool:
@@ -270,18 +287,18 @@ class Drifts(Priorities[Drift, float]):
         rise, other = a.slope * now, b.slope * now
         rounded = (a.value + rise) - (b.value + other)
         size = abs(a.value) + abs(rise) + abs(b.value) + abs(other)
-        ahead: float | Fraction = rounded
+        ahead: float = rounded
         if abs(rounded) <= _DOUBT * size:
-            ahead = (Fraction(a.value) - Fraction(b.value)) + (
-                Fraction(a.slope) - Fraction(b.slope)
-            ) * Fraction(now)
+            one = exact.value(a.value, a.slope, now)
+            two = exact.value(b.value, b.slope, now)
+            ahead = (one > two) - (one < two)
         ahead = ahead or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
 
     def rank(self, a: Drift, now: float) -> tuple[Rank, float]:
         """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is."""
-        exact = Fraction(a.value) + Fraction(a.slope) * Fraction(now)
-        rank = (0 if a.guaranteed else 1, float(exact), exact, a.slope)
+        value, *rest = exact.value(a.value, a.slope, now)
+        rank = (0 if a.guaranteed else 1, value, tuple(rest), a.slope)
         return rank, _BLUR * (abs(a.value) + abs(a.slope * now))
 
     @override
@@ -318,5 +335,5 @@ class Drifts(Priorities[Drift, float]):
             return None
         if now < when * _LATE:
             return when * _LATE
-        exact = (Fraction(b.value) - Fraction(a.value)) / (Fraction(a.slope) - Fraction(b.slope))
-        return now if exact > now else None
+        meeting = (Fraction(b.value) - Fraction(a.value)) / (Fraction(a.slope) - Fraction(b.slope))
+        return now if meeting > now else None

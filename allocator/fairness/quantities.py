@@ -1,7 +1,7 @@
 """Fixed-point resource vectors: name → thousandths, as Mesos counts scalars."""
 
 import math
-from collections.abc import Collection, ItemsView, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
 
 from typing_extensions import override
 
@@ -152,17 +152,17 @@ class Quantities(Mapping[str, int]):
                 return False
         return True
 
-    def shares(self, capacity: "Quantities", excluded: Collection[str] = ()) -> dict[str, float]:
+    def shares(self, capacity: "Quantities") -> dict[str, float]:
         """Return what fraction of the capacity this is, by name of the capacity's resources.
 
         Integers are divided, so equal fractions are equal numbers.
         """
+        return self.parts_of(capacity.items())
+
+    def parts_of(self, totals: Iterable[tuple[str, int]]) -> dict[str, float]:
+        """Return what fraction this is of each of some totals."""
         milli = self._milli
-        return {
-            name: milli.get(name, 0) / total
-            for name, total in capacity.items()
-            if name not in excluded
-        }
+        return {name: milli.get(name, 0) / total for name, total in totals}
 
     def __repr__(self) -> str:
         return f"Quantities({str(self)!r})"

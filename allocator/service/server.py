@@ -3,15 +3,20 @@
 import asyncio
 import resource
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
+from allocator.fairness.metering import Meter
+from allocator.fairness.policies import Policy
+from allocator.service.accounting.bookkeeper import Bookkeeper, bookkeeping
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
@@ -24,7 +29,9 @@ from allocator.service.operators.admin import Admin
 from allocator.service.record.event_log import EventLog, LoggedEngine
 from allocator.service.rights import Rights
 from allocator.service.show import metrics
+from allocator.service.show.curves import Accounts, Curves
 from allocator.service.show.recorder import Recorder
+from allocator.service.show.shadows import ShadowCollector, Shadows, Watchers
 from allocator.service.show.sightings import OfferTrail, Past
 from allocator.service.show.status import Status
 from allocator.service.show.waits import Waits, touring
@@ -35,8 +42,12 @@ from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.zookeeper import ZookeeperStore
 from allocator.service.supervision import supervised
 
+if TYPE_CHECKING:
+    from allocator.service.accounting.database import Database
+
 _FLUSH_EVERY = 1.0
 _LOOK_EVERY = 0.05
+_TELL_EVERY = 60.0
 
 _log = structlog.get_logger(__name__)
 
@@ -64,9 +75,18 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
         past, trail = Past(), OfferTrail()
         await stack.enter_async_context(_worked_off(past.backlog))
-        engine = _engine(config.engine_settings(), memory, recorder, event_log, past)
-        engine.watch(trail)
-        turn = Turn()
+        accounts, turn = config.accounting_database(), Turn()
+        meter = Meter() if accounts is not None else None
+        shadows = Shadows(config.shadows())
+        lookers = (past.sample_until, *_of_recorder(recorder), shadows.before_change)
+        engine = _engine(config.engine_settings(), memory, lookers, event_log, meter)
+        engine.watch(Watchers(trail, shadows) if shadows.followers else trail)
+        bookkeeper: Bookkeeper | None = None
+        if accounts is not None and meter is not None:
+            connect = partial(_database, accounts)
+            bookkeeper = Bookkeeper(engine, meter, connect, config.accounting, turn)
+            await stack.enter_async_context(bookkeeping(bookkeeper))
+        await stack.enter_async_context(_policy_watched(engine.settings.policy))
         keeper: Keeper | None = None
         if store is not None:
             keeper = await stack.enter_async_context(
@@ -95,11 +115,18 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             stored=stored,
         )
         registry.register(metrics.LoopCollector(pauses))
+        if bookkeeper is not None:
+            registry.register(metrics.AccountingCollector(bookkeeper.statistics))
         waits = Waits(engine, statistics)
         await stack.enter_async_context(touring(waits, turn))
-        status = Status(engine, waits, past, trail, stored)
-        await stack.enter_async_context(serving(config.metrics, engine, registry, status, turn))
-        admin = Admin(engine, waits, keeper, rights, turn)
+        if shadows.followers:
+            registry.register(ShadowCollector(engine, shadows))
+        status = Status(engine, waits, trail, stored, shadows)
+        curves = Curves(engine, past, None if bookkeeper is None else Accounts(bookkeeper))
+        await stack.enter_async_context(
+            serving(config.metrics, engine, registry, status, curves, turn, bookkeeper)
+        )
+        admin = Admin(engine, waits, keeper, bookkeeper, rights, turn, shadows)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())
@@ -117,6 +144,13 @@ def _take_all_descriptors() -> None:
 async def _nothing() -> Memory | None:
     """Recall what a service without a store has stored."""
     return None
+
+
+def _database(accounts: str) -> "Database":
+    """Open the accounting database; what it takes is loaded now, which takes time."""
+    from allocator.service.accounting.database import Database, located  # noqa: PLC0415
+
+    return Database(located(accounts))
 
 
 @asynccontextmanager
@@ -205,25 +239,55 @@ def _rotated(recorder: Recorder | None) -> None:
         recorder.reopen()
 
 
+_Looker = Callable[[Engine, float], None]
+
+
+def _of_recorder(recorder: Recorder | None) -> tuple[_Looker, ...]:
+    return () if recorder is None else (recorder.sample_until,)
+
+
 def _engine(
     settings: EngineSettings,
     memory: Memory | None,
-    recorder: Recorder | None,
+    lookers: Sequence[_Looker],
     event_log: EventLog | None,
-    past: Past,
+    meter: Meter | None,
 ) -> Engine:
     """Make the engine, with those who look at it before each change."""
 
     def sample(instant: float) -> None:
-        past.sample_until(engine, instant)
-        if recorder is not None:
-            recorder.sample_until(engine, instant)
+        for look in lookers:
+            look(engine, instant)
 
     if event_log is None:
-        engine = Engine(settings, memory=memory, before_change=sample)
+        engine = Engine(settings, memory=memory, before_change=sample, meter=meter)
     else:
-        engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample)
+        engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample, meter=meter)
     return engine
+
+
+@asynccontextmanager
+async def _policy_watched(policy: Policy) -> AsyncIterator[None]:
+    """Say which file a policy from outside is of, and what goes wrong in it, once a minute."""
+    if policy.origin is None:
+        yield
+        return
+    _log.info("policy from outside", file=policy.origin.file, sha256=policy.origin.sha256)
+
+    async def watch() -> None:
+        told = 0
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            if policy.faults.count > told:
+                told = policy.faults.count
+                _log.error("policy failed", latest=policy.faults.latest, times=told)
+                await asyncio.sleep(_TELL_EVERY)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 @asynccontextmanager

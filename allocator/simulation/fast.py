@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from allocator.simulation.kernels.stuck import new_stuck
 from allocator.simulation.kernels.tournament import new_tournament
 from allocator.simulation.outcome import NEVER, Operations, Outcome
 from allocator.simulation.parts import Parts
+from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting
 from allocator.simulation.sharers import Sharers, sharers
 from allocator.simulation.trace import Trace
@@ -40,13 +41,18 @@ _KINDS: dict[type[Policy], int] = {
     Sdrf: kernels.SDRF,
     Stsf: kernels.STSF,
 }
+_NEVER = 2**63 - 1
 _CHUNK = 1 << 18
 """Submissions and finishes between two reports of progress."""
 
 
 def supports(setting: Setting) -> bool:
     """Whether there are kernels for a setting."""
-    return type(setting.new_policy()) in _KINDS
+    return (
+        setting.sampled is None
+        and setting.blocking in {"head-of-line", "skip"}
+        and type(setting.new_policy()) in _KINDS
+    )
 
 
 def simulate(
@@ -55,6 +61,7 @@ def simulate(
     progress: Callable[[int], None] | None = None,
     *,
     events: bool = True,
+    series: Series | None = None,
 ) -> Outcome:
     """Start the tasks of a trace as allocator.simulation.reference does, only faster.
 
@@ -66,6 +73,7 @@ def simulate(
         progress: Is told now and then how many tasks have started; at the end, of all tasks.
         events: Whether operations are counted, for policies whose priorities drift with the
             events of a Live Tree, which takes longer. If not, `operations` is empty.
+        series: Is told how users stand now and then.
 
     Raises:
         SettingError: The setting does not fit the trace.
@@ -78,8 +86,13 @@ def simulate(
     room = _room(trace, setting, parts)
     rule = _rule(trace, setting, parts, parts.whole(machines).sum(axis=0), events=events)
     state = _new_state(trace, rule, room, sharers(trace, setting))
-    while kernels.run(state, rule, _CHUNK):
-        if progress is not None:
+    while True:
+        ended = kernels.run(state, rule, _CHUNK, _NEVER if series is None else series.due)
+        if ended == kernels.DONE:
+            break
+        if ended == kernels.DUE and series is not None:
+            series.take(*_standings(state, rule, series.due))
+        elif progress is not None:
             progress(int(state.counters[kernels.STARTS]))
     if progress is not None:
         progress(len(trace))
@@ -87,6 +100,46 @@ def simulate(
     if not len(machine):
         machine = np.where(started == NEVER, np.int32(NEVER), np.int32(0))
     return Outcome(trace, started, machine, _operations(state) if events else Operations())
+
+
+def compile_kernels() -> bool:
+    """Do what the first run would: compile kernels, or read those that have been; say which."""
+    nothing = Trace(
+        resources=("cpus",),
+        users=("nobody",),
+        submitted=np.empty(0, np.int64),
+        runtime=np.empty(0, np.int64),
+        user=np.empty(0, np.int32),
+        job=np.empty(0, np.int64),
+        demand=np.empty((0, 1)),
+        constraint=np.empty(0, np.int32),
+    )
+    simulate(nothing, Setting("drf", capacity=(1.0,)))
+    compiled: Any = kernels.run
+    return bool(compiled.stats.cache_misses)
+
+
+def _standings(
+    state: kernels.State, rule: kernels.Rule, instant: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return users' dominant shares and commitments at an instant before the next event."""
+    users, clock = state.users, state.clock
+    held = users.allocation
+    shares = held[:, rule.shared] / rule.capacity[rule.shared]
+    dominant = shares.max(axis=1, initial=0.0)
+    if rule.tau == math.inf:
+        return dominant, np.full(len(dominant), math.nan)
+    if rule.kind == kernels.STSF:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tasks = np.where(users.need > 0, held / (users.need * users.monopoly[:, None]), 0.0)
+        measured = np.nan_to_num(tasks).max(axis=1, initial=0.0, keepdims=True)
+    else:
+        measured = shares if len(rule.shared) else np.zeros((len(shares), 1))
+    entitlement = users.weight / clock[kernels.WEIGHTS] if users.known.any() else users.weight
+    overuse = np.maximum(measured - entitlement[:, None], 0.0)
+    gone = -np.expm1(-(instant / 1e6 - users.settled_at) / rule.tau)
+    owed = users.commitment + (overuse - users.commitment) * gone[:, None]
+    return dominant, np.where(users.known, owed.max(axis=1, initial=0.0), 0.0)
 
 
 def _operations(state: kernels.State) -> Operations:
@@ -192,8 +245,10 @@ def _new_state(trace: Trace, rule: kernels.Rule, room: Room, who: Sharers) -> ke
 
 def _owed(who: Sharers, rule: kernels.Rule, lines: int) -> NDArray[np.float64]:
     """Return what is owed by line: of each resource that is shared, or of tasks the largest."""
-    if rule.kind in (kernels.SDRF, kernels.SDRF_THESIS) and len(rule.shared):
-        return np.ascontiguousarray(who.debts[:, rule.shared])
+    if rule.kind in (kernels.SDRF, kernels.SDRF_THESIS):
+        owed = np.zeros((len(who), lines))
+        owed[:, : len(rule.shared)] = who.debts[:, rule.shared]
+        return owed
     return np.repeat(who.debts.max(axis=1, initial=0.0)[:, np.newaxis], lines, axis=1)
 
 

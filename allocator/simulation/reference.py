@@ -1,6 +1,7 @@
 """The reference simulator: Algorithm 1 over the very policies that run the live cluster."""
 
 import heapq
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
@@ -8,10 +9,14 @@ from typing import TypeAlias
 import numpy as np
 
 from allocator.fairness.machines import Machines
-from allocator.fairness.pool import Pool
+from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
+from allocator.simulation.holding import Hold, Holds
+from allocator.simulation.order import Exact, Sampled
+from allocator.simulation.originals.catalogue import original_of, period_of
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.room import Room
+from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting
 from allocator.simulation.sharers import sharers
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
@@ -24,7 +29,13 @@ _REPORTED = 1000
 """Tasks from one report of progress to the next."""
 
 
-def simulate(trace: Trace, setting: Setting, progress: Progress | None = None) -> Outcome:
+def simulate(
+    trace: Trace,
+    setting: Setting,
+    progress: Progress | None = None,
+    *,
+    series: Series | None = None,
+) -> Outcome:
     """Start every task of a trace as a policy would have; docs/simulation.md has the rules.
 
     The same trace and setting give the same starts. A task costs O(log n) in n users and a look
@@ -33,7 +44,7 @@ def simulate(trace: Trace, setting: Setting, progress: Progress | None = None) -
     Raises:
         SettingError: The setting does not fit the trace.
     """
-    return Simulation(trace, setting).run(progress)
+    return Simulation(trace, setting, series).run(progress)
 
 
 class Simulation:
@@ -42,16 +53,20 @@ class Simulation:
     Args:
         trace: What is submitted.
         setting: How it is dealt with.
+        series: Is told how users stand now and then, unless the order goes by samples: that knows
+            nothing in between.
 
     Raises:
         SettingError: The setting does not fit the trace.
     """
 
-    def __init__(self, trace: Trace, setting: Setting) -> None:
+    def __init__(self, trace: Trace, setting: Setting, series: Series | None = None) -> None:
         self.trace = trace
+        self._series = series
         self.now = 0
         """Microseconds"""
-        self._skips = setting.blocking == "skip"
+        self._skips = setting.blocking != "head-of-line"
+        self._holds = Holds(setting.blocking)
         self._room = Room(trace, setting)
         self._places: Machines[int] = Machines()
         for machine, capacity in enumerate(self._room.capacities):
@@ -60,17 +75,12 @@ class Simulation:
         self._counts_tasks = policy.counts_tasks
         self._per_machine = policy.per_machine and setting.capacity is None
         self._watch = Watch()
-        self.pool: Pool[int] = Pool(
-            policy, capacity=self._room.capacity, machines=self._places, watch=self._watch
-        )
+        self.pool: Exact | Sampled = self._new_order(policy, setting)
         who = sharers(trace, setting)
         self._user: list[int] = who.number.tolist()
         self._weights: list[float] = who.weights.tolist()
         for user in np.flatnonzero(who.known).tolist():
-            self._add(user)
-            owed = dict(zip(trace.resources, who.debts[user].tolist(), strict=True))
-            # Debts in tasks, of policies that count those, are the largest of any resource.
-            self.pool.set_commitment(user, owed, others=max(owed.values(), default=0.0))
+            self._add(user, dict(zip(trace.resources, who.debts[user].tolist(), strict=True)))
         self.waiting: defaultdict[int, deque[int]] = defaultdict(deque)
         """By user, its tasks that wait, the next one first"""
         self._stuck: set[int] = set()
@@ -86,10 +96,18 @@ class Simulation:
         self._started = np.full(len(trace), NEVER, np.int64)
         self._machine = np.full(len(trace), NEVER, np.int32)
 
-    def run(self, progress: Progress | None = None) -> Outcome:
-        """Go through everything that happens, in order of time."""
+    def run(
+        self, progress: Progress | None = None, look: Callable[[], None] = lambda: None
+    ) -> Outcome:
+        """Go through everything that happens, in order of time.
+
+        Args:
+            progress: Told how far it is.
+            look: Called after each event; may look, not touch.
+        """
         reported = 0
         for _ in self._events():
+            look()
             if progress is not None and self._dealt_with >= reported + _REPORTED:
                 reported = self._dealt_with
                 progress(reported)
@@ -104,18 +122,42 @@ class Simulation:
             while self._running and self._running[0][0] <= when:
                 self._finish()
                 yield
+            self._tell(when)
             self._submit(task, when)
             yield
         while self._running:
             self._finish()
             yield
 
+    def _tell(self, when: int) -> None:
+        """Say how users stand at all instants that are due before the next event."""
+        series, pool = self._series, self.pool
+        while series is not None and isinstance(pool, Exact) and when > series.due:
+            shares, owed = np.zeros(len(self._weights)), np.zeros(len(self._weights))
+            for standing in pool.still().standings_at(series.due / MICROSECONDS):
+                shares[standing.user], owed[standing.user] = standing.share, standing.commitment
+            if pool.policy.tau is None:
+                owed[:] = math.nan
+            series.take(shares, owed)
+
+    def running(self) -> Iterator[tuple[int, int, int]]:
+        """Go through what runs now: a user, its task, and the machine's number."""
+        for _finish, _serial, task in self._running:
+            yield self._user[task], task, int(self._machine[task])
+
     def next_user(self) -> int:
         """Return the user that is next; somebody must be waiting."""
         return self.pool.minimum()
 
-    def _add(self, user: int) -> None:
-        self.pool.add(user, weight=self._weights[user])
+    def _new_order(self, policy: Policy, setting: Setting) -> Exact | Sampled:
+        capacity = self._room.capacity
+        if setting.sampled is None:
+            return Exact(policy, capacity=capacity, machines=self._places, watch=self._watch)
+        period = period_of(policy, setting.sampled)
+        return Sampled(original_of(policy, capacity, period), self._watch)
+
+    def _add(self, user: int, owed: dict[str, float]) -> None:
+        self.pool.join(user, self._weights[user], owed)
 
     def _advance(self, when: int) -> None:
         self.now = when
@@ -125,7 +167,7 @@ class Simulation:
         self._advance(when)
         user = self._user[task]
         if user not in self.pool:
-            self._add(user)
+            self._add(user, {})
         if self._room.could_ever_hold(task):
             self.waiting[user].append(task)
             if len(self.waiting[user]) == 1:
@@ -136,10 +178,11 @@ class Simulation:
         self._start(None)
 
     def _finish(self) -> None:
+        self._tell(self._running[0][0])
         finish, _serial, task = heapq.heappop(self._running)
         self._advance(finish)
         user, machine = self._user[task], int(self._machine[task])
-        self.pool.release(user, self._room.demand(task))
+        self.pool.ended(user, self._room.demand(task), int(self._started[task]) / MICROSECONDS)
         self._room.give_back(task, machine)
         if self._per_machine:
             rest = self._held[machine].pop(user) - self._room.demand(task)
@@ -161,11 +204,13 @@ class Simulation:
             task = self.waiting[user].popleft()
             demand = self._room.demand(task)
             self._room.take(task, machine)
-            self.pool.allocate(user, demand, times=0)  # of equals, by number
+            self.pool.started(user, demand)
             if self._per_machine:
                 held = self._held[machine]
                 held[user] = held.get(user, Quantities()) + demand
             self._stuck.discard(user)
+            if self._holds.end(user):
+                self._stuck.clear()  # who was kept off that machine may use what is left of it
             if self.waiting[user]:
                 self._declare(user, self.waiting[user][0])
             else:
@@ -191,6 +236,10 @@ class Simulation:
             machine = self._place(user, freed)
             if machine is not None:
                 return user, machine
+            self._hold(user)
+        if self._holds.next_round():
+            for user in self.pool:
+                self._hold(user)
         return None
 
     def _next_on_a_machine(self, freed: int | None) -> tuple[int, int] | None:
@@ -200,20 +249,41 @@ class Simulation:
         if machine is None:
             return None
         capacity = self._room.capacities[machine]
+        assert isinstance(self.pool, Exact)
         for user in self.pool.order_on(capacity, self._held[machine]):
             if self._room.fits(self.waiting[user][0], machine):
                 return user, machine
         raise AssertionError(f"nothing fits on machine {machine}")
 
     def _place(self, user: int, freed: int | None) -> int | None:
-        """Return the first machine that the next task of a user fits on."""
+        """Return the first machine that the next task of a user fits on, and is not kept off."""
         task = self.waiting[user][0]
+        finish = self.now + int(self.trace.runtime[task])
         if user in self._stuck:
-            return freed if freed is not None and self._room.fits(task, freed) else None
-        machine = self._room.first_fit(task)
+            if freed is None or not self._room.fits(task, freed):
+                return None
+            return None if self._holds.bars(user, freed, finish) else freed
+        machine = self._room.first_fit(task, self._holds.barred(user, finish))
         if machine is None:
             self._stuck.add(user)
         return machine
+
+    def _hold(self, user: int) -> None:
+        """Hold the machine that will be free for a user's next task first, if one may be held."""
+        if not self._holds.may_begin(user):
+            return
+        task = self.waiting[user][0]
+        ends = defaultdict[int, list[tuple[int, int]]](list)
+        for finish, _serial, running in sorted(self._running):
+            ends[int(self._machine[running])].append((finish, running))
+        ready = [
+            (self._room.free_for(task, machine, ends[machine]), machine)
+            for machine in self._room.empty_for(task)
+            if not self._holds.on(machine)
+        ]
+        if ready:
+            when, machine = min(ready)
+            self._holds.begin(Hold(user, machine, when))
 
     def _declare(self, user: int, task: int) -> None:
         """Tell the pool what a user's next task needs, if the policy asks for that."""
@@ -232,4 +302,5 @@ class Simulation:
                 if constraint == UNCONSTRAINED
                 else lambda machine: room.allows(constraint, int(machine)),
             )
+        assert isinstance(self.pool, Exact)
         self.pool.set_demand(user, demand)

@@ -1,4 +1,4 @@
-"""What a simulation leaves on disk: a row per task, a row per user, and a summary."""
+"""What a simulation leaves on disk: a row per task and per user, users over time, a summary."""
 
 import csv
 import json
@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from allocator.simulation.outcome import NEVER, Outcome
+from allocator.simulation.series import Series
 from allocator.simulation.store import ROW_GROUP
-from allocator.simulation.summary import Users
+from allocator.simulation.summary import QUANTILES, Users, quantiles_of, slowdowns
 
 _SCHEMA = pa.schema(
     [
@@ -25,21 +28,57 @@ _SCHEMA = pa.schema(
 )
 
 
-def write(outcome: Outcome, users: Users, summary: Mapping[str, Any], folder: Path) -> None:
-    """Write tasks.parquet, users.csv and summary.json; the folder is made if there is none.
+_SERIES = pa.schema(
+    [
+        pa.field("time_us", pa.int64(), nullable=False),
+        pa.field("user", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("share", pa.float64(), nullable=False),
+        pa.field("commitment", pa.float64()),
+        pa.field("running", pa.int64(), nullable=False),
+        pa.field("waiting", pa.int64(), nullable=False),
+    ]
+)
 
-    Files that are there already are replaced once the new one is complete, the summary last.
+
+def write(
+    outcome: Outcome,
+    users: Users,
+    summary: Mapping[str, Any],
+    folder: Path,
+    series: Series | None = None,
+) -> None:
+    """Write tasks.parquet, users.csv, series.parquet and summary.json.
+
+    The folder is made if there is none, and series.parquet only if there is a series. Files that
+    are there already are replaced once the new one is complete, the summary last.
 
     Raises:
         OSError: A file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / "tasks.parquet", lambda path: _write_tasks(outcome, path))
-    _replace(folder / "users.csv", lambda path: _write_users(users, path))
+    _replace(folder / "users.csv", lambda path: _write_users(outcome, users, path))
+    if series is not None:
+        table = series_table(outcome, series)
+        _replace(
+            folder / "series.parquet", lambda path: pq.write_table(table, path, compression="zstd")
+        )
     _replace(
         folder / "summary.json",
         lambda path: path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8"),
     )
+
+
+def tasks_table(outcome: Outcome) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Return a row per task of the trace, as tasks.parquet has them."""
+    return pa.Table.from_batches(
+        [batch for table in _tables(outcome) for batch in table.to_batches()], _SCHEMA
+    )
+
+
+def users_table(outcome: Outcome, users: Users) -> Any:  # noqa: ANN401 - likewise
+    """Return a row per user, as users.csv has them; a mean of no task is not a number."""
+    return pa.table(_columns(outcome, users))
 
 
 def _replace(path: Path, write_to: Callable[[Path], object]) -> None:
@@ -77,8 +116,61 @@ def _tables(outcome: Outcome) -> Iterator[Any]:
         )
 
 
-def _write_users(users: Users, path: Path) -> None:
-    columns: dict[str, Any] = {
+def series_table(outcome: Outcome, series: Series) -> Any:  # noqa: ANN401 - likewise
+    """Return a row for each instant and user, as series.parquet has them."""
+    trace, times = outcome.trace, series.times
+    count = len(trace.users)
+    running, waiting = running_and_waiting(outcome, times)
+    names = pa.array(trace.users, pa.string())
+    numbers = pa.array(np.tile(np.arange(count, dtype=np.int32), len(times)))
+    owed = series.commitments.ravel()
+    return pa.Table.from_arrays(
+        [
+            pa.array(np.repeat(times, count)),
+            pa.DictionaryArray.from_arrays(numbers, names),
+            pa.array(series.shares.ravel()),
+            pa.array(owed, mask=np.isnan(owed)),
+            pa.array(running.ravel()),
+            pa.array(waiting.ravel()),
+        ],
+        schema=_SERIES,
+    )
+
+
+def running_and_waiting(
+    outcome: Outcome, times: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many tasks of each user run, and how many wait, once all of an instant happened.
+
+    Args:
+        outcome: What was simulated.
+        times: Instants in microseconds.
+
+    Returns:
+        Twice shape (times, users).
+    """
+    trace = outcome.trace
+    shape = len(times), len(trace.users)
+    running, waiting = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    order = np.argsort(trace.user, kind="stable")
+    ends = np.cumsum(np.bincount(trace.user, minlength=shape[1]))
+    for user, (begin, end) in enumerate(zip(ends - np.diff(ends, prepend=0), ends, strict=True)):
+        mine = order[begin:end]
+        ran = mine[outcome.started[mine] != NEVER]
+        began, ended, came = (
+            np.searchsorted(np.sort(column), times, side="right")
+            for column in (outcome.started[ran], outcome.finished[ran], trace.submitted[mine])
+        )
+        running[:, user] = began - ended
+        waiting[:, user] = came - began
+    return running, waiting
+
+
+def _columns(outcome: Outcome, users: Users) -> dict[str, Any]:
+    user, count = outcome.trace.user, len(users.names)
+    waits = quantiles_of(outcome.wait, user, count)
+    slow = quantiles_of(slowdowns(outcome), user, count)
+    return {
         "user": users.names,
         "tasks": users.tasks,
         "started": users.started,
@@ -87,7 +179,13 @@ def _write_users(users: Users, path: Path) -> None:
         "mean_wait_s": users.mean_wait_s,
         "mean_slowdown": users.mean_slowdown,
         "usage": users.usage,
+        **{f"wait_{name}_s": waits[:, place] for place, name in enumerate(QUANTILES)},
+        **{f"slowdown_{name}": slow[:, place] for place, name in enumerate(QUANTILES)},
     }
+
+
+def _write_users(outcome: Outcome, users: Users, path: Path) -> None:
+    columns = _columns(outcome, users)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)

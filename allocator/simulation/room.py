@@ -76,11 +76,38 @@ class Room:
             (self._free[machine] >= self._needs[task]).all()
         )
 
-    def first_fit(self, task: int) -> int | None:
-        """Return the first machine by number that a task may and can run on. O(machines)."""
+    def first_fit(self, task: int, but: Sequence[int] = ()) -> int | None:
+        """Return the first machine by number that a task may and can run on. O(machines).
+
+        Args:
+            task: Its number.
+            but: Machines that are left out.
+        """
         fitting = self._which(task, self._free)
+        if but:
+            fitting[but] = False
         machine = int(fitting.argmax())
         return machine if fitting[machine] else None
+
+    def empty_for(self, task: int) -> list[int]:
+        """Return the machines that a task may run on and would fit on if they were empty."""
+        machines: list[int] = np.flatnonzero(self._which(task, self._empty)).tolist()
+        return machines
+
+    def free_for(self, task: int, machine: int, ends: Sequence[tuple[int, int]]) -> int:
+        """Return when a machine that would hold a task if it were empty will have room for it.
+
+        Args:
+            task: Its number; it does not fit now.
+            machine: Its number.
+            ends: When what runs there ends, in order of time, and the numbers of these tasks.
+        """
+        free = self._free[machine].copy()
+        for when, running in ends:
+            free += self._needs[running]
+            if (free >= self._needs[task]).all():
+                return when
+        raise AssertionError(f"task {task} would not fit on machine {machine} if it were empty")
 
     def take(self, task: int, machine: int) -> None:
         """Put a task on a machine that it fits on."""

@@ -3,12 +3,15 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.fairness import policies
+from allocator.fairness.policies import Policy
+from allocator.simulation.holding import Blocking
+from allocator.simulation.originals.catalogue import create_policy, period_of
+from allocator.simulation.originals.kai import Kai
 from allocator.simulation.trace import Trace
 
 
@@ -25,14 +28,15 @@ class Setting:
         parameters: Those of the policy, as the live cluster takes them.
         capacity: Of one pool, in the order and units of the trace's resources. None: the
             trace's machines, with its constraints.
-        blocking: When the next task of the user that is next does not fit: "head-of-line",
-            nothing starts until it does (Stateful DRF, Algorithm 1); "skip", the next user
-            is looked at.
+        blocking: What happens when the next task of the user that is next does not fit.
         users: Who counts in n: "known", all users of the trace from the start; "appearing",
             each from its first submission on.
         per: Who is a user to the policy; in TSF's evaluation each job is one.
         weights: Of users by name; of those not named, what the trace says.
         owes: Commitments at the start by name, of every resource; likewise.
+        sampled: Keep account as the policy's original does, which looks every so many seconds, or
+            so often ("5m"), or as often as it does itself ("original"). None: exactly, at every
+            instant.
 
     Raises:
         SettingError: The policy is unknown or a value is not one that it can have.
@@ -41,15 +45,16 @@ class Setting:
     policy: str
     parameters: Mapping[str, float | str] = field(default_factory=dict)
     capacity: tuple[float, ...] | None = None
-    blocking: Literal["head-of-line", "skip"] = "head-of-line"
+    blocking: Blocking = "head-of-line"
     users: Literal["known", "appearing"] = "known"
     per: Literal["user", "job"] = "user"
     weights: Mapping[str, float] = field(default_factory=dict)
     owes: Mapping[str, float] = field(default_factory=dict)
+    sampled: float | str | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (
-            ("blocking", ("head-of-line", "skip")),
+            ("blocking", get_args(Blocking)),
             ("users", ("known", "appearing")),
             ("per", ("user", "job")),
         ):
@@ -58,20 +63,34 @@ class Setting:
         if self.capacity is not None and not all(0.0 <= c < math.inf for c in self.capacity):
             raise SettingError(f"the capacity {self.capacity} is not of finite numbers ≥ 0")
         policy = self.new_policy()
+        if self.sampled is not None:
+            try:
+                period_of(policy, self.sampled)
+            except ValueError as error:
+                raise SettingError(str(error)) from error
+        elif isinstance(policy, Kai):
+            raise SettingError(
+                "kai divides the cluster anew in each cycle; set sampled: 'original'"
+            )
         if policy.per_machine and self.capacity is None and self.blocking == "head-of-line":
             raise SettingError(
                 f"under {self.policy} there is nobody who is next on all machines; "
                 "set blocking to 'skip'"
             )
+        if policy.per_machine and self.blocking in {"hold", "hold-all"}:
+            raise SettingError(
+                f"under {self.policy} nobody is next on all machines, so none can be held for "
+                "anybody; set blocking to 'skip'"
+            )
 
-    def new_policy(self) -> policies.Policy:
+    def new_policy(self) -> Policy:
         """Return the policy.
 
         Raises:
             SettingError: There is none of that name, or it does not take the parameters.
         """
         try:
-            return policies.create(self.policy, self.parameters)
+            return create_policy(self.policy, self.parameters)
         except ValueError as error:
             raise SettingError(str(error)) from error
 

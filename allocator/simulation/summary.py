@@ -11,6 +11,8 @@ from allocator.simulation.setting import Setting
 from allocator.simulation.statistics import distribution, dominant_use
 from allocator.simulation.trace import MICROSECONDS, Trace
 
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+"""Of what a user's tasks met with."""
 _LEAST_RUN = 10.0
 """Seconds; shorter tasks do not count as shorter in bounded slowdowns (Feitelson)."""
 
@@ -87,6 +89,30 @@ def users_of(outcome: Outcome) -> Users:
         mean_slowdown=mean(slowdowns(outcome)),
         usage=dominant_use(trace),
     )
+
+
+def quantiles_of(
+    values: NDArray[np.float64], user: NDArray[np.int32], users: int
+) -> NDArray[np.float64]:
+    """Return quantiles of each user's values, shape (users, QUANTILES). n log n.
+
+    Args:
+        values: One per task; those that are not numbers do not count.
+        user: Whose.
+        users: How many there are.
+    """
+    known = ~np.isnan(values)
+    order = np.lexsort((values[known], user[known]))
+    ranked, count = values[known][order], np.bincount(user[known], minlength=users)
+    begin = np.cumsum(count) - count
+    found = np.full((users, len(QUANTILES)), np.nan)
+    some = count > 0
+    for place, part in enumerate(QUANTILES.values()):
+        at = begin[some] + part * (count[some] - 1)
+        below = np.floor(at).astype(np.int64)
+        above = np.minimum(below + 1, begin[some] + count[some] - 1)
+        found[some, place] = ranked[below] + (at - below) * (ranked[above] - ranked[below])
+    return found
 
 
 def completion_s(outcome: Outcome) -> NDArray[np.float64]:

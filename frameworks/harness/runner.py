@@ -15,6 +15,7 @@ import tomli_w
 from frameworks.experiment import Experiment, Phase
 from frameworks.harness import real_mesos
 from frameworks.harness.figure import draw, draw_shares
+from frameworks.harness.film import EVENTS
 from frameworks.harness.measurement import Measurement, read_recorder, write_table
 from frameworks.harness.observer import Glance, Observer
 from frameworks.harness.processes import Child, Children
@@ -62,7 +63,9 @@ class Settings:
     mesos_home: Path | None = None
     """A folder with a real Mesos to start instead of an embedded one."""
     record: Path | None = None
-    """Where the allocator service is to log every event and decision."""
+    """Where the allocator service is to log every event and decision; None: `EVENTS` in `out`."""
+    policy_file: Path | None = None
+    """Where the policy is defined, if it does not come with Longshare."""
 
 
 def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], None]) -> Verdict:
@@ -128,9 +131,12 @@ def _master(
         config = settings.out / "longshare.toml"
         store = settings.out / "commitments.sqlite"
         store.unlink(missing_ok=True)  # users start with what the experiment says they owe
-        config.write_text(_configuration(experiment, allocator, recording, store), encoding="utf-8")
-        record = () if settings.record is None else (f"--record={settings.record}",)
-        service = children.start("allocator", "serve", "--config", str(config), *record)
+        policy = _policy(experiment, settings.policy_file, Path(folder))
+        config.write_text(
+            _configuration(experiment, policy, allocator, recording, store), encoding="utf-8"
+        )
+        record = f"--record={settings.record or settings.out / EVENTS}"
+        service = children.start("allocator", "serve", "--config", str(config), record)
         logs = settings.out / "logs"
         page = _await_line(service, logs / "allocator.log", r"(http://\S+/)metrics")
         whereabouts = Whereabouts(page, allocator)
@@ -167,11 +173,24 @@ def allocation_settings(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _configuration(experiment: Experiment, address: str, recording: Path, store: Path) -> str:
+def _policy(experiment: Experiment, file: Path | None, folder: Path) -> dict[str, Any]:
+    """Return the section `policy`; a policy's file is copied to where only we can write."""
+    if file is None:
+        return experiment.policy
+    copy = folder.resolve() / file.name
+    copy.write_bytes(file.read_bytes())
+    copy.chmod(0o600)
+    return {**experiment.policy, "file": str(copy)}
+
+
+def _configuration(
+    experiment: Experiment, policy: dict[str, Any], address: str, recording: Path, store: Path
+) -> str:
     """Write the allocator's configuration for an experiment."""
     return tomli_w.dumps(
         {
             **allocation_settings(experiment),
+            "policy": policy,
             "listen": {"address": address, "virtual_clocks": True},
             "metrics": {"address": "127.0.0.1:0"},
             "recorder": {"file": str(recording.resolve()), "every": 1.0},

@@ -10,6 +10,7 @@ import pytest
 from allocator.simulation import store
 from allocator.simulation.trace import MachineClass
 from tests.cli.test_commands import longshare
+from tests.film.reading import film_of
 from tests.simulation.crowded import trace_of
 
 ROWS = [
@@ -46,6 +47,9 @@ def test_json_is_the_summary_that_is_written_with_tasks_and_users(
         "blocking": "head-of-line",
         "users": "known",
         "per": "user",
+        "weights": {},
+        "owes": {},
+        "sampled": None,
     }
     assert (answer["tasks"], answer["started"], answer["never_started"]) == (5, 4, 1)
     # `light` is next at 10 and `heavy` again at once; the trace's end is 11.
@@ -69,8 +73,19 @@ def test_json_is_the_summary_that_is_written_with_tasks_and_users(
     assert users["heavy"]["mean_wait_s"] == "3.0"
     assert users["light"]["mean_slowdown"] == "1.3"
     assert users["late"]["mean_wait_s"] == ""
+    # Of heavy's waits 0, 0 and 9.
+    heavy = [float(users["heavy"][f"wait_{part}_s"]) for part in ("p50", "p90", "p99", "max")]
+    assert heavy == pytest.approx([0.0, 7.2, 8.82, 9.0])
+    series = pq.read_table(out / "series.parquet").to_pylist()
+    assert {
+        (row["user"], row["share"], row["running"], row["waiting"])
+        for row in series
+        if row["time_us"] == max(row["time_us"] for row in series if row["time_us"] < 10_000_000)
+    } == {("heavy", 1.0, 2, 1), ("light", 0.0, 0, 1), ("late", 0.0, 0, 1)}
+    assert {row["commitment"] for row in series} == {None}
+    assert (out / "users.png").read_bytes()[:4] == b"\x89PNG"
     assert sorted(path.name for path in out.iterdir()) == [
-        *("summary.json", "tasks.parquet", "users.csv"),
+        *("series.parquet", "summary.json", "tasks.parquet", "users.csv", "users.png"),
     ]
 
 
@@ -81,6 +96,8 @@ def test_people_get_a_table(trace: Path) -> None:
     assert "tsf on 2 machines: 5 tasks of 3 users" in told.stdout
     assert "1 tasks fit nowhere" in told.stdout
     assert "mean of users' mean waits: 5.5 s" in told.stdout
+    [heavy] = [line.split() for line in told.stdout.splitlines() if line.startswith("heavy")]
+    assert heavy == ["heavy", "75.0%", "3", "66.7%", "3", "0", "7.2", "1.3"]
 
 
 @pytest.mark.slow  # compiles the fast path
@@ -91,7 +108,7 @@ def test_the_fast_path_and_the_reference_tell_the_same(trace: Path) -> None:
     fast = json.loads(longshare(*command, *load).stdout)
     plain = json.loads(longshare(*command, *load, "--reference").stdout)
     assert (fast["simulator"], plain["simulator"]) == ("fast", "reference")
-    for own in ("simulator", "seconds", "operations", "live_tree_events"):
+    for own in ("simulator", "seconds", "compiling_s", "operations", "live_tree_events"):
         del fast[own], plain[own]
     assert fast == plain
     assert fast["setting"]["load"] == 0.9
@@ -129,3 +146,38 @@ def test_a_file_that_is_no_trace_ends_with_2(tmp_path: Path) -> None:
         told = longshare("simulate", str(file), "--policy", "drf", "--load", "1")
         assert told.returncode == 2
         assert file.name in told.stderr
+        assert "rrno" not in told.stderr
+        assert "magic" not in told.stderr
+    assert f"{tmp_path / 'none'}: No such file or directory" in told.stderr
+
+
+def test_a_simulation_can_be_played_in_a_browser(trace: Path, tmp_path: Path) -> None:
+    page = tmp_path / "film.html"
+    told = longshare(
+        *("simulate", str(trace), "--policy", "drf", "--load", "0.5", "--html", str(page))
+    )
+    assert told.returncode == 0, told.stderr
+    assert f"Time machine: {page}" in told.stdout
+    assert film_of(page.read_bytes())["about"]["source"] == trace.name
+
+
+@pytest.mark.slow  # may compile the fast path
+@pytest.mark.timeout(600)
+def test_policies_are_compared_in_one_line_with_a_figure(trace: Path, tmp_path: Path) -> None:
+    command = ("compare", str(trace), "--policies", "drf,sdrf:half_life=1m", "--capacity")
+    told = longshare(*command, "mem=8,cpus=2", "--out", str(tmp_path / "c.png"), "--json")
+    assert told.returncode == 0, told.stderr
+    answer = json.loads(told.stdout)
+    drf, sdrf = answer["policies"]
+    assert (drf["policy"], drf["mean_user_wait_s"]) == ("drf", (9 / 3 + 8) / 2)
+    # Having held all, `heavy` owes something at 10, but `light` was first then anyway.
+    assert (sdrf["policy"], sdrf["reduction"]) == ("sdrf:half_life=1m", 0.0)
+    assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
+    for policies, complaint in (
+        ("drf", "name two or more"),
+        ("drf,sdrf", "either 'delta'"),
+        ("drf,nope", "'nope' is unknown"),
+    ):
+        told = longshare(*command[:3], policies, "--load", "1")
+        assert (told.returncode, told.stdout) == (2, "")
+        assert complaint in told.stderr

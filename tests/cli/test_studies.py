@@ -27,9 +27,9 @@ def test_a_sweep_is_resumed_and_reported(folder: Path) -> None:
     assert again == {"folder": str(folder / "out"), "cells": 6, "computed": 0}
     told = longshare("report", str(folder / "out"))
     assert told.returncode == 0, told.stderr
-    assert "SDRF Fig. 11" in told.stdout
+    assert "Fig." not in told.stdout
     assert (folder / "out" / "report.html").exists()
-    found = json.loads(longshare("report", str(folder / "out"), "--json").stdout)
+    found = json.loads(longshare("report", str(folder / "out"), "--papers", "--json").stdout)
     assert "sdrf-fig-11" in found["sections"]
 
 
@@ -44,10 +44,14 @@ def test_a_trace_of_ones_own_takes_the_place_of_the_files(folder: Path) -> None:
 
 def test_what_cannot_be_used_ends_with_2(folder: Path) -> None:
     out = ("--out", str(folder / "out"))
+    done = folder / "done"
+    sweep = ("sweep", str(folder / "sweep.toml"), "--backend", "sequential")
+    assert longshare(*sweep, "--out", str(done)).returncode == 0
     for command, complaint in (
         (("sweep", str(folder / "nowhere.toml"), *out), "sdrf-small"),
         (("sweep", str(folder / "sweep.toml"), "--backend", "abacus", *out), "abacus"),
         (("report", str(folder)), "longshare sweep"),
+        (("report", str(done), "--baseline", "nope"), "'nope'; there are: drf"),
     ):
         told = longshare(*command)
         assert (told.returncode, told.stdout) == (2, "")

@@ -112,3 +112,24 @@ def test_a_made_up_workload_says_how_close_it_comes(tmp_path: Path) -> None:
     told = longshare(*command, "--tasks", "10")
     assert told.exit_code == 2
     assert "at least 9000" in told.stderr
+
+
+def test_a_sites_own_accounting_is_converted_and_a_zone_goes_with_slurm_alone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sacct").write_text(
+        "JobID|User|Submit|Start|End|AllocCPUS\n"
+        "1|ann|2026-07-01T00:00:00|2026-07-01T01:00:00|2026-07-01T02:00:00|4\n"
+        "2|ann|2026-07-01T00:00:00|None|Unknown|4\n"
+    )
+    command = ["trace", "convert", str(tmp_path / "sacct"), str(tmp_path / "t"), "--from"]
+    told = longshare(*command, "slurm", "--timezone", "Europe/Berlin")
+    assert told.exit_code == 0, told.stderr
+    assert told.stdout.splitlines() == [
+        "1 tasks of 1 users",
+        "1 rows were left out:",
+        "  1: never started (sacct:3)",
+    ]
+    refused = longshare(*command, "htcondor", "--timezone", "UTC")
+    assert refused.exit_code == 2
+    assert "--timezone goes with --from slurm" in refused.stderr

@@ -17,8 +17,8 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.fairness.front import Front, Place
-from allocator.fairness.pool import Standing
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.standing import Standing
 from tests.cluster.master_side import SECOND, START_NS, MasterSide, framework_info, resources
 from tests.cluster.one_by_one import OneByOne
 from tests.cluster.test_task_offers import add
@@ -35,6 +35,10 @@ POLICIES: dict[str, dict[str, object]] = {
     "per-machine-drf": {},
     "dynamic-drf": {"alpha": 0.5},
     "dynamic-mmf": {"resource": "mem"},
+    "slurm-fair-tree": {"half_life": 20.0, "billing": "cpus=1,mem=1"},
+    "htcondor": {"half_life": 20.0, "slots": 16.0},
+    "karma": {},
+    "yarn-fair": {"minimum": 0.5},
 }
 ROLES = ["a", "b", "c", "d/e", "d/f", "d", "g/h/i", "g/h/j", "k"]
 DEMANDS = [
@@ -187,7 +191,7 @@ def give_back(
 
 @contextmanager
 def one_by_one() -> Iterator[None]:
-    with patch("allocator.cluster.engine.Allocation", OneByOne):
+    with patch("allocator.cluster.engine.runs.Allocation", OneByOne):
         yield
 
 

@@ -12,6 +12,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.limits import Limits
 from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.quarantine import Flaw
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -75,6 +76,14 @@ UNACCEPTABLE = {
         told(roles=map(str, range(100_000)), capabilities=MULTI_ROLE),
         "limit",
         "limits.roles",
+    ),
+    "too many levels of roles": (
+        told(
+            roles=["/".join(f"{n}.{m}" for m in range(30)) for n in range(9)],
+            capabilities=MULTI_ROLE,
+        ),
+        "limit",
+        "are 270, more than 256 (limits.roles)",
     ),
     "too much": (told(hostname="x" * 2**20), "limit", "limits.subscription"),
 }
@@ -161,6 +170,54 @@ def test_a_snapshot_with_such_a_framework_is_as_good_as_any(
     offers = master.restore(contract.Snapshot(agents=[agent], frameworks=[add_bad(info), good]))
     assert [offer.framework for offer in offers] == ["good"], f"{reason}: {words}"
     assert master.engine.pool.held()["cpus"] == 2000, "what it holds is counted"
+
+
+def test_who_comes_with_more_roles_than_are_left_for_all_is_set_aside_until_there_is_room() -> None:
+    master = MasterSide(limits=Limits(all_roles=5))
+    master.add_framework("f1", "a/b", "a/c")
+    master.add_framework("f2", "x")
+    master.add_framework("late", "y", "z")
+    [kept] = master.engine.set_aside()
+    words = "all frameworks together would have 6 roles, more than 5 (limits.all_roles)"
+    assert kept == ("framework", "late", "subscription", Flaw("limit", words))
+    assert words in master.engine.misfits()["late"]
+    assert set(master.engine.users()) == {"a", "a/b", "a/c", "x"}
+    master.send(contract.UpdateFramework(framework_id="f2", info=framework_info("f2", "v", "w/x")))
+    assert [each.name for each in master.engine.set_aside()] == ["late", "f2"]
+    assert {offer.framework for offer in master.add_agent("s1", "cpus:2;mem:64")} == {"f1"}
+    master.send(contract.RemoveFramework(framework_id="f1"))
+    for late, roles in (("late", ("y", "z")), ("f2", ("v", "w/x"))):
+        info = framework_info(late, *roles)
+        master.send(contract.UpdateFramework(framework_id=late, info=info))
+    assert not list(master.engine.set_aside())
+    assert {"v", "w", "w/x", "y", "z"} <= set(master.engine.users())
+
+
+def test_what_is_held_for_a_role_that_is_none_takes_no_place_in_the_tree_of_roles() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a", "a/b", "c")
+    odd = {role: resources("cpus:1", role) for role in ("a/.", "..", "c/", "/")}
+    held = [data for messages in odd.values() for data in messages]
+    master.send(agent_call("s1", "cpus:8;mem:1024", {"f1": held}))
+    assert {"a/.", "f1"} < set(master.engine.users())
+    assert master.engine.pool.held()["cpus"] == 8000, "what is odd counts, the rest is offered"
+    for role, messages in odd.items():
+        back = contract.RejectOffer(framework_id="f1", agent_id="s1", resources=messages)
+        master.send(back)
+        assert role not in master.engine.users() or role == "a/."
+    assert not master.engine.statistics.faults
+
+
+def test_a_label_whose_key_is_not_text_is_as_good_as_any_that_is_not_known() -> None:
+    master = MasterSide()
+    info = mesos.FrameworkInfo.FromString(told())
+    for key in ("longshare.?", "?"):
+        info.labels.labels.add(key=key, value="1")
+    data = info.SerializeToString().replace(b"?", b"\xff")
+    offers = [*master.send(add_bad(data)), *master.add_agent("s1", "cpus:2;mem:1024")]
+    assert [offer.framework for offer in offers] == ["bad"]
+    assert r"label longshare.\xff is not known" in master.engine.misfits()["bad"]
+    assert not master.engine.statistics.faults
 
 
 def lacking(what: str) -> bytes:

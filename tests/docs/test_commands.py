@@ -12,6 +12,7 @@ from tests.docs.sessions import PATIENCE, ROOT, Block, Session, blocks, looks_li
 
 REASONS = {
     "needs AWS",
+    "needs a cluster's accounting",
     "needs a release",
     "needs root",
     "needs Docker",

@@ -31,7 +31,7 @@ def test_delta_and_half_life_are_two_ways_to_say_one_thing() -> None:
         ("sdrf", {"delta": math.nan}, "switch long-term fairness off"),
         ("sdrf", {"half_life": "soon"}, "'soon' is not a duration"),
         ("sdrf", {"delta": 0.9, "form": "book"}, "'journal' or 'thesis'"),
-        ("sdrf", {"detla": 0.9}, "parameters: delta, half_life, form, ranking"),
+        ("sdrf", {"detla": 0.9}, "parameters: ranking, delta, half_life, form"),
     ],
 )
 def test_a_wrong_parameter_is_named_with_what_would_do(

@@ -76,8 +76,8 @@ def test_zero_is_the_same_as_absent() -> None:
 
 def test_equal_fractions_are_equal_shares() -> None:
     capacity = Quantities({"cpus": 6000, "mem": 9_000_000, "gpus": 7000})
-    shares = Quantities({"cpus": 2000, "mem": 3_000_000}).shares(capacity, {"gpus"})
-    assert shares == {"cpus": 1 / 3, "mem": 1 / 3}
+    shares = Quantities({"cpus": 2000, "mem": 3_000_000}).shares(capacity)
+    assert shares == {"cpus": 1 / 3, "mem": 1 / 3, "gpus": 0.0}
     assert shares["cpus"] == shares["mem"]
 
 

@@ -10,10 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from allocator.cli import own_history
 from allocator.service.record.event_log import EventLogError
-from allocator.service.record.replay import replay
+from allocator.service.record.history import reconstruct
+from allocator.service.record.replay import header_and_rest, new_engine, replay
+from allocator.simulation import reference
+from allocator.simulation.setting import Setting
 from frameworks import experiment
 from frameworks.harness.comparison import compare
 from frameworks.harness.observer import Observer
@@ -78,6 +83,30 @@ def test_a_small_experiment_comes_out_as_the_equations_say(tmp_path: Path) -> No
     replayed = replay(tmp_path / "events")
     assert replayed.difference is None
     assert replayed.offers > 50
+    assert_simulated_alike(tmp_path / "events", experiment.parse("small", SMALL))
+
+
+def assert_simulated_alike(events: Path, chosen: experiment.Experiment) -> None:
+    """On average each user's tasks hold as many cores in the simulator as they did, within one."""
+    header, entries = header_and_rest(events)
+    history = reconstruct(new_engine(header), entries)
+    trace = own_history.convert([events]).trace
+    setting = Setting(chosen.policy["name"], {"delta": 0.98}, blocking="skip")
+    outcome = reference.simulate(trace, setting)
+    instants = np.arange(0.0, history.end - history.begin, 2.0)[:, np.newaxis]
+    for place, user in enumerate(trace.users):
+        mine = [task for task in history.tasks if task.user == user]
+        began, ended = (
+            np.array([getattr(task, name) - history.begin for task in mine])
+            for name in ("start", "end")
+        )
+        cores = np.array([task.demand["cpus"] / 1000 for task in mine])
+        held = (cores * ((began <= instants) & (instants < ended))).sum(axis=1)
+        its = trace.user == place
+        started, finished = outcome.started[its] / 1e6, outcome.finished[its] / 1e6
+        cores = trace.demand[its, trace.resources.index("cpus")]
+        holds = (cores * ((started <= instants) & (instants < finished))).sum(axis=1)
+        assert np.abs(held - holds).mean() < 1.0, user
 
 
 @contextmanager

@@ -5,10 +5,11 @@ descriptors, and closed again, so that an absurd value reaches the code that rea
 """
 
 import random
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, TypeVar
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from allocator.contract import allocator_pb2 as contract
@@ -42,34 +43,45 @@ _INSIDE: dict[tuple[str, str], type[Message]] = {
     ("SetQuota", "info"): mesos.QuotaInfo,
 }
 """What is in a field of bytes; in others there are resources."""
+_HOW_MANY = (0, 1, 1, 3, 3, 3, 30, 300)
+"""Values in a list that is made absurd."""
+T = TypeVar("T")
 
 
 def hostile_events(chance: random.Random) -> Iterator[bytes]:
     """Go through events without end, serialised but for their numbers and stamps, as one field."""
-    valid = calls()
+    valid = [(event.WhichOneof("call") or "", event.SerializeToString()) for event in calls()]
     while True:
-        event = contract.Event()
-        event.CopyFrom(chance.choice(valid))
-        name = event.WhichOneof("call")
-        assert name is not None
+        name, data = _one_of(valid, chance)
+        event = contract.Event.FromString(data)
         call = getattr(event, name)
-        for _ in range(chance.choice((1, 1, 2, 3))):
+        for _ in range(_one_of((1, 1, 2, 3), chance)):
             _spoil(call, chance)
         yield event.SerializePartialToString().replace(NOT_TEXT.encode(), _RAW)
 
 
+def _one_of(several: Sequence[T], chance: random.Random) -> T:
+    """Choose one; three times as fast as `Random.choice`, and as good for a few."""
+    return several[int(chance.random() * len(several))]
+
+
+@cache
+def _fields(of: Descriptor) -> tuple[Any, ...]:
+    return tuple(of.fields)
+
+
 def _spoil(message: Message, chance: random.Random) -> None:
     """Make one field absurd."""
-    fields: list[Any] = list(message.DESCRIPTOR.fields)
+    fields = _fields(message.DESCRIPTOR)
     if not fields:
         return
-    field = chance.choice(fields)
+    field = _one_of(fields, chance)
     if field.type == FieldDescriptor.TYPE_BYTES:
         _spoil_bytes(message, field, chance)
     elif field.message_type is not None:
         _spoil_part(message, field, chance)
     elif field.is_repeated:
-        values = [_odd(field, chance) for _ in range(chance.choice((0, 1, 3, 300)))]
+        values = [_odd(field, chance) for _ in range(_one_of(_HOW_MANY, chance))]
         if chance.random() < 0.5:
             message.ClearField(field.name)
         getattr(message, field.name).extend(values)
@@ -85,7 +97,7 @@ def _spoil_bytes(message: Message, field: FieldDescriptor, chance: random.Random
     if not field.is_repeated:
         setattr(message, field.name, _spoiled(value, kind, chance))
     elif value and chance.random() < 0.8:
-        place = chance.randrange(len(value))
+        place = int(chance.random() * len(value))
         value[place] = _spoiled(value[place], kind, chance)
     else:
         value.append(_spoiled(b"", kind, chance))
@@ -93,13 +105,13 @@ def _spoil_bytes(message: Message, field: FieldDescriptor, chance: random.Random
 
 def _spoiled(data: bytes, kind: type[Message], chance: random.Random) -> bytes:
     if chance.random() < 0.03:
-        return chance.randbytes(chance.choice((1, 9, 200)))
+        return chance.randbytes(_one_of((1, 9, 200), chance))
     try:
         inside = kind.FromString(data)
     except DecodeError:  # spoiled before
         inside = kind()
     if isinstance(inside, mesos.FrameworkInfo) and chance.random() < 0.5:
-        key, value = chance.choice(LABELS), chance.choice(VALUES)
+        key, value = _one_of(LABELS, chance), _one_of(VALUES, chance)
         inside.labels.labels.add(key=key, value=value)
     _spoil(inside, chance)
     return _closed(inside)
@@ -109,7 +121,7 @@ def _spoil_part(message: Message, field: FieldDescriptor, chance: random.Random)
     part: Any = getattr(message, field.name)
     assert field.message_type is not None
     if field.message_type.GetOptions().map_entry:
-        entry = part[chance.choice(NAMES)]
+        entry = part[_one_of(NAMES, chance)]
         if isinstance(entry, Message):
             _spoil(entry, chance)
         return
@@ -117,23 +129,23 @@ def _spoil_part(message: Message, field: FieldDescriptor, chance: random.Random)
         _spoil(part, chance)
         part.SetInParent()
     elif part and chance.random() < 0.6:
-        _spoil(chance.choice(part), chance)
+        _spoil(_one_of(part, chance), chance)
     else:
         _spoil(part.add(), chance)
 
 
 def _odd(field: FieldDescriptor, chance: random.Random) -> Any:  # noqa: ANN401 - any scalar
     if field.type == FieldDescriptor.TYPE_STRING:
-        return chance.choice(NAMES)
+        return _one_of(NAMES, chance)
     if field.type in {FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT}:
-        return chance.choice(NUMBERS)
+        return _one_of(NUMBERS, chance)
     if field.enum_type is not None:
-        return chance.choice(field.enum_type.values).number
+        return _one_of(field.enum_type.values, chance).number
     if field.type == FieldDescriptor.TYPE_BOOL:
         return chance.random() < 0.5
     small = field.type in {FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_UINT32}
     unsigned = field.type in {FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64}
-    value = chance.choice(HUGE)
+    value = _one_of(HUGE, chance)
     value = value % 2**31 if small else value
     return abs(value) % 2**63 if unsigned else value
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from hypothesis import strategies as st
 
+from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.setting import Setting
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace, numbered
@@ -24,6 +25,10 @@ POLICIES: list[tuple[str, dict[str, float | str]]] = [
     ("tsf", {}),
     ("drfh", {}),
     ("stsf", {"half_life": 3.0}),
+    ("kueue-afs", {"half_life": 3.0}),
+    ("htcondor", {"half_life": 3.0, "slots": 12.0}),
+    ("karma", {}),
+    ("yarn-fair", {"minimum": 0.5}),
 ]
 
 
@@ -94,7 +99,7 @@ def workloads(draw: st.DrawFn) -> Trace:
 def settings_of(
     draw: st.DrawFn,
     /,
-    blockings: Sequence[Literal["head-of-line", "skip"]] = ("head-of-line", "skip"),
+    blockings: Sequence[Blocking] = get_args(Blocking),
     users: Sequence[Literal["known", "appearing"]] = ("known", "appearing"),
     pers: Sequence[Literal["user", "job"]] = ("user", "job"),
 ) -> Setting:

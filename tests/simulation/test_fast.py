@@ -16,6 +16,7 @@ from allocator.simulation.formats import openb, swf
 from allocator.simulation.generator import google_constrained_hour
 from allocator.simulation.kernels import exact
 from allocator.simulation.kernels.compiled import entry
+from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import UNCONSTRAINED, Trace
 from tests.simulation.workloads import SECOND, machine_workloads, pooled_workloads
@@ -61,7 +62,17 @@ def settings_of(draw: st.DrawFn, capacity: tuple[float, ...] | None) -> Setting:
 
 def assert_same(trace: Trace, setting: Setting) -> None:
     assert fast.supports(setting)
-    expected, found = reference.simulate(trace, setting), fast.simulate(trace, setting)
+    of_users = setting.per == "user"
+    seen = [Series(trace) if of_users else None for _ in range(2)]
+    expected = reference.simulate(trace, setting, series=seen[0])
+    np.testing.assert_array_equal(
+        fast.simulate(trace, setting, series=seen[1]).started, expected.started
+    )
+    if seen[0] is not None and seen[1] is not None:
+        np.testing.assert_array_equal(seen[1].times, seen[0].times)
+        np.testing.assert_array_equal(seen[1].shares, seen[0].shares)
+        np.testing.assert_allclose(seen[1].commitments, seen[0].commitments, 1e-9, 1e-12)
+    found = fast.simulate(trace, setting)
     np.testing.assert_array_equal(found.started, expected.started)
     np.testing.assert_array_equal(found.machine, expected.machine)
     assert found.operations.events == expected.operations.events

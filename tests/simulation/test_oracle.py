@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
+from allocator.simulation.order import Exact
 from allocator.simulation.reference import Simulation, simulate
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.summary import users_of
@@ -72,11 +73,13 @@ class Guided(Simulation):
 
     @override
     def next_user(self) -> int:
+        assert isinstance(self.pool, Exact)
         first = self.pool.minimum()
         if self.expected[self.waiting[first][0]] == self.now:
             return first
         least = self.pool.standing(first).priority
-        for user in takewhile(lambda user: self.pool.standing(user).priority == least, self.pool):
+        standing = self.pool.standing
+        for user in takewhile(lambda user: standing(user).priority == least, self.pool):
             task = self.waiting[user][0]
             if self.expected[task] == self.now:
                 self.against_the_rule.append(task)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.simulation.order import Exact
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.reference import Simulation, simulate
 from allocator.simulation.setting import Setting, SettingError, capacity_at
@@ -181,6 +182,8 @@ def test_who_used_the_cluster_alone_owes_58_percent_among_four_known_users() -> 
     appearing = Simulation(trace, dataclasses.replace(setting, users="appearing"))
     known.run()
     appearing.run()
+    assert isinstance(known.pool, Exact)
+    assert isinstance(appearing.pool, Exact)
     assert known.pool.standing(0).commitment == pytest.approx(0.75 * (1 - 0.99**150))
     assert appearing.pool.standing(0).commitment == 0.0
 

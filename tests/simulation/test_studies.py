@@ -11,8 +11,10 @@ import pytest
 from allocator.simulation import reference, store
 from allocator.simulation.setting import Setting
 from allocator.simulation.studies import cells as cells_module
+from allocator.simulation.studies import rivals, windows
 from allocator.simulation.studies.cells import Cell
 from allocator.simulation.studies.comparisons import by_size, distribution, reduction, speedup
+from allocator.simulation.studies.drawing import colour_of, styles
 from allocator.simulation.studies.measures import Jobs
 from allocator.simulation.studies.plan import SweepError, names, read_sweep
 from allocator.simulation.studies.report import PAGE, write_report
@@ -150,7 +152,7 @@ def test_a_cell_is_what_the_simulator_says(tmp_path: Path) -> None:
 
 def test_a_report_is_one_page_that_needs_nothing_else_and_its_figures(tmp_path: Path) -> None:
     run(prepared(tmp_path), tmp_path / "cells", HERE)
-    sections = write_report(tmp_path, tmp_path)
+    sections = write_report(tmp_path, tmp_path, papers=True)
     assert {section.name for section in sections} == {
         *("sdrf-fig-8", "sdrf-fig-9", "sdrf-fig-10", "sdrf-fig-11"),
     }
@@ -160,7 +162,7 @@ def test_a_report_is_one_page_that_needs_nothing_else_and_its_figures(tmp_path: 
         plain = replace(cell, engine="reference").file(tmp_path / "cells")
         result = json.loads(plain.read_text()) | {"engine": "fast"}
         cell.file(tmp_path / "cells").write_text(json.dumps(result))
-    sections = write_report(tmp_path, tmp_path / "page")
+    sections = write_report(tmp_path, tmp_path / "page", papers=True)
     names = [section.name for section in sections]
     assert names == [
         *("sdrf-fig-8", "sdrf-fig-9", "sdrf-fig-10", "sdrf-fig-11"),
@@ -177,6 +179,24 @@ def test_a_report_is_one_page_that_needs_nothing_else_and_its_figures(tmp_path: 
     waits = {(r.load, r.label): r.mean_wait for r in results}
     best = min(wait for (load, label), wait in waits.items() if load == 0.6 and label != "drf")
     assert f"{1 - best / waits[0.6, 'drf']:.1%} less at 60%" in lowers.ours
+    own = write_report(tmp_path, tmp_path / "own")
+    assert [section.name for section in own] == ["half-lives-1", "gains-1", "gains-2"]
+    assert not any(section.claims for section in own), "of one's own trace no paper says anything"
+    [(_, table)] = own[0].tables
+    assert table.rows[0][2] == f"{1 - best / waits[0.6, 'drf']:+.1%}"
+    assert "paper" not in (tmp_path / "own" / PAGE).read_text().lower()
+    with pytest.raises(ResultsError, match=r"'nope'; there are: drf, sdrf \(half_life"):
+        write_report(tmp_path, tmp_path / "own", "nope")
+
+
+def test_a_policy_has_one_colour_in_every_figure() -> None:
+    assert colour_of("drf") == colour_of("DRF")
+    few, many = styles(["sdrf (half_life 1h)"]), styles(["tsf", "drf", "sdrf (half_life 2h)"])
+    assert few["sdrf (half_life 1h)"] == many["sdrf (half_life 2h)"]
+    both = styles(["sdrf (half_life 1h)", "sdrf (half_life 2h)"]).values()
+    assert len({style["color"] for style in both}) == 1
+    assert len({str(style["linestyle"]) for style in both}) == 2
+    assert len({colour_of(policy) for policy in ("drf", "sdrf", "tsf", "stsf", "fifo")}) == 5
 
 
 def test_machines_and_jobs_make_the_figures_of_the_other_paper(tmp_path: Path) -> None:
@@ -200,7 +220,8 @@ policies = [
 ]
 """
     run(prepared(tmp_path, text), tmp_path / "cells", HERE)
-    found = {section.name: section for section in write_report(tmp_path, tmp_path)}
+    report = write_report(tmp_path, tmp_path, papers=True)
+    found = {section.name: section for section in report}
     assert list(found) == ["tsf-fig-8", "tsf-fig-9", "tsf-fig-10", "tsf-fig-11"]
     _, results = read_results(tmp_path)
     jobs = results[0].jobs
@@ -279,3 +300,88 @@ def test_comparisons_are_what_they_say() -> None:
         "big": [],
         "huge": [],
     }
+
+
+def test_users_who_get_their_fair_part_have_jains_index_1_and_a_hog_lowers_it() -> None:
+    setting = Setting("fifo", capacity=(2.0, 1.0))
+    fair = [(0.0, 100.0, user, 1.0, 0.0) for user in "ab"]
+    assert windows.jain(reference.simulate(trace_of(fair), setting), setting, 50.0) == 1.0
+    hog = [(0.0, 100.0, "a", 1.0, 0.0), (0.0, 100.0, "a", 1.0, 0.0), (0.0, 100.0, "b", 1.0, 0.0)]
+    outcome = reference.simulate(trace_of(hog), setting)
+    # Of four windows of 50 s, b gets nothing in the first two: (1 + 0)² / (2 · 1).
+    assert windows.jain(outcome, setting, 50.0) == pytest.approx((0.5 + 0.5 + 1.0 + 1.0) / 4)
+    little = [(0.0, 100.0, "a", 2.0, 0.0), (100.0, 1.0, "b", 0.1, 0.0)]
+    assert windows.jain(reference.simulate(trace_of(little), setting), setting, 101.0) == 1.0
+
+
+def test_a_recorded_workload_is_read_where_it_is_and_left_out_where_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SWEEP.replace('path = "hog.parquet"', 'recorded = "two.swf"')
+    monkeypatch.delenv("LONGSHARE_DATA", raising=False)
+    assert prepared(tmp_path, text) == []
+    monkeypatch.setenv("LONGSHARE_DATA", str(tmp_path))
+    assert prepared(tmp_path, text) == []
+    row = "{} {} 0 60 1 -1 -1 1 -1 -1 1 {} 1 -1 -1 -1 -1 -1"
+    rows = [row.format(1, 0, 7), row.format(2, 30, 8)]
+    (tmp_path / "two.swf").write_text("; a comment\n" + "\n".join(rows) + "\n")
+    cells = prepared(tmp_path, text)
+    assert {cell.source.name for cell in cells} == {"two"}
+    assert len(cells) == 6
+
+
+@pytest.mark.slow
+def test_a_cell_can_be_sampled_keep_windows_and_have_liars(tmp_path: Path) -> None:
+    begin = SWEEP[: SWEEP.index("policies")].replace("0.6, 0.8", "0.6")
+    text = begin + 'keep = "windows"\nliars = 1\n'
+    text += 'policies = [{ policy = "volcano" }, { policy = "volcano", sampled = "1m" }]'
+    assert run(prepared(tmp_path, text), tmp_path / "cells", HERE) == 2
+    _title, results = read_results(tmp_path)
+    assert [result.label for result in results] == ["volcano", "volcano (sampled: 1m)"]
+    for result in results:
+        assert 0.0 < result.raw["windows"]["jain"] <= 1.0
+        assert len({told["lie"] for told in result.raw["lies"]}) == len(result.raw["lies"]) == 8
+
+
+RIVALS = """
+title = "Rivals of a hog and three others"
+[[traces]]
+path = "hog.parquet"
+[[grid]]
+loads = [0.6]
+engine = "reference"
+keep = "windows"
+policies = [
+    { policy = "drf" },
+    { policy = "sdrf", half_life = "10m" },
+    { policy = "volcano", half_life = "10m" },
+    { policy = "volcano", half_life = "10m", sampled = "5m" },
+    { policy = "volcano", half_life = "10m", sampled = "1s" },
+]
+"""
+
+
+def test_a_report_of_rivals_says_what_each_does_and_what_sampling_costs(tmp_path: Path) -> None:
+    run(prepared(tmp_path, RIVALS), tmp_path / "cells", HERE)
+    [rivals_only, *_] = write_report(tmp_path, tmp_path)
+    assert rivals_only.title == "Other systems' ways of sharing: hog at 60%"
+    (_, overview), (_, sampling) = rivals_only.tables
+    waits = [row[0] for row in overview.rows]
+    assert waits[-1] == "drf", "all others remember the hog"
+    assert len(waits) == 5
+    assert [row[0] for row in sampling.rows] == [
+        "volcano (half_life 10m, sampled: 5m)",
+        "volcano (half_life 10m, sampled: 1s)",
+    ]
+    [header, *rows] = (tmp_path / "rivals.csv").read_text().splitlines()
+    assert header.startswith("workload,load,seeds,policy,mean_wait_s,less,less_low,less_high")
+    assert [row.split(",")[0:3] for row in rows] == [["hog", "0.6", "1"]] * 5
+
+
+def test_an_interval_holds_the_reduction_and_is_a_point_where_all_gain_alike() -> None:
+    before = np.array([10.0, 20.0, 30.0, np.nan])
+    assert rivals.interval([(before, before / 2)]) == (0.5, 0.5)
+    few = np.array([100.0, 1.0, 1.0, 1.0])
+    low, high = rivals.interval([(few, np.array([50.0, 2.0, 2.0, 2.0]))])
+    assert low < 1 - 56.0 / 103.0 < high
+    assert low <= -1.0 + 1e-12, "who is drawn without the one who gains sees only who lose"

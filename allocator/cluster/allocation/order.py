@@ -83,31 +83,38 @@ class Order:
     def give(self, client: Client, quantities: Quantities, times: int) -> None:
         """Note that a client has got something, in so many gifts."""
         user = self._clients.node(client)
-        self.own(user).give(client, quantities, times)
-        if user.below is not None:
-            self.below(user).give(user.leaf, quantities, times)
-        while user.parent is not None:
-            self.below(user.parent).give(user.name, quantities, times)
-            user = user.parent
+        own = self.own(user)
+        before = own.held(client)
+        after = before + quantities
+        own.hold(client, after, times)
+        for front, name in self._fronts(user):
+            held = front.held(name)  # the very same where it is the user's only client
+            front.hold(name, after if held is before else held + quantities, times)
 
     def take_back(self, client: Client, quantities: Quantities) -> None:
-        """Note that a client does not get what it was given."""
+        """Note that a client does not get what it was given; that it was given still counts."""
         user = self._clients.node(client)
-        self.own(user).take_back(client, quantities)
-        if user.below is not None:
-            self.below(user).take_back(user.leaf, quantities)
-        while user.parent is not None:
-            self.below(user.parent).take_back(user.name, quantities)
-            user = user.parent
+        own = self.own(user)
+        own.hold(client, own.held(client) - quantities, 0)
+        for front, name in self._fronts(user):
+            front.hold(name, front.held(name) - quantities, 0)
 
     def commit(self) -> None:
         """Have clients and users hold what they have got."""
         for user, own in self._own.items():
-            for client, quantities, times in own.gains():
-                user.clients.allocate(client, quantities, times=times)
+            for client, quantities, gifts in own.changed():
+                user.clients.hold(client, quantities, gifts)
         for user, below in self._below.items():
             assert user.below is not None
-            for name, quantities, times in below.gains():
-                user.below.allocate(name, quantities, times=times)
+            for name, quantities, gifts in below.changed():
+                user.below.hold(name, quantities, gifts)
         self._own.clear()
         self._below.clear()
+
+    def _fronts(self, user: User) -> Iterator[tuple[Front[str], str]]:
+        """Go through where what a user's own client gets is seen: who competes as what."""
+        if user.below is not None:
+            yield self.below(user), user.leaf
+        while user.parent is not None:
+            yield self.below(user.parent), user.name
+            user = user.parent

@@ -37,6 +37,7 @@ class Sharing:
         self._books = books
         self._wanting = wanting
         self._walk = walk
+        self._quotas = bool(books.quotas)
         self._stride = 1
         """How many tasks the first got the last time: agents are alike."""
         self._tasks: dict[tuple[int, frozenset[str], str], Task] = {}
@@ -63,7 +64,7 @@ class Sharing:
 
     def _fill(self, turn: _Turn) -> None:
         """Give in order, until nobody is left who can have anything."""
-        while True:
+        while turn.agent.available:
             room = self._room(turn)
             live = self._live(turn, room)
             if not live:
@@ -80,13 +81,14 @@ class Sharing:
                     self._count(turn, portion)
                     continue
             self._step(turn, live)
-        self._cut(turn)
+        if turn.counted:
+            self._cut(turn)
 
     def _room(self, turn: _Turn) -> Needs:
         """Return how much can be taken for tasks under all guarantees and limits."""
         room = dict(turn.room)
         headroom = self._books.headroom
-        if self._books.quotas:
+        if self._quotas:
             slack = headroom.slack()
             if slack is None:
                 return {}
@@ -128,7 +130,7 @@ class Sharing:
         """Return what a task takes of agents where so much is counted, and of a role's limits."""
         top = top_level(client.role)
         limited = frozenset[str]()
-        if self._books.quotas and top in self._books.quotas:
+        if self._quotas and top in self._books.quotas:
             limited = frozenset(self._books.headroom.left(top))
         key = id(demand), counted, top if limited else ""
         task = self._tasks.get(key)
@@ -144,7 +146,7 @@ class Sharing:
             assert leaf.task is not None
             client, (_needs, scalars, _gifts) = leaf.client, leaf.task.multiple(number)
             self._books.count(client, scalars, number)
-            if self._books.quotas:
+            if self._quotas:
                 self._books.headroom.give(client.role, scalars)
             before = turn.counted.get(client)
             turn.counted[client] = leaf.task, number + (before[1] if before is not None else 0)
@@ -161,7 +163,8 @@ class Sharing:
 
     def _step(self, turn: _Turn, live: int) -> None:
         """Give the first client in order that can have something what it is to have now."""
-        self._cut(turn)
+        if turn.counted:
+            self._cut(turn)
         agent, books = turn.agent, self._books
         for client in self._walk.clients(agent, live):
             bit = self._wanting.bit[client]
@@ -180,7 +183,7 @@ class Sharing:
                 give = self._within_quota(client.role, usable)
                 if give and books.wanted(agent, client, give):
                     books.give(agent, client, give)
-                    if books.quotas:
+                    if self._quotas:
                         books.headroom.give(client.role, give.plain.scalars)
                     turn.room = _room(agent)
                     return
@@ -189,7 +192,7 @@ class Sharing:
     def _within_quota(self, role: str, usable: Resources) -> Resources:
         """Leave out what the role's limits forbid, or others' guarantees may still ask for."""
         headroom = self._books.headroom
-        if not self._books.quotas or headroom.admits(role, usable.plain.scalars):
+        if not self._quotas or headroom.admits(role, usable.plain.scalars):
             return usable
         special = usable.where(lambda kind: not (kind.plain and kind.scalar))
         if not headroom.divisible:
@@ -201,7 +204,7 @@ class Sharing:
     ) -> Resources | None:
         """Return what one more task needs; with the first comes all that is not for everybody."""
         task = usable.plain.taken(demand)
-        if task is not None and self._books.quotas:
+        if task is not None and self._quotas:
             if self._books.headroom.admits(role, task.scalars):
                 self._books.headroom.give(role, task.scalars)
             else:

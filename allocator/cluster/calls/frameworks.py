@@ -5,8 +5,10 @@ from dataclasses import replace
 
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.quarantine import Flaw
 from allocator.cluster.state import Cluster
-from allocator.cluster.subscriptions import read_request, read_subscription
+from allocator.cluster.subscriptions import Subscription, read_request, read_subscription
+from allocator.cluster.text import levels
 from allocator.contract import allocator_pb2 as contract
 
 
@@ -15,11 +17,15 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
     if call.framework_id in cluster.ledger.frameworks:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
     said = read_subscription(call.framework_id, call.info, cluster.limits)
+    flaw = _too_many(cluster, levels(said.roles))
+    if flaw is not None:
+        said = Subscription(said.name, said.principal, flaw=flaw)
     framework = Framework(call.framework_id, said, call.active, set(call.suppressed_roles))
     excluded = _excluded(call.excluded)
 
     def change() -> None:
         cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
+        cluster.roles += levels(said.roles)
         cluster.ledger.add_framework(framework, excluded)
         cluster.anybody()
         if framework.active:
@@ -35,14 +41,17 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     """
     framework = cluster.framework(call.framework_id)
     said = read_subscription(call.framework_id, call.info, cluster.limits)
-    if said.flaw is not None:
-        said = replace(framework.said, flaw=said.flaw)
+    before = levels(framework.said.roles)
+    flaw = said.flaw or _too_many(cluster, levels(said.roles) - before)
+    if flaw is not None:
+        said = replace(framework.said, flaw=flaw)
     suppressed = set(call.suppressed_roles)
     excluded = _excluded(call.excluded)
 
     def change() -> None:
         cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
         cluster.quarantine.put("framework", framework.id, "request", None)
+        cluster.roles += levels(said.roles) - before
         left = framework.roles - said.roles
         framework.update(said, suppressed)
         cluster.ledger.exclusions.put_framework(framework.id, excluded)
@@ -59,10 +68,14 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
+        cluster.roles -= levels(framework.said.roles)
         clients = cluster.ledger.clients.of(framework.id)
-        for agent in cluster.ledger.remove_framework(framework):
+        agents = cluster.ledger.remove_framework(framework)
+        for agent in agents:
             cluster.freed(agent)
+        cluster.holds.run_times.forget_framework(framework.id, agents)
         for client in clients:
+            cluster.no_longer_held(cluster.holds.forget(client))
             cluster.filters.forget(client)
             cluster.demands.forget(client)
         cluster.quarantine.forget("framework", framework.id)
@@ -145,6 +158,15 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
         cluster.anybody()
 
     return change
+
+
+def _too_many(cluster: Cluster, more: int) -> Flaw | None:
+    """Return what is wrong with so many more roles; None: there is room for them."""
+    most = cluster.limits.all_roles
+    if more <= 0 or cluster.roles + more <= most:
+        return None
+    words = f"all frameworks together would have {cluster.roles + more} roles, more than {most}"
+    return Flaw("limit", f"{words} (limits.all_roles)")
 
 
 def _excluded(told: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from allocator.cluster.quota import parse_limited_quota, parse_quota
 from allocator.cluster.state import Cluster
 from allocator.cluster.users import in_range
 from allocator.contract import allocator_pb2 as contract
-from allocator.fairness.pool import LARGEST_WEIGHT, LEAST_WEIGHT
+from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 
 
 def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:

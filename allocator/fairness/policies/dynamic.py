@@ -1,40 +1,24 @@
 """What policies have in common that add up over all time what users were allocated."""
 
-from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated
 
 from pydantic import Field
 from typing_extensions import override
 
 from allocator.fairness.account import Account
-from allocator.fairness.policies.policy import Policy
-from allocator.fairness.priorities import Drift, Drifts, Rank
-from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
-
-_REBASE = 86400.0
-"""Seconds; lines that begin near their time are exact to far below a task's share of a second."""
+from allocator.fairness.policies.lines import LinePolicy
+from allocator.fairness.priorities import Drift
 
 
-class DynamicPolicy(Policy):
-    """Priorities are straight lines in time; not a policy by itself, for it has no name."""
-
-    goes_by_shares: ClassVar[bool] = False
+class DynamicPolicy(LinePolicy):
+    """Priorities are what was added up over the weight; not a policy by itself, without a name."""
 
     alpha: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Part of its entitlement that a user is guaranteed whatever it had before."""
-    ranking: Literal["live-tree", "scan"] = "live-tree"
-    """`"scan"` is the slow reference that gives the same order."""
-
-    @cached_property
-    @override
-    def rebased_after(self) -> float:
-        return _REBASE
 
     @override
-    def new_ranking(self, phase: float) -> Ranking[Any, Drift]:
-        if self.ranking == "scan":
-            return ScanRanking(Drifts(), phase)
-        return LiveRanking(Drifts(), phase)
+    def line(self, account: Account) -> tuple[float, float]:
+        return account.cumulative / account.weight, account.rate_of_use / account.weight
 
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Drift:
@@ -46,10 +30,6 @@ class DynamicPolicy(Policy):
             slope=slope / account.weight,
             count=account.count,
         )
-
-    @override
-    def rank(self, attribute: Drift, phase: float) -> tuple[Rank, float]:
-        return Drifts().rank(attribute, phase)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

@@ -2,7 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -15,6 +16,27 @@ from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import KeyRanking, Ranking
 
 Id = TypeVar("Id", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a policy is from that does not come with Longshare."""
+
+    file: str
+    """Its path, for people."""
+    sha256: str
+    """Of the file's content."""
+    source: str
+    """The file's content."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """What went wrong in a policy, as `allocator.fairness.outside` has it."""
+
+    count: int = 0
+    latest: str = ""
+    """What, and where in its file."""
 
 
 class Policy(BaseModel, ABC):
@@ -31,11 +53,23 @@ class Policy(BaseModel, ABC):
     """Whether it asks for the place in the queue: `turn`."""
     per_machine: ClassVar[bool] = False
     """Whether the order on a machine is of what users hold there."""
+    origin: ClassVar[Origin | None] = None
+    """Where it is from; None: it comes with Longshare."""
+
+    @cached_property
+    def faults(self) -> Faults:
+        """What went wrong in it so far; no decision depends on this."""
+        return Faults()
 
     @cached_property
     def tau(self) -> float | None:
         """Time constant of commitments in seconds; None: the policy has no memory."""
         return None
+
+    @cached_property
+    def least(self) -> float:
+        """What a commitment is raised to, if it is less, when its user holds something."""
+        return 0.0
 
     @cached_property
     def rebased_after(self) -> float:
@@ -53,6 +87,13 @@ class Policy(BaseModel, ABC):
     def measure(self, account: Account) -> dict[str, float]:
         """Return what is compared with the user's entitlement: fractions by name."""
         return account.shares
+
+    def free_of_charge(self, account: Account) -> float:
+        """Return how much of what is measured makes no debts: the entitlement (Eq. 7)."""
+        return account.entitlement
+
+    def welcome(self, account: Account, others: Collection[Account]) -> None:
+        """Say what a user begins with, beside settled others; by default nothing."""
 
     def rate_of_use(self, account: Account) -> float:  # noqa: ARG002 - for others
         """Return what is added to the account's `cumulative` in a second."""
@@ -79,6 +120,10 @@ class Policy(BaseModel, ABC):
         Counts are left out: of equal ranks the lower count comes first. What a user holds more
         never ranks it lower, but for rounding; the blur is far beyond that. 0: there is none.
         """
+
+    def crossing(self, a: Any, b: Any, phase: float) -> float | None:  # noqa: ANN401, ARG002 - for others
+        """Return a phase not before this one at which two attributes may meet next; None: never."""
+        return None
 
     @abstractmethod
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
@@ -111,7 +156,7 @@ class KeyPolicy(Policy):
 
     @override
     def rank(self, attribute: tuple[float, int], phase: float) -> tuple[Rank, float]:
-        return (0, attribute[0], 0.0, 0.0), 0.0
+        return (0, attribute[0], (), 0.0), 0.0
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

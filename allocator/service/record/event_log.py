@@ -18,7 +18,7 @@ from google.protobuf import proto
 from google.protobuf.message import DecodeError
 from typing_extensions import override
 
-from allocator import __version__
+from allocator import __version__, plugins
 from allocator.cluster.constraints import Constraint, Hosts
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
@@ -29,7 +29,9 @@ from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
-from allocator.fairness import policies
+from allocator.fairness.metering import Meter
+from allocator.fairness.policies import Policy
+from allocator.fairness.policies.policy import Origin
 from allocator.fairness.quantities import Quantities
 from allocator.service.store import codec
 
@@ -97,6 +99,7 @@ class LoggedEngine(Engine):
         event_log: Where to.
         memory: What a former engine has left.
         before_change: As an engine's.
+        meter: As an engine's.
     """
 
     def __init__(
@@ -106,8 +109,9 @@ class LoggedEngine(Engine):
         *,
         memory: Memory | None = None,
         before_change: Callable[[float], None] | None = None,
+        meter: Meter | None = None,
     ) -> None:
-        super().__init__(settings, memory=memory, before_change=before_change)
+        super().__init__(settings, memory=memory, before_change=before_change, meter=meter)
         self._event_log = event_log
         header = log.LogHeader(longshare_version=__version__, settings=encode_settings(settings))
         if memory is not None:
@@ -115,33 +119,22 @@ class LoggedEngine(Engine):
         event_log.write(log.LogEntry(header=header))
 
     @override
-    def restore(
+    def restoring(
         self,
         options: contract.Options,
         snapshot: contract.Snapshot,
         memory: Memory | None = None,
-    ) -> contract.Decisions:
+    ) -> Steps[contract.Decisions]:
         entry = log.LogEntry(restore=log.LogRestore(options=options, snapshot=snapshot))
         if memory is not None:
             entry.restore.memory = codec.encode(memory)
-        return self._logged(
-            entry,
-            entry.restore.outcome,
-            lambda: super(LoggedEngine, self).restore(options, snapshot, memory),
-        )
+        steps = super().restoring(options, snapshot, memory)
+        return (yield from self._logged(entry, entry.restore.outcome, steps))
 
     @override
     def applying(self, events: contract.Events) -> Steps[contract.Decisions]:
         entry = log.LogEntry(apply=log.LogApply(events=events))
-        try:
-            decisions = yield from super().applying(events)
-            entry.apply.outcome.decisions = decisions.SerializeToString(deterministic=True)
-        except InvalidEvent as error:
-            entry.apply.outcome.refusal = str(error)
-            raise
-        finally:
-            self._event_log.write(entry)
-        return decisions
+        return (yield from self._logged(entry, entry.apply.outcome, super().applying(events)))
 
     @override
     def unheard(self, events: Iterable[contract.Event]) -> None:
@@ -161,10 +154,10 @@ class LoggedEngine(Engine):
             self._event_log.write(entry)
 
     def _logged(
-        self, entry: log.LogEntry, outcome: log.Outcome, decide: Callable[[], contract.Decisions]
-    ) -> contract.Decisions:
+        self, entry: log.LogEntry, outcome: log.Outcome, steps: Steps[contract.Decisions]
+    ) -> Steps[contract.Decisions]:
         try:
-            decisions = decide()
+            decisions = yield from steps
             outcome.decisions = decisions.SerializeToString(deterministic=True)
         except InvalidEvent as error:
             outcome.refusal = str(error)
@@ -274,8 +267,9 @@ def encode_settings(settings: EngineSettings) -> bytes:
     plain: dict[str, Any] = {}
     for each in fields(settings):
         value = getattr(settings, each.name)
-        if isinstance(value, policies.Policy):
-            value = {"name": value.name, "parameters": value.model_dump(exclude_none=True)}
+        if isinstance(value, Policy):
+            parameters = value.model_dump(exclude_none=True)
+            value = {"name": value.name, "parameters": parameters, **_code(value.origin)}
         elif each.name == "limits":
             value = asdict(value)
         elif each.name == "users":
@@ -295,7 +289,42 @@ def encode_settings(settings: EngineSettings) -> bytes:
     return json.dumps(plain, sort_keys=True).encode()
 
 
-def decode_settings(data: bytes, policy: policies.Policy | None = None) -> EngineSettings:
+def _code(origin: Origin | None) -> dict[str, Any]:
+    """Return what is recorded of a policy's file."""
+    return {} if origin is None else {"code": asdict(origin)}
+
+
+def recorded_code(data: bytes) -> Origin | None:
+    """Return the policy's file as settings have it; None: the policy came with Longshare.
+
+    Raises:
+        EventLogError: these are no settings.
+    """
+    try:
+        code = json.loads(data)["policy"].get("code")
+        return None if code is None else Origin(**{name: str(code[name]) for name in _ORIGIN})
+    except _UNREADABLE as error:
+        raise EventLogError(
+            f"settings in the log's header cannot be read: {type(error).__name__} {error}"
+        ) from error
+
+
+_ORIGIN = [each.name for each in fields(Origin)]
+
+
+def _policy(plain: Mapping[str, Any], code: Origin | None) -> Policy:
+    try:
+        return plugins.create(plain["name"], plain["parameters"])
+    except ValueError as error:
+        if code is None:
+            raise
+        raise EventLogError(
+            f"the log was recorded with a policy of {code.file}: {error}; give that file with "
+            "--policy-file (longshare replay LOG --save-policy FILE writes it)"
+        ) from error
+
+
+def decode_settings(data: bytes, policy: Policy | None = None) -> EngineSettings:
     """Read what `encode_settings` returned, perhaps with another policy.
 
     Raises:
@@ -303,7 +332,7 @@ def decode_settings(data: bytes, policy: policies.Policy | None = None) -> Engin
     """
     try:
         plain: Mapping[str, Any] = json.loads(data)
-        recorded = policies.create(plain["policy"]["name"], plain["policy"]["parameters"])
+        recorded = _policy(plain["policy"], recorded_code(data))
         return EngineSettings(
             **{
                 **plain,

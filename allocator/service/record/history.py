@@ -2,18 +2,23 @@
 
 An allocator never sees a task, only offers and what comes back of them. What a framework keeps
 of an offer is taken for tasks that began with the offer; what comes back later without a
-filter, for tasks that ended, the earliest first.
+filter, for a task that ended: the earliest that held at least that. What ends together and would
+do for several whole tasks is so many of them, if it is known what one needs.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from allocator.cluster.constraints import Constraint
 from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks import Client
 from allocator.cluster.limits import Limits
 from allocator.cluster.sieve import Sieve
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.fairness.quantities import Quantities
+from allocator.service.record.presence import Attendance, Presence
+from allocator.service.record.readiness import Readiness
 from allocator.service.record.replay import perform
 
 _LIMITS = Limits()
@@ -30,6 +35,10 @@ class Task:
     start: float
     end: float
     demand: Quantities
+    framework: str = ""
+    """Its id."""
+    constraints: tuple[Constraint, ...] = ()
+    """Its framework's own and the operator's; agents must meet all of them."""
 
 
 @dataclass(slots=True)
@@ -49,6 +58,18 @@ class History:
     """What users owed in the beginning: by resource, and of resources not named."""
     commitments: dict[str, float] = field(default_factory=dict)
     """Dominant commitments in the end."""
+    presences: list[Presence] = field(default_factory=list)
+    """Agents, in no order."""
+    first_weights: dict[str, float] = field(default_factory=dict)
+    """Of users, when each was first seen at the end of a log or after its snapshot."""
+    entitlements: dict[str, float] = field(default_factory=dict)
+    """Of users, in the end."""
+    gaps: list[tuple[float, float]] = field(default_factory=list)
+    """From the end of a log to the snapshot of the next: nobody knows what happened then."""
+    running_at_first: int = 0
+    """Tasks that were there before the log, and began with it."""
+    cut_off: int = 0
+    """Tasks that were still there when the log ended, and ended with it."""
 
 
 @dataclass(slots=True)
@@ -56,7 +77,11 @@ class _Held:
     ready: float
     start: float
     rest: Quantities
+    at_first: bool = False
 
+
+_MOST = 10_000
+"""Tasks that something held together is taken for; with more, it is one."""
 
 _Place = tuple[str, str, str]
 """framework, role, agent"""
@@ -69,20 +94,49 @@ def reconstruct(engine: Engine, entries: Iterable[log.LogEntry]) -> History:
         engine: A new one, as the log's header wants it.
         entries: All but the header.
     """
-    builder = _Builder(engine)
-    for entry in entries:
-        builder.follow(entry)
+    return reconstruct_all([(engine, entries)])
+
+
+def reconstruct_all(logs: Iterable[tuple[Engine, Iterable[log.LogEntry]]]) -> History:
+    """Work out from one log after the other who ran what.
+
+    Args:
+        logs: Of each its new engine and all entries but the header, in order of time.
+    """
+    builder = _Builder()
+    for engine, entries in logs:
+        builder.begin(engine)
+        for entry in entries:
+            builder.follow(entry)
+        builder.note_weights()
     return builder.finished()
 
 
 class _Builder:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    _engine: Engine
+
+    def __init__(self) -> None:
         self._history = History()
         self._held: dict[_Place, list[_Held]] = {}
         self._users: dict[tuple[str, str], str] = {}
-        self._hungry: dict[tuple[str, str], float] = {}
-        """(framework, role) → since when it has kept something of every offer"""
+        self._needs: dict[tuple[str, str], Quantities] = {}
+        self._constraints: dict[str, tuple[Constraint, ...]] = {}
+        self._readiness = Readiness()
+        self._attendance = Attendance()
+        self._ended_at: float | None = None
+        """When the log before ended, until this one's snapshot."""
+        self._tells_running = False
+
+    def begin(self, engine: Engine) -> None:
+        """Turn to another log."""
+        if self._history.begin:
+            self._ended_at = self._engine.now
+        self._engine = engine
+
+    def note_weights(self) -> None:
+        """Note the weights of users that have not been seen before."""
+        for standing in self._engine.standings():
+            self._history.first_weights.setdefault(standing.user, standing.weight)
 
     def follow(self, entry: log.LogEntry) -> None:
         """Take in the next entry."""
@@ -104,20 +158,35 @@ class _Builder:
     def finished(self) -> History:
         """Return all of it; what still runs ends with the log."""
         self._history.end = self._engine.now
+        self._history.presences = self._attendance.until(self._history.end)
+        before = len(self._history.tasks)
         self._leave_all(list(self._held), self._history.end)
+        self._history.cut_off = len(self._history.tasks) - before
         standings = self._engine.standings()
         self._history.weights = {s.user: s.weight for s in standings}
         self._history.commitments = {s.user: s.commitment for s in standings}
+        self._history.entitlements = {s.user: s.entitlement for s in standings}
         return self._history
 
     def _restored(self, restored: log.LogRestore, now: float) -> None:
         """Begin what the master knows and the log does not, and end what the master does not."""
-        if not self._history.begin:
+        first = not self._history.begin
+        if first:
             self._history.begin = now
             self._history.excluded = tuple(restored.options.fairness_excluded)
             self._history.debts = {
                 s.user: (s.commitments, s.inherited) for s in self._engine.standings()
             }
+        if self._ended_at is not None:
+            self._history.gaps.append((self._ended_at, now))
+            self._ended_at = None
+        self._tells_running = restored.options.tells_running
+        self.note_weights()
+        for framework in restored.snapshot.frameworks:
+            self._learn_constraints(framework.framework_id)
+        self._readiness.look_at_all(self._engine, now)
+        agents = [agent.agent_id for agent in restored.snapshot.agents]
+        self._attendance.look_at_all(self._engine, agents, now)
         used: dict[_Place, Quantities] = {}
         for agent in restored.snapshot.agents:
             for place, quantities in _used(agent.agent_id, agent.used):
@@ -128,16 +197,20 @@ class _Builder:
         for place, quantities in used.items():
             more = quantities - _both(quantities, self._sum(place))
             if more:
-                self._hold(place, now, now, more)
+                self._hold(place, now, now, more, at_first=first)
 
     def _applied(self, event: contract.Event, now: float) -> None:
         """Take in an event that has been applied."""
         call = event.WhichOneof("call")
+        self._readiness.follow(event, self._engine, now)
+        self._attend(event, now)
         if call in ("add_agent", "add_resource_provider"):
             added = event.add_agent if call == "add_agent" else event.add_resource_provider
             for place, quantities in _used(added.agent_id, added.used):
                 self._hold(place, now, now, quantities)
-        elif call == "add_framework":
+        elif call in ("add_framework", "update_framework"):
+            self._learn_constraints(getattr(event, call).framework_id)
+        if call == "add_framework":
             for place in [p for p in self._held if p[0] == event.add_framework.framework_id]:
                 self._learn_user(place)
         elif call == "recover_resources":
@@ -156,42 +229,73 @@ class _Builder:
     def _recovered(self, call: contract.RecoverResources, now: float) -> None:
         role, resources = Sieve(_LIMITS).allocated(call.resources)
         place = (call.framework_id, role, call.agent_id)
-        if call.HasField("filters"):
+        # A master that tells what runs tells of an offer that it takes back, too.
+        unused = self._tells_running and not call.is_allocated
+        if call.HasField("filters") or unused:
             self._refused(place, resources.scalars)
         else:
             self._ended(place, now, resources.scalars)
 
     def _offered(self, framework: str, offer: contract.Offer, now: float) -> None:
         role, resources = Sieve(_LIMITS).allocated(offer.resources)
-        ready = self._hungry.setdefault((framework, role), now)
+        ready = self._readiness.offered(Client(role, framework), now)
         self._hold((framework, role, offer.agent_id), ready, now, resources.scalars)
 
-    def _hold(self, place: _Place, ready: float, now: float, quantities: Quantities) -> None:
+    def _hold(
+        self,
+        place: _Place,
+        ready: float,
+        now: float,
+        quantities: Quantities,
+        *,
+        at_first: bool = False,
+    ) -> None:
         self._learn_user(place)
-        self._held.setdefault(place, []).append(_Held(ready, now, quantities))
+        self._held.setdefault(place, []).append(_Held(ready, now, quantities, at_first))
 
     def _learn_user(self, place: _Place) -> None:
-        """Note who the user is, as long as the framework is known; its agents may come first."""
+        """Note who the user is and what a task needs, while the framework is known.
+
+        Its agents may come first.
+        """
         framework, role, _ = place
         user = self._engine.user(role, framework)
         if user is not None:
             self._users[framework, role] = user
+        need = self._engine.demand(Client(role, framework))
+        if need is not None:
+            self._needs[framework, role] = need
+
+    def _learn_constraints(self, framework: str) -> None:
+        known = self._engine.framework(framework)
+        if known is not None:
+            given = self._engine.settings.constraints.get(known.name)
+            both = (given, known.constraint)
+            self._constraints[framework] = tuple(each for each in both if each)
+
+    def _attend(self, event: contract.Event, now: float) -> None:
+        """Follow agents that come, change or go."""
+        call = event.WhichOneof("call")
+        if call in ("add_agent", "remove_agent", "update_agent", "add_resource_provider"):
+            self._attendance.look(self._engine, getattr(event, call).agent_id, now)
 
     def _sum(self, place: _Place) -> Quantities:
         return sum((held.rest for held in self._held.get(place, [])), Quantities())
 
     def _refused(self, place: _Place, quantities: Quantities) -> None:
         """Take back from the latest offers what was not wanted."""
-        for held in reversed(self._held.get(place, [])):
+        latest = self._held.get(place, [])[::-1]
+        just_that = [held for held in latest if held.rest == quantities][:1]
+        for held in just_that or _likely(latest, quantities):
             taken = _both(held.rest, quantities)
             held.rest, quantities = held.rest - taken, quantities - taken
             if taken and not held.rest:  # of this one nothing was kept
-                self._hungry.pop(place[:2], None)
+                self._readiness.refused(Client(place[1], place[0]))
         self._clear(place)
 
     def _ended(self, place: _Place, now: float, quantities: Quantities) -> None:
         """End the earliest tasks, or parts of them, that held so much."""
-        for held in self._held.get(place, []):
+        for held in _likely(self._held.get(place, []), quantities):
             taken = _both(held.rest, quantities)
             self._record(place, held, now, taken)
             held.rest, quantities = held.rest - taken, quantities - taken
@@ -209,8 +313,22 @@ class _Builder:
 
     def _record(self, place: _Place, held: _Held, now: float, demand: Quantities) -> None:
         user = self._users.get(place[:2])
-        if user is not None and demand and now > held.start:
-            self._history.tasks.append(Task(user, held.ready, held.start, now, demand))
+        if user is None or not demand or not now > held.start:
+            return
+        framework = place[0]
+        one = self._needs.get(place[:2], demand)
+        times = _times(one, demand)
+        task = Task(
+            user,
+            held.ready,
+            held.start,
+            now,
+            one if times else demand,
+            framework,
+            self._constraints.get(framework, ()),
+        )
+        self._history.tasks += [task] * (times or 1)
+        self._history.running_at_first += (times or 1) * held.at_first
 
     def _note_capacity(self, now: float) -> None:
         capacities, capacity = self._history.capacities, self._engine.pool.capacity
@@ -224,6 +342,23 @@ def _used(
     for allocation in allocations:
         for role, resources in Sieve(_LIMITS).used(allocation.resources).items():
             yield (allocation.framework_id, role, agent), resources.scalars
+
+
+def _likely(helds: list[_Held], quantities: Quantities) -> list[_Held]:
+    """Return from which so much comes: the first that has all of it, or else any."""
+    for held in helds:
+        if held.rest.contains(quantities):
+            return [held]
+    return helds
+
+
+def _times(one: Quantities, several: Quantities) -> int:
+    """Return how often one makes up several; 0: not a whole number of times, or too often."""
+    name, amount = next(iter(one.items()))
+    times, rest = divmod(several[name], amount)
+    if rest or not 0 < times <= _MOST:
+        return 0
+    return times if {n: a * times for n, a in one.items()} == dict(several.items()) else 0
 
 
 def _both(a: Quantities, b: Quantities) -> Quantities:

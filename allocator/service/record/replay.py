@@ -13,7 +13,12 @@ from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.fairness.policies import Policy
-from allocator.service.record.event_log import EventLogError, decode_settings, read
+from allocator.service.record.event_log import (
+    EventLogError,
+    decode_settings,
+    read,
+    recorded_code,
+)
 from allocator.service.store import StoreError, codec
 
 
@@ -39,6 +44,8 @@ class Replayed:
     difference: Difference | None = None
     left_out: int = 0
     """Bytes at the end of the log, of an entry that was cut off."""
+    other_policy: str = ""
+    """The file of the recorded policy, if that had another content than today's."""
 
 
 def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
@@ -123,12 +130,14 @@ def recorded_outcome(entry: log.LogEntry) -> log.Outcome:
             return entry.order.outcome
 
 
-def replay(path: Path, watch: Callable[[int], None] = lambda _bytes: None) -> Replayed:
+def replay(
+    path: Path, watch: Callable[[Engine, log.LogEntry], None] = lambda _engine, _entry: None
+) -> Replayed:
     """Recompute every decision of a log, up to the first difference.
 
     Args:
         path: The log.
-        watch: Told the size of each entry in bytes.
+        watch: Shown the engine after each entry that gave what it gave then; may not touch it.
 
     Raises:
         EventLogError: it is no log, or damaged.
@@ -141,6 +150,9 @@ def replay(path: Path, watch: Callable[[int], None] = lambda _bytes: None) -> Re
 
     header, entries = header_and_rest(path, leave_out)
     engine = new_engine(header)
+    recorded_with, today = recorded_code(header.settings), engine.settings.policy.origin
+    if recorded_with is not None and (today is None or today.sha256 != recorded_with.sha256):
+        replayed.other_policy = recorded_with.file
     for entry in entries:
         before = engine.sequence
         outcome, recorded = perform(engine, entry), recorded_outcome(entry)
@@ -151,7 +163,7 @@ def replay(path: Path, watch: Callable[[int], None] = lambda _bytes: None) -> Re
             )
             break
         replayed.events, replayed.offers = engine.statistics.events, engine.statistics.offers
-        watch(entry.ByteSize())
+        watch(engine, entry)
     return replayed
 
 

@@ -6,7 +6,7 @@ from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.policies.sdrf import Sdrf
-from allocator.fairness.pool import Standing
+from allocator.fairness.standing import Standing
 from allocator.service.show.shares import UserShare, dominant
 from allocator.service.show.speech import called, duration
 from allocator.service.show.why import Kept, add_reasons, add_waited
@@ -219,7 +219,8 @@ def _words_of_fits(engine: Engine, user: str) -> list[str]:
     for fit in engine.fits(user.removesuffix("/.")):
         name = f"Its framework {engine.framework_name(fit.framework)} ({fit.framework})"
         if fit.misfit:
-            words.append(f"{name} does not fit: {fit.misfit}.")
+            end = "" if fit.misfit.endswith("?") else "."
+            words.append(f"{name} does not fit: {fit.misfit}{end}")
         elif fit.constraint:
             words.append(
                 f"{name} may run on {fit.agents} of {engine.agents} agents: {fit.constraint}."

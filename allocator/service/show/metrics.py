@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from allocator import __version__
 from allocator.cluster.engine import Engine
 from allocator.cluster.quarantine import Kind, Reason
+from allocator.service.accounting.bookkeeper import AccountingStatistics
 from allocator.service.loop.pauses import BUDGET, Pauses
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.record.event_log import EventLog
@@ -125,7 +126,17 @@ class _EngineCollector(Collector):
                 "Calls that contradicted what is known and were passed over.",
                 done.passed_over,
             ),
+            "holds": ("Agents that were held back for somebody.", done.holds.begun),
+            "holds_served": (
+                "Holds that ended with an offer to whom they were for.",
+                done.holds.served,
+            ),
+            "holds_in_vain": ("Holds that lasted for too long.", done.holds.in_vain),
             "faults": ("Errors in the allocator itself; each cost one call or run.", done.faults),
+            "policy_faults": (
+                "Priorities that a policy from outside could not say; its user came last instead.",
+                engine.settings.policy.faults.count,
+            ),
         }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"longshare_{name}", text, value=value)
@@ -213,6 +224,35 @@ class LoopCollector(Collector):
             f"Times that the event loop has worked over {1000 * BUDGET:.0f} ms at a stretch.",
             value=self._pauses.long,
         )
+
+
+class AccountingCollector(Collector):
+    """How accounting fares."""
+
+    def __init__(self, told: AccountingStatistics) -> None:
+        self._told = told
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the figures of the moment."""
+        told = self._told
+        yield GaugeMetricFamily(
+            "longshare_accounting_degraded",
+            "Whether what users have had is counted in memory alone, because writing failed.",
+            value=told.degraded,
+        )
+        for name, text, value in (
+            ("writes", "Times that what users have had was written.", told.writes),
+            ("failures", "Times that writing failed.", told.failures),
+            ("lost", "Hours of users given up, as writing failed for too long.", told.lost),
+            ("overtaken", "Writes left out, as another service had counted.", told.overtaken),
+        ):
+            yield CounterMetricFamily(f"longshare_accounting_{name}", text, value=value)
+        if told.last_write is not None:
+            yield GaugeMetricFamily(
+                "longshare_accounting_last_write_timestamp_seconds",
+                "When what users have had was last written.",
+                value=told.last_write,
+            )
 
 
 class _StoreCollector(Collector):

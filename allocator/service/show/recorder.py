@@ -14,8 +14,8 @@ from typing import IO, Literal
 import structlog
 
 from allocator.cluster.engine import Engine
-from allocator.fairness.pool import Standing, Still
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.standing import Standing, Still
 from allocator.service.loop.slices import Backlog, Work
 from allocator.service.show.shares import holdings
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.steps import finished
-from allocator.fairness.pool import Standing
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.standing import Standing
 from allocator.service.loop.slices import Work
 
 

@@ -135,9 +135,13 @@ class State(NamedTuple):
     scratch: NDArray[np.int64]
 
 
+DONE, PAUSED, DUE = range(3)
+"""Why `run` has returned: nothing is left, so many events are over, or the next comes later."""
+
+
 @entry
-def run(state: State, rule: Rule, events: int) -> bool:
-    """Go through so many submissions and finishes; return whether there may be more."""
+def run(state: State, rule: Rule, events: int, until: int) -> int:
+    """Go through so many submissions and finishes, if they are no later than that."""
     counters, tasks, users, running = state.counters, state.tasks, state.users, state.running
     for _ in range(events):
         task, freed = counters[NEXT], wide(NOWHERE)
@@ -146,19 +150,23 @@ def run(state: State, rule: Rule, events: int) -> bool:
             task == len(tasks.submitted) or running.when[0] <= tasks.submitted[task]
         ):
             now = running.when[0]
+            if now > until:
+                return DUE
             _set_time(state, rule, now)
             freed, user = _finish(state, rule)
             leave = enter = users.active[user]
         elif task < len(tasks.submitted):
             now = tasks.submitted[task]
+            if now > until:
+                return DUE
             _set_time(state, rule, now)
             user = _submit(state, rule, task)
             enter = user != NOBODY
             counters[NEXT] += 1
         else:
-            return False
+            return DONE
         _go_through(state, rule, now, user, freed, leave, enter)
-    return True
+    return PAUSED
 
 
 @part

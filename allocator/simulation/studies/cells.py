@@ -12,11 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from allocator import plugins
 from allocator.simulation import fast as fast_path
 from allocator.simulation import reference, store
+from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting, capacity_at
-from allocator.simulation.studies import measures
+from allocator.simulation.studies import measures, online_truth, windows
 from allocator.simulation.summary import end_of
 from allocator.simulation.trace import Trace
 
@@ -42,6 +44,19 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Code:
+    """A policy that does not come with Longshare.
+
+    Args:
+        file: Where it is defined; every worker must see it there.
+        sha256: Of that file.
+    """
+
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Cell:
     """One simulation and what is kept of it; the fields mean what a sweep's file says."""
 
@@ -49,16 +64,25 @@ class Cell:
     policy: str
     parameters: dict[str, float | str]
     load: float | None
-    blocking: Literal["head-of-line", "skip"]
+    blocking: Blocking
     users: Literal["known", "appearing"]
     per: Literal["user", "job"]
     engine: Literal["fast", "reference"]
-    keep: Literal["users", "tasks"]
+    keep: Literal["users", "tasks", "windows"]
+    sampled: float | str | None = None
+    liars: int = 0
+    code: Code | None = None
 
     def inputs(self) -> dict[str, Any]:
         """Return all that the results depend on; where the trace lies is no part of it."""
         inputs = asdict(self)
-        del inputs["source"]
+        del inputs["source"], inputs["code"]
+        if self.code is not None:
+            inputs["code"] = self.code.sha256
+        if self.sampled is None:  # results that are there already stay good
+            del inputs["sampled"]
+        if not self.liars:
+            del inputs["liars"]
         return {"format": FORMAT, "trace": self.source.digest, **inputs}
 
     @cached_property
@@ -76,6 +100,7 @@ class Cell:
             blocking=self.blocking,
             users=self.users,
             per=self.per,
+            sampled=self.sampled,
         )
 
     def file(self, folder: Path) -> Path:
@@ -115,6 +140,8 @@ def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
     """
     if cell.is_finished(folder):
         return
+    if cell.code is not None:
+        plugins.provide(cell.policy, cell.code.file, cell.code.sha256)
     trace = _read(cell.source.path, cell.source.digest, copy)
     setting = cell.setting(trace)
     begun = time.perf_counter()
@@ -130,6 +157,10 @@ def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
         "seconds": seconds,
         **_summary(outcome),
     }
+    if cell.keep == "windows":
+        result["windows"] = _windows(outcome, setting)
+    if cell.liars:
+        result["lies"] = _lies(trace, setting, cell.liars)
     _write(cell.file(folder), json.dumps(result, allow_nan=False).encode())
 
 
@@ -149,6 +180,20 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
             "completion": [_number(ratio) for ratio in users.completion.tolist()],
         },
     }
+
+
+def _windows(outcome: Outcome, setting: Setting) -> dict[str, Any]:
+    waits = outcome.wait[np.isfinite(outcome.wait)]
+    return {
+        "jain": _number(windows.jain(outcome, setting)),
+        "wait_s_99": _number(float(np.quantile(waits, 0.99))) if len(waits) else None,
+    }
+
+
+def _lies(trace: Trace, setting: Setting, liars: int) -> list[dict[str, Any]]:
+    """Return what each lie of each liar did, without what is common to all."""
+    found = online_truth.gains(trace, setting, liars, lambda _done, _of: None)
+    return [{"user": g.user, "lie": g.lie, "saved": _number(g.saved)} for g in found]
 
 
 def _details(outcome: Outcome) -> bytes:

@@ -6,23 +6,23 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from allocator.simulation.studies.comparisons import Gain
-from allocator.simulation.studies.drawing import COLOURS, legend, new_figure
+from allocator.simulation.studies.drawing import legend, new_figure, styles
 
 
 def saved_by_user(gains: Mapping[str, Gain], baseline: str) -> Figure:
     """Draw what each user's mean wait is shorter than under the baseline, and for whom."""
     figure, (by_rank, by_usage) = new_figure(f"Mean wait saved against {baseline}", panels=2)
-    for i, (label, gain) in enumerate(gains.items()):
-        colour = COLOURS[i % len(COLOURS)]
+    drawn = styles(gains)
+    for label, gain in gains.items():
         known = np.isfinite(gain.saved)
         saved = np.sort(gain.saved[known])[::-1]
         rank = np.arange(1, len(saved) + 1) / max(len(saved), 1)
-        by_rank.step(rank, saved, where="post", color=colour, label=label)
+        by_rank.step(rank, saved, where="post", label=label, **drawn[label])
         by_usage.scatter(
             100.0 * gain.users.usage[known],
             gain.saved[known],
             s=10,
-            color=colour,
+            color=drawn[label]["color"],
             alpha=0.5,
             linewidths=0.0,
         )

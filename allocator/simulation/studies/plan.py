@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from allocator.complaints import complaints
-from allocator.fairness import policies
+from allocator.simulation.holding import Blocking
+from allocator.simulation.setting import Setting
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -52,23 +53,35 @@ class Generated(_Strict):
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (1,)
 
 
+class Recorded(_Strict):
+    """A workload of real people, in the folder that LONGSHARE_DATA names; left out without it.
+
+    Args:
+        recorded: The file's name there, in the Standard Workload Format.
+    """
+
+    recorded: str
+
+
 class Policies(BaseModel):
     """A policy, and for each of its parameters a value or several.
 
     Args:
         policy: Its name.
         per: Who a user is to it.
+        sampled: Look at users as seldom as its original does ("original"), or so often ("5m").
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     policy: str
     per: Literal["user", "job"] = "user"
+    sampled: float | str | None = None
 
     @model_validator(mode="after")
     def _all_exist(self) -> Self:
         for parameters in self.settings():
-            policies.create(self.policy, parameters)
+            Setting(self.policy, parameters, (), per=self.per, sampled=self.sampled)
         return self
 
     def settings(self) -> Iterator[dict[str, Value]]:
@@ -85,18 +98,21 @@ class Grid(_Strict):
     Args:
         policies: What is compared.
         loads: Capacities as fractions of the trace's mean use; none: the trace's machines.
-        blocking: Whether a task that does not fit holds up all others.
+        blocking: What happens when the next task of who is next does not fit.
         users: Whether all users count from the start.
         engine: `fast` where it can; `reference` measures the time of each operation.
-        keep: `tasks` keeps each task's wait and each job's times beside the users' figures.
+        keep: `tasks` keeps each task's wait and each job's times beside the users' figures;
+            `windows` how even users' parts were, window by window, and the tail of tasks' waits.
+        liars: How many users lie, one at a time and in every way, to see what they gain.
     """
 
     policies: Annotated[tuple[Policies, ...], Field(min_length=1)]
     loads: tuple[Positive, ...] = ()
-    blocking: Literal["head-of-line", "skip"] = "head-of-line"
+    blocking: Blocking = "head-of-line"
     users: Literal["known", "appearing"] = "known"
     engine: Literal["fast", "reference"] = "fast"
-    keep: Literal["users", "tasks"] = "users"
+    keep: Literal["users", "tasks", "windows"] = "users"
+    liars: Annotated[int, Field(ge=0)] = 0
 
 
 class Sweep(_Strict):
@@ -109,7 +125,7 @@ class Sweep(_Strict):
     """
 
     title: str
-    traces: Annotated[tuple[TraceFile | Generated, ...], Field(min_length=1)]
+    traces: Annotated[tuple[TraceFile | Generated | Recorded, ...], Field(min_length=1)]
     grids: Annotated[tuple[Grid, ...], Field(min_length=1, alias="grid")]
 
 

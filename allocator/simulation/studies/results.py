@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.fairness import policies
+from allocator.simulation.originals.catalogue import create_policy
 from allocator.simulation.studies.cells import Cell
 from allocator.simulation.studies.measures import Jobs, Users
 
@@ -49,6 +49,8 @@ class Result:
     def label(self) -> str:
         """Return the policy with its parameters, for people."""
         told = ", ".join(f"{key} {value}" for key, value in self.parameters.items())
+        if "sampled" in self.raw:
+            told = ", ".join(filter(None, [told, f"sampled: {self.raw['sampled']}"]))
         return f"{self.policy} ({told})" if told else self.policy
 
     @property
@@ -71,7 +73,7 @@ class Result:
     @cached_property
     def forgotten(self) -> float:
         """Return 1 − δ, what of a commitment is forgotten in a second; 1 without commitments."""
-        tau = policies.create(self.policy, self.parameters).tau
+        tau = create_policy(self.policy, self.parameters).tau
         return 1.0 if tau is None else -math.expm1(-1.0 / tau)
 
     @cached_property
@@ -118,8 +120,9 @@ def read_results(folder: Path) -> tuple[str, list[Result]]:
         wanted = [folder / "cells" / f"{key}.json" for key in index["cells"]]
         results = [read_result(file) for file in wanted if file.exists()]
     except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"{error.filename} cannot be read" if isinstance(error, OSError) else error
         raise ResultsError(
-            f"{folder} does not hold a sweep's results ({error}); 'longshare sweep' makes them"
+            f"{folder} does not hold a sweep's results ({what}); 'longshare sweep' makes them"
         ) from error
     if not results:
         raise ResultsError(f"{folder}: none of the sweep's {len(wanted)} cells is finished")

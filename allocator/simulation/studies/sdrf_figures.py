@@ -7,7 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from allocator.simulation.studies.comparisons import distribution
-from allocator.simulation.studies.drawing import COLOURS, MARKERS, legend, new_figure, towards_one
+from allocator.simulation.studies.drawing import (
+    COLOURS,
+    MARKERS,
+    colour_of,
+    legend,
+    new_figure,
+    towards_one,
+)
 from allocator.simulation.studies.measures import Floats, Users
 
 Curves = Mapping[float, tuple[Floats, Floats]]
@@ -53,9 +60,9 @@ def waits_by_half(drf: Users, sdrf: Users) -> Figure:
     light = drf.lighter_half()
     halves = (("lower half by usage", light), ("upper half by usage", ~light))
     for panel, (title, half) in zip(panels, halves, strict=True):
-        for colour, (label, users) in zip(COLOURS, (("DRF", drf), ("SDRF", sdrf)), strict=False):
+        for label, users in (("DRF", drf), ("SDRF", sdrf)):
             waits, at_most = distribution(users.wait[half])
-            panel.step(waits, 1.0 - at_most, where="post", color=colour, label=label)
+            panel.step(waits, 1.0 - at_most, where="post", color=colour_of(label), label=label)
         panel.set_title(title, fontsize=10)
         panel.set_xscale("symlog", linthresh=1.0)
         panel.set_xlim(left=0.0)

@@ -1,12 +1,16 @@
 """Where a sweep's traces come from: files, and the generator, whose traces become files."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from allocator.simulation import store
+from allocator.simulation.formats import swf
 from allocator.simulation.generator import google_constrained_hour, google_month
 from allocator.simulation.studies.cells import Source, digest
-from allocator.simulation.studies.plan import Generated, TraceFile
+from allocator.simulation.studies.plan import Generated, Recorded, TraceFile
+from allocator.simulation.trace import Trace
 
 GENERATORS = {
     "google-month": google_month,
@@ -15,9 +19,11 @@ GENERATORS = {
 
 
 def resolve(
-    traces: Sequence[TraceFile | Generated], beside: Path, folder: Path
+    traces: Sequence[TraceFile | Generated | Recorded], beside: Path, folder: Path
 ) -> Iterator[Source]:
     """Go through the traces of a sweep; those that are to be generated are, if not there yet.
+
+    Recorded ones of which there is no file are left out.
 
     Args:
         traces: As the sweep's file names them.
@@ -33,6 +39,14 @@ def resolve(
             path = (beside / trace.path).absolute()
             yield Source(path, digest(path), path.stem)
             continue
+        if isinstance(trace, Recorded):
+            file = recorded(trace)
+            if file is not None:
+                name = trace.recorded.partition(".")[0]
+                path = (folder / f"{name}.parquet").absolute()
+                _make(path, partial(_converted, file))
+                yield Source(path, digest(path), name)
+            continue
         if trace.generate not in GENERATORS:
             raise ValueError(
                 f"there is no generator {trace.generate!r}; there are: {', '.join(GENERATORS)}"
@@ -41,9 +55,25 @@ def resolve(
         tasks = trace.tasks or generator.TASKS
         for seed in trace.seeds:
             path = (folder / f"{trace.generate}-{tasks}-{seed}.parquet").absolute()
-            if not path.exists():
-                folder.mkdir(parents=True, exist_ok=True)
-                part = path.with_suffix(".part")
-                store.write(generator.generate(seed, tasks), part)
-                part.replace(path)
+            _make(path, partial(generator.generate, seed, tasks))
             yield Source(path, digest(path), trace.generate, seed)
+
+
+def recorded(trace: Recorded) -> Path | None:
+    """Return a recorded workload's file, if it is there."""
+    folder = os.environ.get("LONGSHARE_DATA")
+    path = Path(folder, trace.recorded) if folder else None
+    return path if path is not None and path.exists() else None
+
+
+def _converted(file: Path) -> Trace:
+    return swf.convert(file).trace
+
+
+def _make(path: Path, make: Callable[[], Trace]) -> None:
+    """Write a trace, whole, if it is not there yet."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        store.write(make(), part)
+        part.replace(path)

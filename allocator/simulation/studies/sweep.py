@@ -11,8 +11,9 @@ from typing import Any
 
 import joblib
 
+from allocator.fairness import policies
 from allocator.simulation import store
-from allocator.simulation.studies.cells import Cell, Source, compute
+from allocator.simulation.studies.cells import Cell, Code, Source, compute
 from allocator.simulation.studies.plan import Sweep
 
 _LOOK_EVERY = 0.5
@@ -75,10 +76,18 @@ def cells_of(sweep: Sweep, sources: Sequence[Source]) -> list[Cell]:
                 several.per,
                 grid.engine,
                 grid.keep,
+                several.sampled,
+                grid.liars,
+                _code(several.policy),
             )
         ]
     }
     return list(cells.values())
+
+
+def _code(policy: str) -> Code | None:
+    origin = policies.find(policy).origin if policy in policies.names() else None
+    return None if origin is None else Code(origin.file, origin.sha256)
 
 
 def run(

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from allocator.simulation.studies.comparisons import SIZES, distribution
-from allocator.simulation.studies.drawing import COLOURS, legend, new_figure
+from allocator.simulation.studies.drawing import COLOURS, legend, new_figure, styles
 from allocator.simulation.studies.measures import Floats
 
 ByPolicy = Mapping[str, Floats]
@@ -44,6 +44,7 @@ def speedups(of: Mapping[str, Mapping[str, Floats]], baseline: str) -> Figure:
     """Draw Fig. 10: mean speed-up of the baseline, by size of job, for each alternative."""
     figure, (panel,) = new_figure(f"How much earlier jobs end under {baseline}")
     width = 0.8 / max(len(of), 1)
+    drawn = styles(of)
     for i, (policy, bins) in enumerate(of.items()):
         shown = [100.0 * bins[name] for name, _, _ in SIZES]
         panel.bar(
@@ -51,7 +52,7 @@ def speedups(of: Mapping[str, Mapping[str, Floats]], baseline: str) -> Figure:
             [values.mean() if len(values) else 0.0 for values in shown],
             width,
             yerr=[values.std() if len(values) else 0.0 for values in shown],
-            color=COLOURS[i % len(COLOURS)],
+            color=drawn[policy]["color"],
             error_kw={"linewidth": 0.8, "ecolor": "0.3"},
             label=f"than under {policy}",
         )
@@ -80,13 +81,14 @@ def _range(name: str, least: int, most: int | None) -> str:
 
 
 def _cdfs(panel: Axes, of: ByPolicy) -> None:
-    for i, (label, values) in enumerate(of.items()):
+    drawn = styles(of)
+    for label, values in of.items():
         panel.step(
             *_thinned(*distribution(values)),
             where="post",
-            color=COLOURS[i % len(COLOURS)],
             linewidth=1.3,
             label=label,
+            **drawn[label],
         )
     panel.set_xscale("symlog", linthresh=1.0)
     panel.set_ylim(0.0, 1.0)

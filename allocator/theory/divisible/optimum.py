@@ -23,6 +23,8 @@ class DivisiblePolicy:
     """Commitments count as shares held."""
     per_machine: bool = False
     """Each machine is shared apart."""
+    coarse: Fraction = Fraction(0)
+    """How far shares may be from what the policy would say, as a part of them."""
 
 
 @dataclass(frozen=True, slots=True)

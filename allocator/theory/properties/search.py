@@ -66,7 +66,7 @@ def search(
     for trial in range(trials):
         case = wanted.draw(rng, trial / trials, policy.remembers)
         try:
-            found = wanted.violation(policy, case)
+            found = _violation(policy, wanted, case)
         except UndecidedError:
             undecided += 1
             continue
@@ -90,7 +90,7 @@ def smallest(
         for other in simpler(case):
             if extent(other) < extent(case):
                 try:
-                    found = wanted.violation(policy, other)
+                    found = _violation(policy, wanted, other)
                 except UndecidedError:
                     continue
                 if found is not None and found.certain >= violation.certain:
@@ -98,3 +98,21 @@ def smallest(
                     break
         else:
             return violation
+
+
+def _violation(policy: DivisiblePolicy, wanted: Property, case: Case) -> Violation | None:
+    """Return what is wrong, if it is more than the policy's shares may be wrong by.
+
+    Raises:
+        UndecidedError: see `Property.violation`, or it is not.
+    """
+    found = wanted.violation(policy, case)
+    if found is None or not policy.coarse:
+        return found
+    if abs(found.instead - found.has) <= _DOUBT * policy.coarse * max(found.has, found.instead):
+        raise UndecidedError("the violation is no larger than what rounding may have made")
+    return found
+
+
+_DOUBT = 20
+"""How much larger than the error of one share that of an optimum is taken to be at most."""

@@ -1,0 +1,111 @@
+"""What Longshare promises to programs: all names in `__all__`, and nothing else, are public.
+
+Each is imported when it is first asked for, so policies and pools need no NumPy. What is in a
+public class and does not begin with an underscore is public, too.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from allocator.api.optima import optimum, violation
+    from allocator.api.policies import policies, policy, read_policies, register_policy
+    from allocator.api.simulating import Simulation, Task, make_trace, simulate
+    from allocator.conformance import Complaint, check_policy, complaints
+    from allocator.fairness.account import Account
+    from allocator.fairness.machines import Machines
+    from allocator.fairness.policies.lines import LinePolicy
+    from allocator.fairness.policies.policy import KeyPolicy, Policy
+    from allocator.fairness.policies.sdrf import Sdrf
+    from allocator.fairness.policies.stsf import Stsf
+    from allocator.fairness.pool import Pool
+    from allocator.fairness.quantities import Quantities
+    from allocator.fairness.standing import Standing
+    from allocator.simulation.store import read as read_trace
+    from allocator.simulation.store import write as write_trace
+    from allocator.simulation.trace import MachineClass, Trace
+    from allocator.theory.divisible.optimum import Part, Shared
+    from allocator.theory.divisible.problem import Problem
+    from allocator.theory.properties.case import Violation
+
+_PLACES: Final = {
+    "Account": "allocator.fairness.account",
+    "Complaint": "allocator.conformance",
+    "KeyPolicy": "allocator.fairness.policies.policy",
+    "LinePolicy": "allocator.fairness.policies.lines",
+    "MachineClass": "allocator.simulation.trace",
+    "Machines": "allocator.fairness.machines",
+    "Part": "allocator.theory.divisible.optimum",
+    "Policy": "allocator.fairness.policies.policy",
+    "Pool": "allocator.fairness.pool",
+    "Problem": "allocator.theory.divisible.problem",
+    "Quantities": "allocator.fairness.quantities",
+    "Sdrf": "allocator.fairness.policies.sdrf",
+    "Shared": "allocator.theory.divisible.optimum",
+    "Simulation": "allocator.api.simulating",
+    "Standing": "allocator.fairness.standing",
+    "Stsf": "allocator.fairness.policies.stsf",
+    "Task": "allocator.api.simulating",
+    "Trace": "allocator.simulation.trace",
+    "Violation": "allocator.theory.properties.case",
+    "check_policy": "allocator.conformance",
+    "complaints": "allocator.conformance",
+    "make_trace": "allocator.api.simulating",
+    "optimum": "allocator.api.optima",
+    "policies": "allocator.api.policies",
+    "policy": "allocator.api.policies",
+    "read_policies": "allocator.api.policies",
+    "read_trace": "allocator.simulation.store:read",
+    "register_policy": "allocator.api.policies",
+    "simulate": "allocator.api.simulating",
+    "violation": "allocator.api.optima",
+    "write_trace": "allocator.simulation.store:write",
+}
+"""Name → the module that defines it, and, behind a colon, what it is called there."""
+
+__all__ = [
+    "Account",
+    "Complaint",
+    "KeyPolicy",
+    "LinePolicy",
+    "MachineClass",
+    "Machines",
+    "Part",
+    "Policy",
+    "Pool",
+    "Problem",
+    "Quantities",
+    "Sdrf",
+    "Shared",
+    "Simulation",
+    "Standing",
+    "Stsf",
+    "Task",
+    "Trace",
+    "Violation",
+    "check_policy",
+    "complaints",
+    "make_trace",
+    "optimum",
+    "policies",
+    "policy",
+    "read_policies",
+    "read_trace",
+    "register_policy",
+    "simulate",
+    "violation",
+    "write_trace",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - of whatever kind it is
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _colon, called = _PLACES[name].partition(":")
+    found = getattr(import_module(module), called or name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

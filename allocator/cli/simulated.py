@@ -1,0 +1,108 @@
+"""What `longshare simulate` prints: what came out, and how each user fared."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.table import Table
+
+from allocator.cli.tables import console
+from allocator.contract.printable import printable
+from allocator.simulation.summary import quantiles_of
+
+if TYPE_CHECKING:
+    from allocator.simulation.outcome import Outcome
+    from allocator.simulation.setting import Setting
+    from allocator.simulation.summary import Users
+
+_SHOWN = 12
+"""Users, those of most usage."""
+
+
+def show(answer: dict[str, Any], outcome: "Outcome", users: "Users", setting: "Setting") -> None:
+    """Print what a simulation has come to.
+
+    Args:
+        answer: As `--json` would print it.
+        outcome: What was simulated.
+        users: How its users fared.
+        setting: How it was simulated.
+    """
+    trace = outcome.trace
+    out = console()
+    where = (
+        f"{sum(kind.count for kind in trace.machines):,} machines"
+        if setting.capacity is None
+        else "one pool of "
+        + ", ".join(
+            f"{amount:.6g} {printable(name)}"
+            for name, amount in zip(trace.resources, setting.capacity, strict=True)
+        )
+    )
+    out.print(
+        f"{setting.policy} on {where}: {answer['tasks']:,} tasks of {answer['users']:,} users "
+        f"in {answer['seconds']:.3g} s ({answer['simulator']})"
+    )
+    if answer["compiling_s"]:
+        out.print(f"and {answer['compiling_s']:.3g} s to compile the simulator, once")
+    if answer["never_started"]:
+        out.print(f"{answer['never_started']:,} tasks fit nowhere and never started")
+    out.print(
+        f"completed by the end of the trace: {_percent(answer['completion_ratio'])}; "
+        "mean of users' ratios: " + _percent(answer["mean_user_completion_ratio"])
+    )
+    out.print(
+        f"mean of users' mean waits: {_number(answer['mean_user_wait_s'])} s; "
+        f"slowdowns: {_number(answer['mean_user_slowdown'])}"
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    rows = {
+        "wait of a task, s": answer["wait_s"],
+        "slowdown of a task": answer["slowdown"],
+        "completion of a job, s": answer["job_completion_s"],
+    }
+    headings: dict[str, float] = next((row for row in rows.values() if row), {})
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, row in rows.items():
+        table.add_row(name, *(_number(value) for value in (row or {}).values()))
+    if headings:
+        out.print(table)
+    out.print(_table_of_users(outcome, users))
+    if len(users.names) > _SHOWN:
+        out.print(f"and {len(users.names) - _SHOWN:,} users of less usage, see users.csv of --out")
+    for name, used in answer["utilization"].items():
+        out.print(f"use of {printable(name)} until the last finish: {_percent(used)}")
+    if answer["operations"]:
+        done = ", ".join(
+            f"{name} {operation['count']:,}"
+            + (f" in {operation['seconds']:.3g} s" if operation["seconds"] is not None else "")
+            for name, operation in answer["operations"].items()
+        )
+        out.print(f"to keep order: {done}; Live Tree events: {answer['live_tree_events']:,}")
+
+
+def _table_of_users(outcome: "Outcome", users: "Users") -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("user", overflow="ellipsis", no_wrap=True, min_width=8)
+    for heading in ("usage", "tasks", "completed", "wait, s", "p50", "p90", "slowdown"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    waits = quantiles_of(outcome.wait, outcome.trace.user, len(users.names))
+    for user in np.argsort(-users.usage, kind="stable")[:_SHOWN].tolist():
+        figures = (users.mean_wait_s[user], *waits[user, :2], users.mean_slowdown[user])
+        table.add_row(
+            printable(users.names[user]),
+            f"{users.usage[user]:.1%}",
+            f"{users.tasks[user]:,}",
+            _percent(users.completion_ratio[user] if users.tasks[user] else None),
+            *("-" if np.isnan(figure) else f"{figure:,.4g}" for figure in figures),
+        )
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.6g}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

@@ -1,0 +1,69 @@
+"""What engines leave to those that come after them."""
+
+from dataclasses import replace
+
+from allocator.cluster.memory import Changes, Memory
+from allocator.cluster.state import Statistics
+from allocator.cluster.users import Users
+
+
+class Heritage:
+    """What a former engine has left, and what a successor must know.
+
+    Args:
+        memory: The former engine's; None: there was none.
+    """
+
+    def __init__(self, memory: Memory | None) -> None:
+        self._inherited = memory
+        """Until a snapshot says what is held now."""
+        self._last = memory if memory is not None else Memory(0.0, {})
+
+    def settle(self) -> None:
+        """Follow that a snapshot has said what is held now."""
+        self._inherited = None
+
+    def known(self, users: Users, statistics: Statistics) -> Memory:
+        """Return what is to be handed on; if users are broken, what it was handed itself."""
+        try:
+            self._last = self.memory(users)
+        except Exception:  # noqa: BLE001 - a healthy snapshot replaces whatever there is
+            statistics.faults += 1
+        return self._last
+
+    def memory(self, users: Users) -> Memory:
+        """Return what a successor must know that no master will tell it."""
+        memory = users.memory()
+        if self._inherited is None:
+            return memory
+        before, tau = self._inherited.users, self._inherited.tau
+        return replace(
+            memory,
+            tau=memory.tau if tau is None else tau,
+            users={
+                user: replace(remembered, overuse=before[user].overuse)
+                if user in before
+                else remembered
+                for user, remembered in memory.users.items()
+            },
+        )
+
+    def changes(self, users: Users) -> Changes:
+        """Return what a successor must know that it would not from what this returned before."""
+        changes = users.changes()
+        if self._inherited is None:
+            return changes
+        before, tau = self._inherited.users, self._inherited.tau
+        return replace(
+            changes,
+            courses={
+                user: replace(
+                    course,
+                    tau=course.tau if tau is None else tau,
+                    remembered=replace(course.remembered, overuse=before[user].overuse),
+                )
+                if user in before
+                else course
+                for user, course in changes.courses.items()
+            },
+        )

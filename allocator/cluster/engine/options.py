@@ -1,0 +1,53 @@
+"""Reads what a master's flags say."""
+
+from dataclasses import replace
+
+from google.protobuf.message import DecodeError
+
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.frameworks import Rules
+from allocator.cluster.state import Recovery
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.quantities import Quantities
+
+
+def rules(options: contract.Options) -> Rules:
+    """Read what the master's flags say.
+
+    Raises:
+        InvalidEvent: the domain is malformed, or an amount is none.
+    """
+    region: str | None = None
+    if options.HasField("domain"):
+        try:
+            domain = mesos.DomainInfo.FromString(options.domain)
+        except DecodeError as error:
+            raise InvalidEvent(
+                f"options: domain is not a serialised mesos.DomainInfo: {error}"
+            ) from error
+        if domain.HasField("fault_domain"):
+            region = domain.fault_domain.region.name
+    try:
+        minimum = tuple(Quantities.from_doubles(m.amounts) for m in options.min_allocatable)
+    except ValueError as error:
+        raise InvalidEvent(f"options: min_allocatable: {error}") from error
+    return Rules(minimum, options.filter_gpu_resources, region)
+
+
+def recovery(options: contract.Options) -> Recovery:
+    """Read how long to hold off after an election.
+
+    Raises:
+        InvalidEvent: the factor is no fraction.
+    """
+    read = Recovery()
+    if options.HasField("recovery_factor"):
+        if not 0.0 <= options.recovery_factor <= 1.0:
+            raise InvalidEvent(
+                f"options: recovery_factor {options.recovery_factor} is not between 0 and 1"
+            )
+        read = replace(read, factor=options.recovery_factor)
+    if options.HasField("recovery_timeout_ns"):
+        read = replace(read, timeout_ns=options.recovery_timeout_ns)
+    return read

@@ -1,0 +1,180 @@
+"""What Longshare relies on, one function for each claim: it returns a case that contradicts it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from allocator.conformance.worlds import World, draw
+from allocator.fairness.account import Account
+from allocator.fairness.policies import Policy, create
+from allocator.fairness.policies.lines import LinePolicy
+from allocator.fairness.policies.policy import KeyPolicy
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+_LATER = (0.0, 1e-3, 1.0, 60.0, 3600.0, 3e5)
+"""Seconds."""
+
+
+def says_numbers(policy: Policy, random: Random) -> str | None:
+    """Ask for all priorities; what is no number is counted as a fault."""
+    world = draw(random)
+    pool = world.pool(policy)
+    for when in _LATER:
+        pool.advance(when)
+        pool.standings()
+        list(pool)
+    return f"{policy.faults.latest}, {world.told()}" if policy.faults.count else None
+
+
+def leaves_accounts(policy: Policy, random: Random) -> str | None:
+    """Ask, and see whether the account has changed."""
+    world = draw(random)
+    for account in _accounts(world.pool(create("tsf", {}))):  # that nobody has asked about yet
+        for question in _questions(policy):
+            before = _seen(account)
+            question(account)
+            after = _seen(account)
+            changed = [name for name, value in before.items() if after[name] != value]
+            if changed:
+                return f"it changed {', '.join(changed)}, {world.told()}"
+    return None
+
+
+def says_the_same(policy: Policy, random: Random) -> str | None:
+    """Ask twice, and once more with users of another order."""
+    world = draw(random)
+    pool = world.pool(policy)
+    for account in _accounts(pool):
+        for question in _questions(policy):
+            first, again = question(account), question(account)
+            if first != again:
+                return f"it said {first}, then {again}, {world.told()}"
+    if list(pool) != list(world.pool(policy)):
+        return f"the order was {list(pool)}, then {list(world.pool(policy))}, {world.told()}"
+    return None
+
+
+def goes_by_holdings(policy: Policy, random: Random) -> str | None:
+    """Change what it may not look at, and see whether it says anything else."""
+    world = draw(random)
+    other: dict[str, Any] = {"count": random.randint(1, 99)}
+    if not policy.queues:
+        other["turn"] = random.randint(1, 99)
+    if isinstance(policy, KeyPolicy):
+        other["settled_at"] = random.uniform(1.0, 1e6)
+        other["cumulative"] = random.uniform(1.0, 1e6)
+    for account in _accounts(world.pool(policy)):
+        for name, value in other.items():
+            changed = account.copy()
+            setattr(changed, name, value)
+            changed.active = not account.active
+            for question in _questions(policy):
+                before, after = question(account), question(changed)
+                if before != after:
+                    return (
+                        f"it said {before}, and {after} with another {name} or active, "
+                        f"{world.told()}"
+                    )
+    return None
+
+
+def more_is_not_sooner(policy: Policy, random: Random) -> str | None:
+    """Give a user more, and see whether it would come sooner."""
+    world = draw(random)
+    pool = world.pool(policy)
+    for number, user in enumerate(world.users):
+        prospect = pool.prospect(number)
+        more = Quantities({"cpus": 1000 * random.choice((1, 10)), "mem": random.choice((0, 1000))})
+        (before, blur), (after, blur_after) = prospect.rank, prospect.rank_of(user.holds + more)
+        beyond_rounding = (after[0], after[1] + blur + blur_after) < (before[0], before[1])
+        if beyond_rounding or (after[:3] == before[:3] and after[3] < before[3]):
+            return (
+                f"user {number} comes at {before[1]:g}, and at {after[1]:g} with {more} more, "
+                f"{world.told()}"
+            )
+    return None
+
+
+def weight_is_not_later(policy: Policy, random: Random) -> str | None:
+    """Give a user twice the weight, and see whether it would come later."""
+    world = draw(random)
+    number = random.randrange(len(world.users))
+    user = world.users[number]
+    heavier = replace(user, weight=min(2 * user.weight, 1e6))
+    users = [heavier if each is user else each for each in world.users]
+    before = world.pool(policy).standing(number).priority
+    after = World(world.machines, users).pool(policy).standing(number).priority
+    if after > before + 1e-9 * abs(before):
+        return f"user {number} comes at {before:g}, and at {after:g} with twice the weight, " + (
+            world.told()
+        )
+    return None
+
+
+def orders(policy: Policy, random: Random) -> str | None:
+    """Let users get and give back things as time passes, and hold the order against priorities."""
+    world = draw(random)
+    pools = [world.pool(each) for each in _ways_to_rank(policy)]
+    now = 0.0
+    for _step in range(12):
+        now += random.choice(_LATER)
+        number = random.randrange(len(world.users))
+        more = Quantities({"cpus": 1000 * random.randint(0, 20)})
+        for pool in pools:
+            pool.advance(now)
+            if random.random() < 0.5 and pool is pools[0]:
+                pool.standings()  # that somebody looks must make no difference
+            held = pool.held(number)
+            pool.release(number, held or Quantities())
+            pool.allocate(number, more)
+        told = [list(pool) for pool in pools]
+        if told[0] != told[-1]:
+            return f"the Live Tree's order is {told[0]}, a scan's {told[-1]}, {world.told()}"
+        wrong = _out_of_order(pools[0], told[0])
+        if wrong is not None:
+            return f"{wrong}, {world.told()}"
+    return None
+
+
+def _ways_to_rank(policy: Policy) -> Iterator[Policy]:
+    yield policy
+    if not isinstance(policy, KeyPolicy):
+        yield policy.model_copy(update={"ranking": "scan"})
+
+
+def _out_of_order(pool: Pool[int], order: list[int]) -> str | None:
+    before, last = -float("inf"), None
+    for user in order:
+        priority = pool.standing(user).priority
+        if priority < before - 1e-9 * max(abs(before), 1.0):
+            return (
+                f"after {pool.now:g} s user {user} comes after {last}, though its priority "
+                f"{priority:g} is less than {before:g}"
+            )
+        before, last = max(priority, before), user
+    return None
+
+
+def _accounts(pool: Pool[int]) -> Iterator[Account]:
+    for account in pool.still().accounts.values():
+        account.measured = dict(account.measured)
+        yield account
+
+
+def _questions(policy: Policy) -> Iterator[Callable[[Account], object]]:
+    """Go through what a policy is asked of an account."""
+    yield policy.measure
+    yield policy.rate_of_use
+    if isinstance(policy, KeyPolicy):
+        yield policy.key
+    if isinstance(policy, LinePolicy):
+        yield policy.line
+
+
+def _seen(account: Account) -> dict[str, object]:
+    return {
+        name: dict(value) if isinstance(value := getattr(account, name), dict) else value
+        for name in Account.__slots__
+    }

@@ -1,0 +1,61 @@
+"""What policies have in common whose priorities are straight lines in s = e^(−t/τ)."""
+
+import math
+from abc import abstractmethod
+from functools import cached_property
+from typing import Any, Literal
+
+from typing_extensions import override
+
+from allocator.fairness.policies.policy import Policy
+from allocator.fairness.priorities import Envelope, Envelopes, Rank
+from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
+
+_ENVELOPES = Envelopes()
+_REBASE = 300.0
+"""Time constants after which phases begin anew; e^±300 is far from what a double can hold."""
+
+
+class FadingPolicy(Policy):
+    """Priorities are maxima of straight lines in s; not a policy by itself, for it has no name."""
+
+    ranking: Literal["live-tree", "scan"] = "live-tree"
+    """`"scan"` is the slow reference that gives the same order."""
+
+    @cached_property
+    @abstractmethod
+    @override
+    def tau(self) -> float:
+        """Time constant with which what is owed fades, in seconds."""
+
+    @override
+    def new_ranking(self, phase: float) -> Ranking[Any, Envelope]:
+        if self.ranking == "scan":
+            return ScanRanking(_ENVELOPES, phase)
+        return LiveRanking(_ENVELOPES, phase)
+
+    @cached_property
+    @override
+    def rebased_after(self) -> float:
+        return _REBASE * self.tau
+
+    @override
+    def phase(self, elapsed: float) -> float:
+        """Return −s = −e^(−elapsed/τ), in which priorities are linear."""
+        return -math.exp(-elapsed / self.tau)
+
+    @override
+    def elapsed(self, phase: float) -> float:
+        return -self.tau * math.log(-phase)
+
+    @override
+    def rank(self, attribute: Envelope, phase: float) -> tuple[Rank, float]:
+        return _ENVELOPES.rank(attribute, phase)
+
+    @override
+    def crossing(self, a: Envelope, b: Envelope, phase: float) -> float | None:
+        return Envelopes().crossing(a, b, phase)
+
+    def stretch(self, settled_at: float, base: float) -> float:
+        """Return what s at an account's instant is, over 1, in phases that begin at `base`."""
+        return math.exp((settled_at - base) / self.tau)

@@ -1,0 +1,66 @@
+"""Policies whose priorities drift: straight lines in time, kept in order by a Live Tree."""
+
+from abc import abstractmethod
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from typing_extensions import override
+
+from allocator.fairness.account import Account
+from allocator.fairness.policies.policy import Policy
+from allocator.fairness.priorities import Drift, Drifts, Rank
+from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
+
+_REBASE = 86400.0
+"""Seconds; lines that begin near their time are exact to far below a task's share of a second."""
+
+
+class LinePolicy(Policy):
+    """A policy whose priorities grow or fall at constant rates until something changes.
+
+    The least priority is first; of equals the one that grows slower, then the one that was
+    allocated something less often.
+    """
+
+    goes_by_shares: ClassVar[bool] = False
+
+    ranking: Literal["live-tree", "scan"] = "live-tree"
+    """`"scan"` is the slow reference that gives the same order."""
+
+    @abstractmethod
+    def line(self, account: Account) -> tuple[float, float]:
+        """Return the priority of a rated account, and by how much it grows in a second.
+
+        The priority is that at `account.settled_at`. What has been added up of `rate_of_use`
+        until then is `account.cumulative`.
+        """
+
+    @cached_property
+    @override
+    def rebased_after(self) -> float:
+        return _REBASE
+
+    @override
+    def new_ranking(self, phase: float) -> Ranking[Any, Drift]:
+        if self.ranking == "scan":
+            return ScanRanking(Drifts(), phase)
+        return LiveRanking(Drifts(), phase)
+
+    @override
+    def attribute(self, account: Account, base: float, phase: float) -> Drift:
+        value, slope = self.line(account)
+        begun = value - slope * (account.settled_at - base)
+        return Drift(guaranteed=False, value=begun, slope=slope, count=account.count)
+
+    @override
+    def rank(self, attribute: Drift, phase: float) -> tuple[Rank, float]:
+        return Drifts().rank(attribute, phase)
+
+    @override
+    def crossing(self, a: Drift, b: Drift, phase: float) -> float | None:
+        return Drifts().crossing(a, b, phase)
+
+    @override
+    def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
+        value, slope = self.line(account)
+        return value + slope * (when - account.settled_at)

@@ -1,0 +1,99 @@
+"""What holds for all users of a pool alike, and what it makes of what each of them holds."""
+
+import math
+from collections.abc import Collection, Hashable
+from copy import copy, deepcopy
+from typing import Generic, TypeVar
+
+from allocator.fairness.account import Account
+from allocator.fairness.machines import Machines
+from allocator.fairness.policies.policy import KeyPolicy, Policy
+from allocator.fairness.quantities import Quantities
+
+User = TypeVar("User", bound=Hashable)
+
+
+class Terms(Generic[User]):
+    """Rates accounts: shares, over-use, tasks; and settles them.
+
+    Args:
+        policy: Says what counts.
+        capacity: What is shared.
+        excluded: Resources that do not count in shares.
+        machines: Of which the capacity is the sum; for policies that count tasks.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        capacity: Quantities,
+        excluded: Collection[str],
+        machines: Machines[User],
+    ) -> None:
+        self._policy = policy
+        self.excluded = frozenset(excluded)
+        self.machines = machines
+        self._has_memory = policy.tau is not None
+        self._least = policy.least
+        self._adds_up = type(policy).rate_of_use is not Policy.rate_of_use
+        self.remembers = not isinstance(policy, KeyPolicy)
+        """Whether what a user held before may matter."""
+        self.tau = policy.tau
+        """With which debts fade, in seconds; None: they do not."""
+        self.charging = True
+        """Whether over-use makes debts."""
+        self.part = 1.0
+        """Of the capacity, to which the users are entitled together."""
+        self.weights = 0.0
+        """Of all users together."""
+        self.capacity = capacity
+
+    def twin(self) -> "Terms[User]":
+        """Return terms that are as these are, whatever happens to these."""
+        twin = copy(self)
+        if self._policy.counts_tasks:
+            twin.machines = deepcopy(self.machines)
+        return twin
+
+    @property
+    def capacity(self) -> Quantities:
+        """What is shared."""
+        return self._capacity
+
+    @capacity.setter
+    def capacity(self, capacity: Quantities) -> None:
+        self._capacity = capacity
+        self._counted = [each for each in capacity.items() if each[0] not in self.excluded]
+
+    def counted(self, demand: Quantities | None) -> Quantities | None:
+        """Return what counts of a task's demand; None: nothing."""
+        counted = {n: a for n, a in (demand or {}).items() if n not in self.excluded}
+        return Quantities(counted) if counted else None
+
+    def entitlement(self, weight: float) -> float:
+        """Return the part of the capacity that a weight stands for."""
+        return self.part * weight / self.weights
+
+    def rate(self, account: Account) -> None:
+        """Work out what is made of what a user holds. O(m) in m resources."""
+        account.entitlement = self.part * account.weight / self.weights
+        account.shares = account.allocation.parts_of(self._counted)
+        measured = self._policy.measure(account)
+        if self._has_memory:
+            free = self._policy.free_of_charge(account) if self.charging else math.inf
+            account.owe(measured, free, self._least)
+        else:
+            account.measured = measured
+        if self._adds_up:
+            account.rate_of_use = self._policy.rate_of_use(account)
+
+    def count_tasks(self, user: User, account: Account) -> None:
+        """Work out how many tasks a user could run if it were alone, if the policy asks."""
+        if not self._policy.counts_tasks:
+            return
+        demand = account.demand
+        if demand is None:
+            account.monopoly = account.constrained_monopoly = 0
+        else:
+            account.monopoly = self.machines.monopoly(demand)
+            account.constrained_monopoly = self.machines.constrained_monopoly(user, demand)

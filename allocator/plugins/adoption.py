@@ -1,0 +1,80 @@
+"""Which policies a module defines, and what makes them known."""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable
+from types import ModuleType
+
+from allocator.fairness import policies
+from allocator.fairness.outside import adopted
+from allocator.fairness.policies import Policy
+from allocator.fairness.policies.policy import Origin
+from allocator.plugins.errors import PolicyError
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+def origin_of(file: str, content: bytes) -> Origin:
+    """Return what is remembered of a file with policies."""
+    return Origin(
+        file=file,
+        sha256=hashlib.sha256(content).hexdigest(),
+        source=content.decode(errors="replace"),
+    )
+
+
+def known(origin: Origin) -> list[str]:
+    """Return the names of policies that are known already from a file of this content."""
+    return [
+        name
+        for name in policies.names()
+        if (other := policies.find(name).origin) is not None
+        and (other.file, other.sha256) == (origin.file, origin.sha256)
+    ]
+
+
+def defined(module: ModuleType) -> list[type[Policy]]:
+    """Return the policies that a module defines itself, in its order; those without a name not."""
+    return [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and issubclass(kind, Policy)
+        and kind.__module__ == module.__name__
+        and ("name" in vars(kind) or "name" in kind.model_fields)
+    ]
+
+
+def adopt(kinds: Iterable[type[Policy]], origin: Origin) -> list[str]:
+    """Make policies known, all or none; return their names.
+
+    Raises:
+        PolicyError: one of them cannot be used.
+    """
+    ready: dict[str, type[Policy]] = {}
+    for kind in kinds:
+        try:
+            ready[_name(kind, ready)] = adopted(kind, origin)
+        except ValueError as error:
+            raise PolicyError(f"{origin.file}: {error}") from error
+    for kind in ready.values():
+        policies.register(kind)
+    return list(ready)
+
+
+def _name(kind: type[Policy], taken: Collection[str]) -> str:
+    if "name" in kind.model_fields:
+        raise ValueError(
+            f"class {kind.__name__}: its name is none of its parameters; write it without a type, "
+            'as name = "mine"'
+        )
+    name = kind.name
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise ValueError(
+            f"class {kind.__name__}: the name {name!r} is not of small letters, digits and dashes"
+        )
+    if name in taken:
+        raise ValueError(f"two classes have the name {name!r}")
+    if name in policies.ours():
+        raise ValueError(f"Longshare has a policy {name!r}; give yours another name")
+    return name

@@ -1,0 +1,48 @@
+"""Policies of packages that are installed: the entry points of the group `longshare.policies`."""
+
+import inspect
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from allocator.fairness.policies import Policy
+from allocator.plugins.adoption import adopt, origin_of
+from allocator.plugins.errors import PolicyError
+
+GROUP = "longshare.policies"
+
+
+def installed() -> list[str]:
+    """Return the names of policies that installed packages offer; none of them is imported."""
+    return sorted({point.name for point in entry_points(group=GROUP)})
+
+
+def load_installed(name: str) -> bool:
+    """Make an installed package's policy known; return whether there is one of this name.
+
+    Raises:
+        PolicyError: two packages offer it, or it cannot be used.
+    """
+    points = list(entry_points(group=GROUP, name=name))
+    if not points:
+        return False
+    if len(points) > 1:
+        offering = " and ".join(sorted(point.value for point in points))
+        raise PolicyError(f"policy {name!r}: {offering} offer it; remove one of the packages")
+    _adopt(points[0])
+    return True
+
+
+def _adopt(point: EntryPoint) -> None:
+    where = f"entry point {point.name} = {point.value} of {GROUP}"
+    try:
+        kind = point.load()
+        file = inspect.getsourcefile(kind) if isinstance(kind, type) else None
+        content = b"" if file is None else Path(file).read_bytes()
+    except (Exception, SystemExit) as error:
+        raise PolicyError(f"{where}: {type(error).__name__}: {error}") from error
+    if not isinstance(kind, type) or not issubclass(kind, Policy):
+        raise PolicyError(f"{where}: {kind!r} is no policy; it must name a class")
+    called = getattr(kind, "name", None)
+    if called != point.name:
+        raise PolicyError(f"{where}: the class calls itself {called!r}; both must be the same")
+    adopt([kind], origin_of(file or point.value, content))

@@ -1,0 +1,136 @@
+"""Makes a film of a simulation while it runs, as of a cluster that was recorded."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from allocator import __version__
+from allocator.film.camera import AgentNow, Camera, UserNow, interval
+from allocator.film.pack import About, pack
+from allocator.film.page import page
+from allocator.simulation.order import Exact
+from allocator.simulation.outcome import Outcome
+from allocator.simulation.reference import Progress, Simulation
+from allocator.simulation.series import Series
+from allocator.simulation.setting import Setting, SettingError
+from allocator.simulation.trace import MICROSECONDS, Trace
+
+
+def film(
+    trace: Trace,
+    setting: Setting,
+    source: str,
+    progress: Progress | None = None,
+    series: Series | None = None,
+) -> tuple[Outcome, bytes]:
+    """Simulate, and return what came of it and a file for a browser that plays it.
+
+    The plain simulator is used: the same starts as on the fast path. A picture costs O(users +
+    running tasks + machines).
+
+    Args:
+        trace: What is submitted.
+        setting: How it is dealt with.
+        source: What the film is of, in words.
+        progress: Told how far it is.
+        series: Is told how users stand now and then.
+
+    Raises:
+        SettingError: The setting does not fit the trace, or goes by samples.
+    """
+    simulation = Simulation(trace, setting, series)
+    if not isinstance(simulation.pool, Exact):
+        raise SettingError("a film shows debts at each moment; an order by samples has none")
+    filming = _Filming(simulation, simulation.pool, trace, setting)
+    outcome = simulation.run(progress, filming.look)
+    return outcome, filming.page(source)
+
+
+class _Filming:
+    def __init__(self, simulation: Simulation, pool: Exact, trace: Trace, setting: Setting) -> None:
+        self._simulation = simulation
+        self._pool = pool
+        self._trace = trace
+        self._per_job = setting.per == "job"
+        machines = setting.machines(trace)
+        self._machines = dict(zip(_names(trace, setting), machines.tolist(), strict=True))
+        seconds = 0.0
+        if len(trace):
+            last = int((trace.submitted + trace.runtime).max())
+            seconds = (last - int(trace.submitted[0])) / MICROSECONDS
+        self._camera = Camera(interval(seconds, len(trace.users) + len(machines)))
+
+    def look(self) -> None:
+        now = self._simulation.now / MICROSECONDS
+        if self._camera.due(now):
+            self._take(now)
+
+    def page(self, source: str) -> bytes:
+        self._take(self._simulation.now / MICROSECONDS)
+        tau = self._pool.policy.tau
+        about = About(
+            source=source,
+            policy=self._pool.policy.name,
+            half_life=None if tau is None else tau * math.log(2.0),
+            version=__version__,
+            every=self._camera.every,
+            clock="elapsed",
+            notes=("It was simulated.",),
+        )
+        return page(pack(self._camera.reel, about))
+
+    def _take(self, now: float) -> None:
+        users, machines = self._held()
+        self._camera.take(now, self._users(users), self._agents(machines))
+
+    def _held(self) -> tuple[dict[int, Counter[str]], list[dict[str, Counter[str]]]]:
+        """Return what users hold, and what on each machine, in thousandths of the trace's units."""
+        users: dict[int, Counter[str]] = {}
+        machines: list[dict[str, Counter[str]]] = [{} for _ in self._machines]
+        for user, task, machine in self._simulation.running():
+            demand = self._amounts(self._trace.demand[task].tolist())
+            users.setdefault(user, Counter()).update(demand)
+            machines[machine].setdefault(self._name(user), Counter()).update(demand)
+        return users, machines
+
+    def _users(self, held: Mapping[int, Mapping[str, int]]) -> Iterator[UserNow]:
+        simulation = self._simulation
+        turns = {user: turn for turn, user in enumerate(self._pool, start=1)}
+        for standing in self._pool.standings():
+            user = standing.user
+            turn = turns.get(user, 0)
+            yield UserNow(
+                self._name(user),
+                "",
+                standing.share,
+                standing.commitment,
+                standing.entitlement,
+                turn,
+                _waits(turn, len(simulation.waiting[user]) if turn else 0),
+                held.get(user, {}),
+            )
+
+    def _agents(self, held: list[dict[str, Counter[str]]]) -> Iterator[AgentNow]:
+        for (name, total), holders in zip(self._machines.items(), held, strict=True):
+            yield AgentNow(name, "", self._amounts(total), holders)
+
+    def _amounts(self, amounts: list[float]) -> dict[str, int]:
+        named = zip(self._trace.resources, amounts, strict=True)
+        return {name: round(1000 * amount) for name, amount in named if amount}
+
+    def _name(self, user: int) -> str:
+        return f"job {user}" if self._per_job else self._trace.users[user]
+
+
+def _names(trace: Trace, setting: Setting) -> list[str]:
+    if setting.capacity is not None:
+        return ["the pool"]
+    return [f"{kind.name}-{number}" for kind in trace.machines for number in range(kind.count)]
+
+
+def _waits(turn: int, tasks: int) -> str:
+    """Say what a user that has a turn waits for; after each event all that fits has started."""
+    if not turn:
+        return ""
+    many = f"{tasks:,} task{'' if tasks == 1 else 's'} of its {'waits' if tasks == 1 else 'wait'}"
+    return f"{many}; the next does not fit now" if turn == 1 else f"{many}; its turn comes"

@@ -1,0 +1,87 @@
+"""Machines held for users whose next task fits nowhere, so that no big task waits for ever.
+
+Where users are skipped, small tasks take whatever becomes free, and a task that needs a whole
+machine never finds one. So one is held for it: the machine that will be free for it first, as far
+as is known when it is chosen. Until then only tasks run there that will have ended by then (EASY
+backfilling; run times are the trace's).
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Blocking: TypeAlias = Literal["head-of-line", "skip", "hold", "hold-all"]
+"""What happens when the next task of the user that is next fits nowhere.
+
+"head-of-line": nothing starts until it does (Stateful DRF, Algorithm 1); "skip": the next user is
+looked at; "hold": likewise, but a machine is held for the first such user; "hold-all": for each.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A machine that is held for a user."""
+
+    user: int
+    machine: int
+    ready: int
+    """When it will be free for the user's next task, in microseconds."""
+
+
+class Holds:
+    """Which machines are held for whom; at most one for a user.
+
+    It goes in rounds: who has had one comes after all others who wait for one. So with n users and
+    tasks that run for R at most, nobody's next task waits longer than n·R if it would fit on an
+    empty machine, under any policy and whatever others submit.
+
+    Args:
+        blocking: Says for how many users at a time.
+    """
+
+    def __init__(self, blocking: Blocking) -> None:
+        self._most = {"hold": 1, "hold-all": None}.get(blocking, 0)
+        self._of: dict[int, Hold] = {}
+        self._on: dict[int, Hold] = {}
+        self._had = set[int]()
+        """Users who have had one in this round."""
+
+    @property
+    def full(self) -> bool:
+        """Whether nobody else may have one now."""
+        return self._most is not None and len(self._of) >= self._most
+
+    def may_begin(self, user: int) -> bool:
+        """Whether a machine may be held for a user now."""
+        return not self.full and user not in self._of and user not in self._had
+
+    def next_round(self) -> bool:
+        """Begin a new round, as nobody is left in this one; return whether that helps anybody."""
+        helps = bool(self._had) and not self.full
+        if helps:
+            self._had.clear()
+        return helps
+
+    def begin(self, hold: Hold) -> None:
+        """Hold a machine that nobody holds."""
+        self._of[hold.user] = self._on[hold.machine] = hold
+
+    def end(self, user: int) -> bool:
+        """Hold nothing for a user any longer; return whether anything was."""
+        hold = self._of.pop(user, None)
+        if hold is not None:
+            del self._on[hold.machine]
+            self._had.add(user)
+        return hold is not None
+
+    def on(self, machine: int) -> bool:
+        """Whether a machine is held."""
+        return machine in self._on
+
+    def bars(self, user: int, machine: int, finish: int) -> bool:
+        """Whether a task of a user that would end then is kept off a machine."""
+        hold = self._on.get(machine)
+        return hold is not None and hold.user != user and finish > hold.ready
+
+    def barred(self, user: int, finish: int) -> list[int]:
+        """Return all machines that such a task is kept off."""
+        return [machine for machine in self._on if self.bars(user, machine, finish)]

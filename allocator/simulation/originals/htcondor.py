@@ -1,0 +1,70 @@
+"""HTCondor as it is: user priorities move when the negotiator begins a cycle."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from typing_extensions import override
+
+from allocator.fairness.policies.rivals.htcondor import HtCondor
+from allocator.fairness.quantities import Quantities
+from allocator.simulation.originals.metered import Meter, less
+from allocator.simulation.originals.original import Key, Periodic
+
+
+@dataclass(slots=True)
+class _Customer:
+    weight: float
+    priority: float
+    used: float = 0.0
+    """Slots held now, as a fraction of the cluster."""
+    uncharged: float = 0.0
+    """Whole seconds × slots that the last look does not see in `used`: above 0 for what ended,
+    below for what started after the look before."""
+
+
+class Condor(Periodic):
+    """`Accountant.cpp`, `UpdatePriorities`.
+
+    π ← π·β + ρ·(1 − β), at least half a slot, with β = 0.5^(δt/h) and ρ what was held on average
+    since the look before, in whole seconds.
+    """
+
+    PERIOD: ClassVar[float] = 60.0
+
+    def __init__(self, policy: HtCondor, capacity: Quantities, period: float) -> None:
+        super().__init__(period)
+        self._meter = Meter(policy, capacity)
+        self._aging = 0.5 ** (period / policy.half_life)
+        self._least = policy.least
+        self._users: dict[int, _Customer] = {}
+
+    @override
+    def join(self, user: int, weight: float, owed: float) -> None:
+        self._users[user] = _Customer(weight, max(owed, self._least))
+
+    @override
+    def started(self, user: int, demand: Quantities, now: float) -> None:
+        account, rate = self._users[user], self._meter.rate(demand)
+        account.used += rate
+        account.uncharged -= (int(now) - int(self.last)) * rate
+
+    @override
+    def ended(self, user: int, demand: Quantities, since: float, now: float) -> None:
+        account, rate = self._users[user], self._meter.rate(demand)
+        account.used = less(account.used, rate)
+        account.uncharged += (int(now) - int(self.last)) * rate
+
+    @override
+    def look(self, times: int) -> None:
+        aging, later = self._aging, self._aging ** (times - 1)
+        for account in self._users.values():
+            recent = account.used + account.uncharged / self.period
+            account.uncharged = 0.0
+            priority = max(account.priority * aging + recent * (1.0 - aging), self._least)
+            priority = priority * later + account.used * (1.0 - later)
+            account.priority = max(priority, self._least)
+
+    @override
+    def key(self, user: int) -> Key:
+        account = self._users[user]
+        return (account.priority / account.weight,)

@@ -1,0 +1,87 @@
+"""Slurm as it is: use decays, and priorities are worked out anew, every PriorityCalcPeriod."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from typing_extensions import override
+
+from allocator.fairness.policies.rivals.slurm_fair_tree import SlurmFairTree
+from allocator.fairness.quantities import Quantities
+from allocator.simulation.originals.metered import Meter, less
+from allocator.simulation.originals.original import Key, Periodic
+
+_ALMOST_LN_2 = 0.693
+"""Slurm keeps 1 − 0.693 / half-life in a second, where e^(−ln 2 / half-life) would be exact."""
+
+
+@dataclass(slots=True)
+class _Association:
+    weight: float
+    use: float
+    """Billed units × seconds, as fractions of the cluster."""
+    running: float = 0.0
+    """Rate of jobs that ran at the last look already."""
+    fresh: list[tuple[float, float]] = field(default_factory=list)
+    """Start and rate of those that have started since."""
+    key: float = 0.0
+
+
+class Slurm(Periodic):
+    """`priority_multifactor.c`, `_decay_thread` and `_apply_new_usage`.
+
+    At a look all use is multiplied by d^Δ, then each running job adds r·d^r times what it is
+    billed a second, with r the whole seconds that it ran since the look before; a job that ends
+    adds that at once. The order changes at looks only.
+    """
+
+    PERIOD: ClassVar[float] = 300.0
+
+    def __init__(self, policy: SlurmFairTree, capacity: Quantities, period: float) -> None:
+        super().__init__(period)
+        self._meter = Meter(policy, capacity)
+        self._decay = 1.0 - _ALMOST_LN_2 / policy.half_life
+        self._per_share = policy.tau
+        self._users: dict[int, _Association] = {}
+
+    @override
+    def join(self, user: int, weight: float, owed: float) -> None:
+        use = owed * self._per_share
+        self._users[user] = _Association(weight, use, key=use / weight)
+
+    @override
+    def started(self, user: int, demand: Quantities, now: float) -> None:
+        self._users[user].fresh.append((now, self._meter.rate(demand)))
+
+    @override
+    def ended(self, user: int, demand: Quantities, since: float, now: float) -> None:
+        account, rate = self._users[user], self._meter.rate(demand)
+        if (since, rate) in account.fresh:
+            account.fresh.remove((since, rate))
+        else:
+            account.running = less(account.running, rate)
+        account.use += self._charge(max(since, self.last), now) * rate
+
+    @override
+    def look(self, times: int) -> None:
+        first = self.last - (times - 1) * self.period
+        decay = self._decay**self.period
+        later = decay ** (times - 1)
+        for account in self._users.values():
+            added = self.period * decay * account.running
+            for since, rate in account.fresh:
+                added += self._charge(since, first) * rate
+                account.running += rate
+            account.fresh.clear()
+            use = account.use * decay + added
+            full = self.period * decay * account.running
+            account.use = use * later + full * (1.0 - later) / (1.0 - decay)
+            account.key = account.use / account.weight
+
+    @override
+    def key(self, user: int) -> Key:
+        return (self._users[user].key,)
+
+    def _charge(self, since: float, until: float) -> float:
+        """Return the seconds that a job is charged for a stretch; clocks count whole ones."""
+        ran = max(int(until) - int(since), 0)
+        return float(ran * self._decay**ran)

@@ -1,0 +1,61 @@
+"""Volcano as it is: use decays once a cycle, and what runs at a cycle counts for all of it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from typing_extensions import override
+
+from allocator.fairness.policies.rivals import volcano
+from allocator.fairness.quantities import Quantities
+from allocator.simulation.originals.metered import Meter, less
+from allocator.simulation.originals.original import Key, Periodic
+
+
+@dataclass(slots=True)
+class _Namespace:
+    weight: float
+    use: float
+    held: float = 0.0
+
+
+class Volcano(Periodic):
+    """`plugins/fairshare/fairshare.go`, `OnSessionOpen`.
+
+    U ← U·2^(−Δ/h) + use·Δ with what is held at the cycle, whatever was held since the one before: a
+    task that begins and ends between two costs nothing. Of equals who holds less now is first. That
+    uses are equal which differ by less than a resource-second is left out.
+    """
+
+    PERIOD: ClassVar[float] = 1.0
+
+    def __init__(self, policy: volcano.Volcano, capacity: Quantities, period: float) -> None:
+        super().__init__(period)
+        self._meter = Meter(policy, capacity)
+        self._decay = 2.0 ** (-period / policy.half_life)
+        self._per_share = policy.tau
+        self._users: dict[int, _Namespace] = {}
+
+    @override
+    def join(self, user: int, weight: float, owed: float) -> None:
+        self._users[user] = _Namespace(weight, owed * self._per_share)
+
+    @override
+    def started(self, user: int, demand: Quantities, now: float) -> None:
+        self._users[user].held += self._meter.rate(demand)
+
+    @override
+    def ended(self, user: int, demand: Quantities, since: float, now: float) -> None:
+        account = self._users[user]
+        account.held = less(account.held, self._meter.rate(demand))
+
+    @override
+    def look(self, times: int) -> None:
+        decay = self._decay**times
+        cycles = (1.0 - decay) / (1.0 - self._decay)
+        for account in self._users.values():
+            account.use = account.use * decay + account.held * self.period * cycles
+
+    @override
+    def key(self, user: int) -> Key:
+        account = self._users[user]
+        return account.use / account.weight, account.held

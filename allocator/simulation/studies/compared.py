@@ -1,0 +1,83 @@
+"""Several policies on one trace: what each means to users, as a table's rows and a figure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from allocator.simulation.studies.comparisons import Gain, distribution, reduction
+from allocator.simulation.studies.drawing import legend, new_figure, styles
+from allocator.simulation.studies.measures import Users
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one policy means, held against the first.
+
+    Args:
+        policy: As it was named.
+        mean_user_wait_s: Mean of users' mean waits.
+        reduction: By which fraction that is lower than under the first policy.
+        light: Likewise of the half of users with the lowest usage.
+        heavy: Likewise of the other half.
+        gain: Users whose mean wait is shorter by more than a second.
+        lose: Users whose mean wait is longer by more than that.
+        completion_ratio: Mean of users' ratios.
+    """
+
+    policy: str
+    mean_user_wait_s: float
+    reduction: float
+    light: float
+    heavy: float
+    gain: int
+    lose: int
+    completion_ratio: float
+
+
+def rows(fared: Mapping[str, Users]) -> list[Row]:
+    """Hold policies against the first of them."""
+    first = next(iter(fared.values()))
+    found = []
+    for policy, users in fared.items():
+        gain = Gain(first, first.wait, users.wait)
+        found.append(
+            Row(
+                policy,
+                users.mean_wait(),
+                reduction(first.mean_wait(), users.mean_wait()),
+                gain.of_half(lighter=True),
+                gain.of_half(lighter=False),
+                int(gain.gains.sum()),
+                int(gain.loses.sum()),
+                float(np.nanmean(users.completion)) if np.isfinite(users.completion).any() else 1.0,
+            )
+        )
+    return found
+
+
+def figure_of(fared: Mapping[str, Users], title: str) -> Figure:
+    """Draw how long users wait under each policy, and what each user saves against the first."""
+    figure, (waits, saved) = new_figure(title, panels=2)
+    drawn = styles(fared)
+    first, base = next(iter(fared.items()))
+    for policy, users in fared.items():
+        waits.step(*distribution(users.wait), where="post", label=policy, **drawn[policy])
+        if policy == first:
+            continue
+        seconds = base.wait - users.wait
+        ranked = np.sort(seconds[np.isfinite(seconds)])[::-1]
+        rank = np.arange(1, len(ranked) + 1) / max(len(ranked), 1)
+        saved.step(rank, ranked, where="post", label=policy, **drawn[policy])
+    waits.set_xscale("symlog", linthresh=1.0)
+    waits.set_xlim(left=0.0)
+    waits.set_ylim(0.0, 1.0)
+    waits.set_xlabel("Mean wait of a user (s)")
+    waits.set_ylabel("Fraction of users")
+    saved.set_yscale("symlog", linthresh=10.0)
+    saved.axhline(0.0, color="0.3", linewidth=0.8)
+    saved.set_xlabel("Fraction of users, who gains most first")
+    saved.set_ylabel(f"Seconds of mean wait saved against {first}")
+    legend(waits)
+    return figure

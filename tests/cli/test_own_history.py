@@ -1,0 +1,201 @@
+"""From event logs of one's own cluster to a trace that simulators understand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from allocator.cli import app
+from allocator.cli.own_history import convert
+from allocator.cluster.constraints import Constraint, Hosts
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+from allocator.fairness.quantities import Quantities
+from allocator.service.record.event_log import EventLogError
+from allocator.simulation import reference, store
+from allocator.simulation.setting import Setting
+from tests.cluster.master_side import SECOND, START_NS, Offered, agent_call, framework_info
+from tests.cluster.master_side import resources as of
+from tests.service.record.test_event_log import RecordedMaster, entries, rewrite
+
+TASK = "cpus:1;mem:1024"
+SETTINGS = EngineSettings(
+    policies.create("sdrf", {"half_life": 600.0}),
+    users=(DeclaredUser("a", 2.0, {"cpus": 0.25}), DeclaredUser("b"), DeclaredUser("idle")),
+    demands={f"f{number} of the tests": Quantities.parse(TASK) for number in range(3)},
+    constraints={"f2 of the tests": Constraint(Hosts(("s2*", "s3*")), Hosts(()), ())},
+)
+
+
+def record_one(path: Path) -> RecordedMaster:
+    """a fills two agents for 10 s; b waits for the second meanwhile, and gets it."""
+    master = RecordedMaster(path, SETTINGS, excluded=("mem",))
+    master.add_framework("f1", "a")
+    held = [*master.add_agent("s1", "cpus:4;mem:8192"), *master.add_agent("s2", "cpus:2;mem:8192")]
+    assert [(offer.agent, offer.role) for offer in held] == [("s1", "a"), ("s2", "a")]
+    master.wait(4)
+    assert master.add_framework("f2", "b") == []
+    master.wait(6)
+    [on_s2] = master.recover(held[1])
+    assert (on_s2.agent, on_s2.framework) == ("s2", "f2")
+    master.wait(5)
+    assert master.recover(held[0], "cpus:1;mem:1024", refuse_seconds=None)
+    master.tick(5)
+    master.event_log.close()
+    return master
+
+
+def record_two(path: Path, gap: float) -> None:
+    """The service is back: of what ran, b's tasks do, and there is a third agent."""
+    master = RecordedMaster(path, SETTINGS, excluded=("mem",))
+    master.now_ns = START_NS + int((20 + gap) * SECOND)
+    master.restore(
+        contract.Snapshot(
+            sequence=master.sequence,
+            time_ns=master.now_ns,
+            agents=[
+                agent_call("s1", "cpus:4;mem:8192"),
+                agent_call("s2", "cpus:2;mem:8192", {"f2": of("cpus:2;mem:2048", "b")}),
+                agent_call("s3", "cpus:2;mem:8192"),
+            ],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id="f2",
+                    info=framework_info("f2", "b"),
+                    active=True,
+                    suppressed_roles=["b"],
+                )
+            ],
+        )
+    )
+    master.tick(20 - gap)
+    master.event_log.close()
+    rewrite(path, [entry for place, entry in enumerate(entries(path)) if place != 1])
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> list[Path]:
+    record_one(tmp_path / "log.1")
+    record_two(tmp_path / "log", gap=5)
+    return [tmp_path / "log", tmp_path / "log.1"]
+
+
+def test_logs_in_any_order_become_the_tasks_users_and_machines_there_were(logs: list[Path]) -> None:
+    found = convert(logs)
+    trace = found.trace
+    assert found.policy == "sdrf"
+    assert trace.resources == ("cpus",)
+    assert trace.users == ("a", "b", "idle")
+    assert trace.weights == (2.0, 1.0, 1.0)
+    assert trace.commitments == ((0.25,), (0.0,), (0.0,))
+    rows = zip(
+        (trace.users[user] for user in trace.user),
+        trace.submitted / 1e6,
+        trace.runtime / 1e6,
+        trace.demand[:, 0],
+        trace.constraint,
+        strict=True,
+    )
+    # a: two tasks on s2 for 10 s, one on s1 for 15, three until the gap is over; the task that got
+    # the freed core 15 s after the beginning as well. b wanted offers from the fourth second on.
+    assert sorted(rows) == sorted(
+        [
+            *[("a", 0.0, 10.0, 1.0, -1)] * 2,
+            ("a", 0.0, 15.0, 1.0, -1),
+            *[("a", 0.0, 25.0, 1.0, -1)] * 3,
+            ("a", 0.0, 10.0, 1.0, -1),
+            *[("b", 4.0, 30.0, 1.0, 0)] * 2,
+        ]
+    )
+    [s1, like_s2] = trace.machines
+    assert (s1.count, s1.capacity) == (1, (4.0,))
+    assert (like_s2.count, like_s2.capacity) == (1, (2.0,)), "s3 was there for less than half"
+    assert trace.constraints == ((1,),)
+    told = "\n".join(found.notes)
+    for said in (
+        "does not count in shares, left out: mem",
+        "2 tasks ran when it ended",
+        "nothing was recorded for 5.0 s, from 20.0 s on",
+        "agents came, changed or left: 3 in all, 2 at a time",
+    ):
+        assert said in told
+
+
+def test_logs_that_overlap_are_refused(logs: list[Path]) -> None:
+    with pytest.raises(EventLogError, match="overlap"):
+        convert([*logs, logs[0]])
+
+
+def test_a_service_that_no_master_came_to_has_no_history(tmp_path: Path) -> None:
+    record_one(tmp_path / "log")
+    rewrite(tmp_path / "log", entries(tmp_path / "log")[:1])
+    with pytest.raises(EventLogError, match="no master has ever come"):
+        convert([tmp_path / "log"])
+
+
+def test_what_is_offered_and_taken_back_by_the_master_was_no_task(tmp_path: Path) -> None:
+    master = RecordedMaster(tmp_path / "log", SETTINGS)
+    master.options.tells_running = True
+    master.restore(contract.Snapshot(sequence=master.sequence, time_ns=master.now_ns))
+    master.add_framework("f1", "a")
+    [offer] = master.add_agent("s1", "cpus:4;mem:8192")
+    master.wait(3)
+    master.recover(offer)
+    master.remove_agent("s1")
+    master.event_log.close()
+    assert len(convert([tmp_path / "log"]).trace) == 0
+
+
+def played(path: Path) -> list[tuple[str, float, float]]:
+    """Have three users come one by one, with tasks of all lengths; return what ran when."""
+    master = RecordedMaster(path, SETTINGS)
+    for number in range(4):
+        master.add_agent(f"s{number}", "cpus:4;mem:8192")
+    rng = np.random.default_rng(5)
+    ends: list[tuple[float, Offered, float]] = []
+    ran: list[tuple[str, float, float]] = []
+
+    def take(offers: list[Offered]) -> None:
+        now = (master.now_ns - START_NS) / SECOND
+        for offer in offers:
+            tasks = Quantities.parse(offer.resources)["cpus"] // 1000
+            ends.extend((now + float(rng.integers(5, 25)), offer, now) for _ in range(tasks))
+
+    for second in range(240):
+        if second in (0, 60, 120):
+            number = second // 60
+            take(master.add_framework(f"f{number}", "abc"[number]))
+        now = (master.now_ns - START_NS) / SECOND
+        for end in [entry for entry in ends if entry[0] <= now]:
+            ends.remove(end)
+            ran.append((end[1].role, end[2], now))
+            take(master.recover(end[1], TASK))
+        take(master.tick())
+    master.event_log.close()
+    return ran + [(offer.role, begun, 240.0) for _end, offer, begun in ends if begun < 240.0]
+
+
+def test_simulated_anew_as_many_tasks_run_at_each_time_as_did(tmp_path: Path) -> None:
+    settings = ["--policy", "sdrf", "--set", "half_life=600", "--blocking", "skip", "--reference"]
+    ran = played(tmp_path / "log")
+    trace = str(tmp_path / "trace")
+    for command in (
+        ["trace", "convert", "--from", "log", str(tmp_path / "log"), trace, "--json"],
+        ["simulate", trace, *settings, "--out", str(tmp_path / "out"), "--json"],
+    ):
+        said = CliRunner().invoke(app, command)
+        assert said.exit_code == 0, said.output
+        assert json.loads(said.stdout)["tasks"] == len(ran)
+    read = store.read(tmp_path / "trace")
+    setting = Setting("sdrf", {"half_life": 600.0}, blocking="skip")
+    outcome = reference.simulate(read, setting)
+    for name in "abc":
+        mine = read.user == read.users.index(name)
+        started, finished = outcome.started[mine] / 1e6, outcome.finished[mine] / 1e6
+        for second in range(0, 240, 10):
+            were = sum(user == name and start <= second < end for user, start, end in ran)
+            are = int(((started <= second) & (second < finished)).sum())
+            assert abs(were - are) <= 1, (name, second)

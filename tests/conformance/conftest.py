@@ -1,0 +1,10 @@
+"""Policies that a test makes known are not known to others."""
+
+import pytest
+
+from allocator.fairness import policies
+
+
+@pytest.fixture(autouse=True)
+def of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "_POLICIES", dict(policies._POLICIES))

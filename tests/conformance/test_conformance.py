@@ -1,0 +1,131 @@
+"""The suite for authors passes what is sound, and says what is wrong with what is not."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from allocator import plugins
+from allocator.api import Account, KeyPolicy, LinePolicy, check_policy, complaints
+from allocator.fairness import policies
+from tests.plugins.written import LINE, NORM, file
+
+
+@pytest.mark.parametrize("name", policies.ours())
+def test_policies_of_ours_are_sound(name: str) -> None:
+    parameters = {"half_life": 600} if name in {"sdrf", "stsf"} else {}
+    assert complaints(policies.create(name, parameters), trials=15) == []
+
+
+def test_policies_of_the_documentation_are_sound(tmp_path: Path) -> None:
+    for source in (NORM, LINE):
+        (name,) = plugins.load(file(tmp_path, source))
+        check_policy(plugins.create(name, {}), trials=15)
+
+
+def _lottery(account: Account) -> float:
+    return account.share + random.random() / 8
+
+
+def _generous(account: Account) -> float:
+    return -account.share
+
+
+def _counting(account: Account) -> float:
+    return account.share + account.count / 64
+
+
+def _greedy(account: Account) -> float:
+    account.weight = 1e6
+    return account.share
+
+
+def _upside_down(account: Account) -> float:
+    return account.share * account.weight
+
+
+def _dividing(account: Account) -> float:
+    return account.share / len(account.shares) + 1 / account.share
+
+
+def _cheerful(account: Account) -> float:
+    return max(account.shares.values())
+
+
+def _impatient(account: Account) -> float:
+    return account.share - account.settled_at
+
+
+_counted = iter(range(10**9))
+
+
+def _remembering(account: Account) -> float:
+    return account.share + next(_counted)
+
+
+@pytest.mark.parametrize(
+    ("says", "claim"),
+    [
+        (_lottery, "it says the same when asked again"),
+        (_remembering, "it says the same when asked again"),
+        (_generous, "who holds more does not come sooner"),
+        (_counting, "it goes by nothing but what a user holds, weighs, needs and owes"),
+        (_impatient, "it goes by nothing but what a user holds, weighs, needs and owes"),
+        (_greedy, "it leaves accounts as they are"),
+        (_upside_down, "who weighs more does not come later"),
+        (_dividing, "it says numbers, whatever users hold, weigh and need"),
+        (_cheerful, "it says numbers, whatever users hold, weigh and need"),
+    ],
+)
+def test_a_bad_policy_is_caught_at_what_is_bad_about_it(
+    says: Callable[[Account], float], claim: str
+) -> None:
+    class Bad(KeyPolicy):
+        name = "bad"
+
+        @override
+        def key(self, account: Account) -> float:
+            return says(account)
+
+    found = {each.claim for each in complaints(Bad())}
+    assert claim in found
+    with pytest.raises(AssertionError, match=f"not so: {claim}"):
+        check_policy(Bad())
+
+
+class Forgiving(LinePolicy):
+    name = "forgiving"
+
+    @override
+    def line(self, account: Account) -> tuple[float, float]:
+        return 0.0, -account.share
+
+
+class Waiting(LinePolicy):
+    name = "waiting"
+
+    @override
+    def line(self, account: Account) -> tuple[float, float]:
+        return account.share + account.turn, 0.0
+
+
+def test_bad_lines_are_caught() -> None:
+    assert "who holds more does not come sooner" in {e.claim for e in complaints(Forgiving())}
+    claim = "it goes by nothing but what a user holds, weighs, needs and owes"
+    assert claim in {e.claim for e in complaints(Waiting())}
+
+
+def test_a_policy_that_is_changed_after_its_order_was_kept_is_caught() -> None:
+    class Drifting(KeyPolicy):
+        """Its key is of an instant, but nobody ranks it anew as time passes."""
+
+        name = "drifting"
+
+        @override
+        def key(self, account: Account) -> float:
+            return account.share + 0.01 * next(_counted)
+
+    claims = {each.claim for each in complaints(Drifting())}
+    assert "the order is that of the priorities, by scan and by Live Tree, now and later" in claims

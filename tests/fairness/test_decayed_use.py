@@ -1,0 +1,219 @@
+"""Policies of other systems: their priorities against their definitions, and public examples."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+
+from allocator.fairness import policies
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+from tests.fairness.test_rivals import CAPACITY, STEPS, carry_out, users_of
+
+WEIGHTS = (1.0, 2.0, 3.0)
+H = 10.0
+"""Seconds of half-life; steps wait from a quarter of a second to a day."""
+
+
+@dataclass
+class Definition:
+    """Every stretch of time in which a user held something, remembered as it was."""
+
+    least: float = 0.0
+    stretches: list[tuple[float, float, float]] = field(default_factory=list)
+
+    def held(self, since: float, until: float, rate: float) -> None:
+        self.stretches.append((since, until, rate))
+
+    def use(self, now: float) -> float:
+        """Return Σ rate · (share of a half-life's weight that fell into the stretch)."""
+        return float(
+            sum(
+                rate * (0.5 ** ((now - until) / H) - 0.5 ** ((now - since) / H))
+                for since, until, rate in self.stretches
+            )
+        )
+
+
+@dataclass
+class Accountant(Definition):
+    """HTCondor's recurrence, from one change to the next: it never goes below the least."""
+
+    priority: float = 0.0
+    """As of the end of the last stretch, which is always now."""
+
+    def held(self, since: float, until: float, rate: float) -> None:
+        beta = 0.5 ** ((until - since) / H)
+        self.priority = max(self.priority, self.least) * beta + rate * (1 - beta)
+        self.priority = max(self.priority, self.least)
+
+    def use(self, now: float) -> float:  # noqa: ARG002 - its base asks for one
+        return max(self.priority, self.least)
+
+
+RATES: dict[str, tuple[dict[str, object], dict[str, float]]] = {
+    "slurm-fair-tree": ({"billing": "cpus=1,mem=3"}, {"cpus": 1.0, "mem": 3.0}),
+    "kueue-afs": ({"resource_weights": "mem=0.5"}, {"cpus": 1.0, "mem": 0.5}),
+    "volcano": ({"resource": "mem"}, {"mem": 1.0}),
+    "htcondor": ({"slots": 12.0}, {"cpus": 1.0}),
+}
+
+
+def rate_of(pool: Pool[int], user: int, weights: dict[str, float]) -> float:
+    return sum(weight * pool.held(user)[r] / CAPACITY[r] for r, weight in weights.items())
+
+
+@pytest.mark.parametrize("policy", RATES)
+@pytest.mark.parametrize("ranking", ["live-tree", "scan"])
+@given(steps=STEPS)
+@settings(max_examples=30, deadline=None)
+def test_who_used_least_lately_for_its_weight_is_first(
+    policy: str, ranking: str, steps: list[tuple[str, int, float]]
+) -> None:
+    parameters, weights = RATES[policy]
+    pool = users_of(policy, {**parameters, "half_life": H, "ranking": ranking}, weights=True)
+    least = 0.5 / 12 if policy == "htcondor" else 0.0
+    kind = Accountant if policy == "htcondor" else Definition
+    past = [kind(least) for _ in WEIGHTS]
+    for step, user, seconds in steps:
+        rates, before = [rate_of(pool, u, weights) for u in range(3)], pool.now
+        carry_out(pool, step, user, seconds)
+        if pool.now > before:
+            for of_one, rate in zip(past, rates, strict=True):
+                of_one.held(before, pool.now, rate)
+        keys = [max(past[u].use(pool.now), least) / WEIGHTS[u] for u in range(3)]
+        for u in range(3):
+            assert pool.standing(u).priority == pytest.approx(keys[u], rel=1e-9, abs=1e-12)
+        for first, second in pairwise(pool):
+            assert keys[first] <= keys[second] * (1 + 1e-9) + 1e-12
+
+
+@pytest.mark.parametrize("policy", RATES)
+@given(steps=STEPS)
+@settings(max_examples=30, deadline=None)
+def test_live_tree_and_scan_give_rivals_the_same_order(
+    policy: str, steps: list[tuple[str, int, float]]
+) -> None:
+    live = users_of(policy, {"half_life": H})
+    scanned = users_of(policy, {"half_life": H, "ranking": "scan"})
+    for step in steps:
+        carry_out(live, *step)
+        carry_out(scanned, *step)
+        assert list(live) == list(scanned)
+
+
+def one(policy: str, capacity: str = "cpus:1", **parameters: object) -> Pool[str]:
+    made: Pool[str] = Pool(policies.create(policy, parameters), capacity=Quantities.parse(capacity))
+    for user in "ab":
+        made.add(user)
+        made.set_active(user, True)
+    return made
+
+
+def halvings(pool: Pool[str], half_life: float, times: int) -> Iterator[float]:
+    for number in range(1, times + 1):
+        pool.advance(number * half_life)
+        yield pool.standing("a").priority
+
+
+def test_two_cpus_come_to_1_then_1500m_then_1750m_after_half_lives_as_kueue_tests_it() -> None:
+    pool = one("kueue-afs", half_life="168h")
+    pool.allocate("a", Quantities.parse("cpus:2"))
+    found = list(halvings(pool, 168 * 3600.0, 3))
+    assert found == pytest.approx([1.0, 1.5, 1.75])
+
+
+@pytest.mark.parametrize(
+    ("held", "weights", "weight", "usage"),
+    [
+        ("cpus:4;gpu-logical:2", "cpus=1,gpu-logical=5", 1.0, 14.0),
+        ("gpu-logical:3", "gpu-logical=4", 2.0, 6.0),
+        ("gpu-logical:10;cpus:1", "gpu-logical=0,cpus=1", 1.0, 1.0),
+        ("gpu-logical:2", None, 1.0, 2.0),
+    ],
+)
+def test_usage_is_the_weighted_sum_over_the_weight_as_kueue_tests_it(
+    held: str, weights: str | None, weight: float, usage: float
+) -> None:
+    pool = one("kueue-afs", "cpus:1;gpu-logical:1", half_life=1.0, resource_weights=weights)
+    pool.set_weight("a", weight)
+    pool.allocate("a", Quantities.parse(held))
+    pool.advance(200.0)  # what is used and what was are the same by now
+    assert pool.standing("a").priority == pytest.approx(usage)
+
+
+def test_ten_gpu_hours_are_five_after_volcanos_four_hours() -> None:
+    pool = one("volcano", "gpus:1", resource="gpus")
+    assert pool.policy.tau is not None
+    pool.set_commitment("a", {"use": 10 * 3600 / pool.policy.tau})
+    [left] = halvings(pool, 4 * 3600.0, 1)
+    assert left * pool.policy.tau == pytest.approx(5 * 3600)
+
+
+def test_a_user_of_a_hundred_slots_is_half_way_there_after_htcondors_day() -> None:
+    pool = one("htcondor", "cpus:1000")
+    assert pool.standing("b").priority == pytest.approx(0.5 / 1000)
+    pool.allocate("a", Quantities.parse("cpus:100"))
+    found = [priority * 1000 for priority in halvings(pool, 86400.0, 3)]
+    assert found == pytest.approx([50.25, 75.125, 87.5625])  # from half a slot, not from none
+    pool.release("a", Quantities.parse("cpus:100"))
+    pool.advance(100 * 86400.0)
+    assert pool.standing("a").priority == pool.standing("b").priority == 0.5 / 1000
+
+
+def test_who_is_back_after_a_long_time_begins_at_htcondors_least_again() -> None:
+    pool = one("htcondor", "cpus:1000")
+    pool.advance(50 * 86400.0)
+    pool.allocate("a", Quantities.parse("cpus:1"))
+    pool.advance(51 * 86400.0)
+    assert pool.standing("a").priority * 1000 == pytest.approx(0.75)
+
+
+def test_level_fairshare_is_shares_over_use_among_siblings_as_slurm_says_it() -> None:
+    pool = one("slurm-fair-tree", "cpus:10")
+    pool.set_weight("a", 3.0)
+    pool.allocate("a", Quantities.parse("cpus:6"))
+    pool.allocate("b", Quantities.parse("cpus:4"))
+    pool.advance(3600.0)
+    use = {user: pool.standing(user).commitments["use"] for user in "ab"}
+    level = {u: (w / 4) / (use[u] / sum(use.values())) for u, w in (("a", 3.0), ("b", 1.0))}
+    assert level == pytest.approx({"a": 0.75 / 0.6, "b": 0.25 / 0.4})
+    assert list(pool) == sorted(level, key=lambda user: -level[user]) == ["a", "b"]
+
+
+def test_who_has_half_of_its_minimum_comes_before_who_has_four_fifths_as_yarn_says_it() -> None:
+    """YARN's own example: 8 of a minimum of 10 tasks, and 50 of a minimum of 100."""
+    pool = one("yarn-fair", "cpus:1;mem:110", minimum=1.0)
+    pool.set_weight("b", 10.0)
+    pool.allocate("a", Quantities.parse("mem:8"))
+    pool.allocate("b", Quantities.parse("mem:50"))
+    assert list(pool) == ["b", "a"]
+    assert [pool.standing(user).priority for user in "ab"] == pytest.approx([-0.2, -0.5])
+    pool.allocate("b", Quantities.parse("mem:50"))
+    assert list(pool) == ["a", "b"], "who has its minimum comes after who lacks it"
+    pool.allocate("a", Quantities.parse("mem:3"))
+    assert list(pool) == ["b", "a"], "then it is use over weight"
+
+
+def test_a_new_user_of_karma_begins_with_the_mean_of_the_others_credits() -> None:
+    pool = one("karma", "cpus:8", alpha=0.0)
+    pool.allocate("a", Quantities.parse("cpus:6"))
+    pool.allocate("b", Quantities.parse("cpus:2"))
+    pool.advance(100.0)
+    pool.add("c", weight=1.0)
+    pool.set_active("c", True)
+    assert list(pool) == ["b", "c", "a"]
+    used = [pool.standing(user).priority for user in "abc"]
+    assert used == pytest.approx([75.0, 25.0, 50.0])
+
+
+@given(steps=STEPS)
+@settings(max_examples=20, deadline=None)
+def test_among_the_same_users_karma_is_dynamic_mmf(steps: list[tuple[str, int, float]]) -> None:
+    karma, mmf = (users_of(name, {"alpha": 0.5}, weights=True) for name in ("karma", "dynamic-mmf"))
+    for step in steps:
+        carry_out(karma, *step)
+        carry_out(mmf, *step)
+        assert list(karma) == list(mmf)

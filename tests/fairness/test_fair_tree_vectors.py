@@ -1,0 +1,77 @@
+"""Slurm's own `fair_tree.c` and our ranking order the users of random account trees alike.
+
+The vectors are what that file's function, of 20 August 2026, answered outside this repository: for
+each association its number, its parent's, its shares, its raw use, and if it is a user its rank,
+the highest first (0: it is an account).
+"""
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+from allocator.fairness import policies
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+VECTORS = Path(__file__).parent / "vectors" / "slurm-fair-tree.json"
+Row = tuple[int, int, int, int, int]
+
+
+def pools_of(rows: dict[int, Row]) -> dict[int, Pool[int]]:
+    """Make a pool of each account's children, which have used what they have in Slurm."""
+    pools: dict[int, Pool[int]] = {}
+    for number, parent, shares, use, _rank in rows.values():
+        if parent < 0:
+            continue
+        policy = policies.create("slurm-fair-tree", {})
+        pool = pools.setdefault(parent, Pool(policy, capacity=Quantities({"cpus": 1000})))
+        pool.add(number, weight=float(shares), commitment={"use": use / 1e6})
+        pool.set_active(number, True)
+    return pools
+
+
+def ancestry(rows: dict[int, Row], number: int) -> list[int]:
+    chain = [number]
+    while rows[chain[0]][1] >= 0:
+        chain.insert(0, rows[chain[0]][1])
+    return chain
+
+
+def test_of_two_users_the_one_that_slurm_ranks_higher_is_first_here() -> None:
+    compared = tied = 0
+    for case in json.loads(VECTORS.read_text()):
+        rows: dict[int, Row] = {row[0]: tuple(row) for row in case["tree"]}
+        pools = pools_of(rows)
+        users = [row for row in rows.values() if row[4]]
+        for one, other in combinations(users, 2):
+            mine, theirs = ancestry(rows, one[0]), ancestry(rows, other[0])
+            level = next(k for k, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
+            pool = pools[mine[level - 1]]
+            first, second = mine[level], theirs[level]
+            ahead = pool.standing(second).priority - pool.standing(first).priority
+            if ahead == 0.0:
+                tied += 1
+                continue
+            order = list(pool)
+            assert (ahead > 0.0) == (order.index(first) < order.index(second))
+            assert (ahead > 0.0) == (one[4] > other[4]), (case, one, other)
+            compared += 1
+    assert (compared, tied) == (1836, 94)
+
+
+def test_accounts_that_tie_are_not_merged_by_slurms_code_though_its_page_says_so() -> None:
+    """Users with no use at all come after users with some, because their account came later."""
+    found = 0
+    for case in json.loads(VECTORS.read_text()):
+        accounts = [row for row in case["tree"] if not row[4] and row[3]]
+        for one, other in combinations(accounts, 2):
+            if one[1] != other[1] or one[3] * other[2] != other[3] * one[2]:
+                continue
+            ranks = [
+                {row[4]: row[3] for row in case["tree"] if row[1] == account[0] and row[4]}
+                for account in (one, other)
+            ]
+            if ranks[0] and ranks[1]:
+                used = [use for _rank, use in sorted({**ranks[0], **ranks[1]}.items())]
+                found += used != sorted(used, reverse=True)
+    assert found == 2

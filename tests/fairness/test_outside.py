@@ -1,0 +1,156 @@
+"""What goes wrong in a policy from outside costs a user its place, and nobody anything else."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+from typing_extensions import override
+
+from allocator.fairness import policies
+from allocator.fairness.account import Account
+from allocator.fairness.outside import LARGEST, adopted
+from allocator.fairness.policies.lines import LinePolicy
+from allocator.fairness.policies.policy import KeyPolicy, Origin, Policy
+from allocator.fairness.policies.sdrf import Sdrf
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+CAPACITY = Quantities.parse("cpus:100;mem:100")
+ORIGIN = Origin("mine.py", "0", "")
+HOLDS = {"a": 30, "b": 10, "c": 20, "d": 0}
+
+
+Says: TypeAlias = Callable[[Account], Any]
+
+
+def _pool(policy: Policy, **holds: float) -> Pool[str]:
+    pool: Pool[str] = Pool(policy, capacity=CAPACITY)
+    for name, cpus in (holds or HOLDS).items():
+        pool.add(name)
+        pool.set_active(name, True)
+        pool.allocate(name, Quantities.from_doubles({"cpus": cpus, "mem": 1}))
+    return pool
+
+
+def _key(answer: Says) -> Policy:
+    class Mine(KeyPolicy):
+        name = "mine"
+
+        @override
+        def key(self, account: Account) -> float:
+            return answer(account)  # type: ignore[no-any-return]  # whatever it is
+
+    return adopted(Mine, ORIGIN).model_validate({})
+
+
+def _raises(_account: Account) -> float:
+    raise ZeroDivisionError("at run time")
+
+
+def _leaves(_account: Account) -> float:
+    raise SystemExit(1)
+
+
+NONSENSE = [
+    _raises,
+    _leaves,
+    lambda _: float("nan"),
+    lambda _: float("inf"),
+    lambda _: -float("inf"),
+    lambda _: 10 * LARGEST,
+    lambda _: None,
+    lambda _: "0.5",
+    lambda _: True,
+    lambda _: [0.5],
+]
+
+
+@pytest.mark.parametrize("answer", NONSENSE)
+def test_a_policy_that_always_fails_is_drf(answer: Says) -> None:
+    mine, drf = _pool(_key(answer)), _pool(policies.create("drf", {}))
+    assert list(mine) == list(drf) == ["d", "b", "c", "a"]
+    assert mine.policy.faults.count > 0
+    assert all(standing.priority < float("inf") for standing in mine.standings())
+
+
+@pytest.mark.parametrize("answer", NONSENSE)
+def test_who_a_policy_fails_for_comes_last_and_others_as_it_says(answer: Says) -> None:
+    def sometimes(account: Account) -> float:
+        if account.share in {0.1, 0.2}:
+            return answer(account)  # type: ignore[no-any-return]
+        return -account.share
+
+    assert list(_pool(_key(sometimes))) == ["a", "d", "b", "c"]
+
+
+def test_what_failed_is_told_with_its_line_and_counted() -> None:
+    pool = _pool(_key(_raises))
+    list(pool)
+    faults = pool.policy.faults
+    assert faults.latest.startswith("ZeroDivisionError: at run time (")
+    assert faults.latest.endswith(f"test_outside.py, line {_raises.__code__.co_firstlineno + 1})")
+
+
+def test_the_same_faults_give_the_same_order_in_every_engine() -> None:
+    def moody(account: Account) -> float:
+        return 1.0 / 0 if account.share > 0.15 else account.share
+
+    one, other = _pool(_key(moody)), _pool(_key(moody))
+    one.standings()
+    one.advance(5.0)
+    other.advance(5.0)
+    assert list(one) == list(other) == ["d", "b", "c", "a"]
+
+
+@pytest.mark.parametrize("answer", [*NONSENSE, lambda _: (1.0,), lambda _: (1.0, float("nan"))])
+@pytest.mark.parametrize("ranking", ["live-tree", "scan"])
+def test_lines_that_fail_rank_as_drf_does(answer: Says, ranking: str) -> None:
+    class Mine(LinePolicy):
+        name = "mine"
+
+        @override
+        def line(self, account: Account) -> tuple[float, float]:
+            return answer(account)  # type: ignore[no-any-return]
+
+    pool = _pool(adopted(Mine, ORIGIN).model_validate({"ranking": ranking}))
+    assert list(pool) == ["d", "b", "c", "a"]
+    pool.advance(1e6)
+    assert list(pool) == ["d", "b", "c", "a"]
+
+
+@pytest.mark.parametrize("answer", [*NONSENSE[:2], lambda _: None, lambda _: {"cpus": -1.0}])
+def test_what_cannot_be_measured_is_measured_by_shares(answer: Says) -> None:
+    class Mine(Sdrf):
+        name = "mine"
+
+        @override
+        def measure(self, account: Account) -> dict[str, float]:
+            return answer(account)  # type: ignore[no-any-return]
+
+    given = {"half_life": 60.0}
+    mine = _pool(adopted(Mine, ORIGIN).model_validate(given))
+    sdrf = _pool(policies.create("sdrf", given))
+    for pool in (mine, sdrf):
+        pool.advance(100.0)
+    priorities = [[s.priority for s in pool.standings()] for pool in (mine, sdrf)]
+    assert priorities[0] == priorities[1]
+
+
+def test_a_policy_that_does_not_fail_is_what_it_says() -> None:
+    class Twin(KeyPolicy):
+        name = "twin"
+
+        @override
+        def key(self, account: Account) -> float:
+            return account.share / account.weight
+
+    pool = _pool(adopted(Twin, ORIGIN).model_validate({}))
+    drf = _pool(policies.create("drf", {}))
+    assert [s.priority for s in pool.standings()] == [s.priority for s in drf.standings()]
+    assert pool.policy.faults.count == 0
+
+
+def test_no_policy_of_ours_is_contained() -> None:
+    assert all(policies.find(name).origin is None for name in policies.ours())
+    with pytest.raises(ValueError, match="Longshare has a policy 'drf'"):
+        policies.register(type("Drf", (policies.find("drf"),), {"name": "drf"}))

@@ -1,0 +1,40 @@
+"""A run ends with its time machine, and says where it is."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from frameworks.cli import _film
+from frameworks.harness import film
+from tests.film.reading import film_of
+
+RECORDED = Path(__file__).parents[1] / "service" / "record" / "logs_of_0_1" / "flat-sdrf.log"
+
+
+def test_what_a_run_recorded_becomes_a_page_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(RECORDED, tmp_path / film.EVENTS)
+    _film(tmp_path, None, 1, Console())
+    page = tmp_path / film.FILM
+    assert f"Time machine: {page} (open it in a browser)" in capsys.readouterr().out
+    assert film_of(page.read_bytes())["about"]["policy"] == "sdrf"
+
+
+def test_of_variants_those_with_the_first_seed_are_filmed(tmp_path: Path) -> None:
+    for variant in ("pools-7", "together-7", "pools-8"):
+        (tmp_path / variant).mkdir()
+        (tmp_path / variant / film.EVENTS).touch()
+    found = [recording.parent.name for recording in film.recordings(tmp_path, 7)]
+    assert found == ["pools-7", "together-7"]
+
+
+def test_a_recording_that_cannot_be_played_costs_the_film_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / film.EVENTS).write_text("nothing")
+    _film(tmp_path, None, 1, Console())
+    assert "No time machine of" in capsys.readouterr().out
+    assert not (tmp_path / film.FILM).exists()

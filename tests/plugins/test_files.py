@@ -1,0 +1,147 @@
+"""A policy is brought by a file, and what is wrong with the file is said by file and line."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from allocator import plugins
+from allocator.fairness import policies
+from tests.plugins.written import LINE, NORM, file, key
+
+
+def test_a_policy_in_twenty_lines_is_known_with_its_parameters_validated(tmp_path: Path) -> None:
+    assert len([line for line in NORM.splitlines() if line]) <= 20
+    assert plugins.load(file(tmp_path, NORM)) == ["norm"]
+    made = plugins.create("norm", {"power": "3"})
+    assert made.model_dump() == {"power": 3.0}
+    assert policies.find("norm").model_fields["power"].description is not None
+    with pytest.raises(ValueError, match=r"'norm': power: it must be greater .*parameters: power"):
+        plugins.create("norm", {"power": 0})
+    with pytest.raises(ValueError, match=r"powr: there is no such setting; did you mean power"):
+        plugins.create("norm", {"powr": 2})
+
+
+def test_a_file_is_run_once_and_anew_when_it_has_changed(tmp_path: Path) -> None:
+    path = file(tmp_path, NORM)
+    plugins.load(path)
+    before = policies.find("norm")
+    plugins.load(path)
+    assert policies.find("norm") is before
+    file(tmp_path, NORM + "\n# changed\n")
+    plugins.load(path)
+    assert policies.find("norm") is not before
+
+
+def test_one_file_may_define_several_and_bases_without_a_name(tmp_path: Path) -> None:
+    base = NORM.replace('    name = "norm"\n', "") + "\nclass Two(Norm):\n    name = 'two'\n"
+    source = base + "\nclass Three(Norm):\n    name = 'three'\n"
+    assert plugins.load(file(tmp_path, source)) == ["two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("x = (\n", r"mine\.py, line 1: not valid Python"),
+        ("import sys\n\n1 / 0\n", r"mine\.py, line 3: ZeroDivisionError: division by zero$"),
+        ("import nowhere_at_all\n", r"line 1: .*install nowhere_at_all beside Longshare"),
+        ("raise SystemExit(3)\n", r"line 1: SystemExit: 3"),
+        ("x = 1\n", r"no policy is defined there; write a class with a name"),
+        (NORM.replace('name = "norm"', 'name = "drf"'), r"Longshare has a policy 'drf'"),
+        (NORM.replace('name = "norm"', 'name = "My Norm"'), r"small letters, digits and dashes"),
+        (NORM.replace("name =", "name: str ="), r"write it without a type"),
+        (NORM.replace("def key", "def kee"), r"class Norm: it lacks key"),
+        (
+            key("return 0.0", more="    tau = 3.0\n"),
+            r"line 2: PydanticUserError: A non-annotated attribute",
+        ),
+        (
+            key("return 0.0") + "    def priority(self, *_): return 0.0\n",
+            r"Longshare itself does what 'priority' does; write key or measure instead",
+        ),
+        (key("return 0.0", more="    queues = 3\n"), r"queues is True or False"),
+        (
+            "from allocator.api import Policy\nclass Mine(Policy):\n    name = 'mine'\n",
+            r"a policy is a KeyPolicy, a LinePolicy or an Sdrf",
+        ),
+        (key("return 0.0") + key("return 1.0").replace("Mine", "Other"), r"two classes have the"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_what_to_do(
+    tmp_path: Path, source: str, complaint: str
+) -> None:
+    known = policies.names()
+    with pytest.raises(plugins.PolicyError, match=complaint) as caught:
+        plugins.load(file(tmp_path, source))
+    assert str(caught.value).startswith(str(tmp_path / "mine.py"))
+    assert policies.names() == known
+
+
+def test_a_file_that_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:
+    with pytest.raises(plugins.PolicyError, match="No such file"):
+        plugins.load(tmp_path / "none.py")
+    (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(plugins.PolicyError, match=r"bytes\.py"):
+        plugins.load(tmp_path / "bytes.py")
+
+
+def test_lines_that_drift_come_from_a_file_too(tmp_path: Path) -> None:
+    assert plugins.load(file(tmp_path, LINE)) == ["toll"]
+    assert plugins.create("toll", {"ranking": "scan"}).name == "toll"
+
+
+def test_another_process_gets_the_same_policy_or_none(tmp_path: Path) -> None:
+    path = file(tmp_path, NORM)
+    plugins.load(path)
+    origin = policies.find("norm").origin
+    assert origin is not None
+    policies._POLICIES.pop("norm")
+    plugins.provide("norm", origin.file, origin.sha256)
+    assert policies.find("norm").origin == origin
+    policies._POLICIES.pop("norm")
+    file(tmp_path, NORM + "\n")
+    with pytest.raises(plugins.PolicyError, match="has changed meanwhile"):
+        plugins.provide("norm", origin.file, origin.sha256)
+
+
+class TestTrust:
+    """What a service runs could have been written by nobody else."""
+
+    def test_a_file_of_ones_own_in_folders_of_ones_own_will_do(self, tmp_path: Path) -> None:
+        assert plugins.load_trusted(file(tmp_path.resolve(), NORM)) == ["norm"]
+
+    @pytest.mark.parametrize("mode", [0o664, 0o646, 0o777, 0o1666])
+    def test_a_file_that_others_may_write_will_not(self, tmp_path: Path, mode: int) -> None:
+        path = file(tmp_path.resolve(), NORM)
+        path.chmod(mode)
+        with pytest.raises(
+            plugins.PolicyError, match=rf"others than its owner .*chmod go-w {path}"
+        ):
+            plugins.load_trusted(path)
+        assert "norm" not in policies.names()
+
+    def test_nor_one_in_a_folder_that_others_may_write(self, tmp_path: Path) -> None:
+        folder = tmp_path.resolve() / "open"
+        (folder / "within").mkdir(parents=True)
+        path = file(folder / "within", NORM)
+        folder.chmod(0o777)
+        with pytest.raises(plugins.PolicyError, match=rf"chmod go-w {folder}$"):
+            plugins.load_trusted(path)
+        folder.chmod(0o1777)  # as /tmp is: others cannot rename what is ours
+        assert plugins.load_trusted(path) == ["norm"]
+
+    def test_nor_one_by_a_link_or_a_relative_path(self, tmp_path: Path) -> None:
+        path = file(tmp_path.resolve(), NORM)
+        link = tmp_path.resolve() / "link.py"
+        link.symlink_to(path)
+        with pytest.raises(plugins.PolicyError, match=f"name the file by where it lies: {path}"):
+            plugins.load_trusted(link)
+        with pytest.raises(plugins.PolicyError, match="absolute path"):
+            plugins.load_trusted(Path("mine.py"))
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+    def test_nor_one_of_somebody_else(self, tmp_path: Path) -> None:
+        path = file(tmp_path.resolve(), NORM)
+        os.chown(path, 12345, -1)
+        with pytest.raises(plugins.PolicyError, match=r"belongs to user 12345.*\(chown\)"):
+            plugins.load_trusted(path)

@@ -1,0 +1,212 @@
+"""The time machine: an event log becomes one file that plays it, offline, for everybody."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from allocator.cli import app
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import operator_pb2 as operator
+from allocator.fairness import policies
+from allocator.service.record.replay import header_and_rest, new_engine, perform
+from allocator.service.show.filming import span
+from tests.film.reading import film_of, grid_of, lines_of, times_of
+from tests.service.browser import Browser, browsing, chromedriver
+from tests.service.record.test_event_log import RecordedMaster, entries, rewrite
+from tests.service.show.test_page import axe
+
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><b>"
+WIDTHS = (360, 1280)
+
+
+def record(path: Path) -> None:
+    """Record two users, one of whom means harm by its name, an order and an agent that goes."""
+    chosen = EngineSettings(
+        policies.create("sdrf", {"half_life": 50.0}),
+        user_key="framework_name",
+        users=(DeclaredUser("f1 of the tests"),),
+    )
+    master = RecordedMaster(path, chosen)
+    running = master.add_framework("f1", "a")
+    for number in range(4):
+        running += master.add_agent(f"s{number}", "cpus:1;mem:1024")
+    for second in range(120):
+        if second == 40:
+            running += master.add_framework(HOSTILE, "b")
+        if second == 60:
+            weight = operator.SetWeight(user="f1 of the tests", weight=2.0)
+            master.engine.order(operator.Order(set_weight=weight))
+        if second == 90:
+            running = [task for task in running if task.agent != "s3"]
+            master.remove_agent("s3")
+        if second % 10 == 0:
+            ended, running = running, []
+            for task in ended:
+                running += master.recover(task)
+        running += master.tick()
+    master.event_log.close()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded") / "events.log"
+    record(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def played(recorded: Path) -> Path:
+    page = recorded.with_name("time-machine.html")
+    said = CliRunner().invoke(app, ["replay", str(recorded), "--html", str(page)])
+    assert said.exit_code == 0, said.output
+    assert str(page) in said.output.replace("\n", "")
+    return page
+
+
+def truth(recorded: Path) -> Iterator[tuple[float, Any]]:
+    header, rest = header_and_rest(recorded)
+    engine = new_engine(header)
+    for entry in rest:
+        perform(engine, entry)
+        yield engine.now, engine
+
+
+def test_at_each_moment_it_shows_how_users_stood_and_who_held_what(
+    recorded: Path, played: Path
+) -> None:
+    film = film_of(played.read_bytes())
+    times, grid = times_of(film), grid_of(film)
+    checked = 0
+    for now, engine in truth(recorded):
+        if now not in times:
+            continue
+        frame = times.index(now)
+        times[frame] = -1.0  # other entries of the same instant may follow
+        for standing in engine.standings():
+            share, debt, entitlement, *_ = lines_of(film, standing.user)
+            assert share[frame] == round(10_000 * standing.share)
+            assert debt[frame] == round(10_000 * standing.commitment)
+            assert entitlement[frame] == round(10_000 * standing.entitlement)
+        held = [film["cells"][cell - 1][2] for cell in grid[frame] if cell]
+        everything = sum(
+            amounts[film["resources"].index("cpus")] for h in held for _, *amounts in h
+        )
+        assert everything == engine.pool.held()["cpus"]
+        checked += 1
+    assert checked == len(times) > 100
+
+
+def test_orders_newcomers_and_agents_that_go_are_marked(played: Path) -> None:
+    marks = [what for _, what in film_of(played.read_bytes())["marks"]]
+    assert marks[0] == "the recording begins"
+    assert "an operator set the weight of f1 of the tests to 2" in marks
+    assert f"{HOSTILE} of the tests began to want offers" in marks
+    assert "agent s3.example went" in marks
+
+
+def test_no_name_becomes_part_of_the_page(played: Path) -> None:
+    page = played.read_text()
+    assert "onerror" not in page
+    assert page.count("</script>") == 2
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_log_that_is_decided_otherwise_today_is_played_up_to_there(
+    recorded: Path, tmp_path: Path
+) -> None:
+    kept = entries(recorded)
+    kept[100].apply.outcome.refusal = "never"
+    changed, page = tmp_path / "log", tmp_path / "film.html"
+    rewrite(changed, kept)
+    said = CliRunner().invoke(app, ["replay", str(changed), "--html", str(page)])
+    assert said.exit_code == 1
+    notes = film_of(page.read_bytes())["about"]["notes"]
+    assert "It ends where this version of Longshare decides otherwise than was recorded." in notes
+
+
+def test_what_cannot_be_filmed_is_refused_and_leaves_no_file(
+    recorded: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "film.html"
+    nothing = tmp_path / "log"
+    rewrite(nothing, entries(recorded)[:1])
+    said = CliRunner().invoke(app, ["replay", str(nothing), "--html", str(page)])
+    assert (said.exit_code, "records nothing" in said.output) == (2, True)
+    asked = ["replay", str(recorded), "--html", str(page), "--policy", "drf"]
+    assert CliRunner().invoke(app, asked).exit_code == 2
+    said = CliRunner().invoke(app, ["replay", str(recorded), "--html", str(tmp_path / "no" / "f")])
+    assert said.exit_code == 2
+    assert list(tmp_path.iterdir()) == [nothing]
+
+
+def test_before_it_is_replayed_it_is_known_how_long_and_how_large_it_is(recorded: Path) -> None:
+    seconds, size = span(recorded)
+    assert 100 < seconds < 200
+    assert size == 6, "four agents and two frameworks"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_browser_plays_it(width: int, played: Path, tmp_path: Path) -> None:
+    if chromedriver() is None:
+        pytest.skip("chromium and chromedriver are not installed, so nobody looks at the page")
+    with browsing(tmp_path, width) as browser:
+        browser.open(played.as_uri())
+        browser.wait_for("#about", "sdrf, half-life 50\u00a0s")
+        assert browser.run("return document.title") == "events.log – Longshare time machine"
+        assert browser.run("return document.images.length") == 0
+        move(browser, 1000)
+        assert HOSTILE in browser.text("#users")
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        assert "3 agents" in browser.text("#agents-told")
+        assert browser.run("return document.querySelectorAll('#agents button.gone').length") == 1
+        move(browser, 20)
+        before = browser.text("#clock")
+        browser.run("document.querySelector('#agents button').click()")
+        browser.wait_for("#why", "It has cpus 1, mem 1,024.")
+        press(browser, "Escape")
+        assert browser.run("return document.getElementById('why').hidden") is True
+        browser.run("document.querySelector('#users button').click()")
+        browser.wait_for("#why", "It is entitled to")
+        browser.run("document.activeElement.blur()")
+        press(browser, "ArrowRight")
+        assert browser.text("#clock") != before
+        browser.run("document.querySelector('#agents button').focus()")
+        press(browser, "ArrowRight")
+        label = browser.run("return document.activeElement.getAttribute('aria-label')")
+        assert label.startswith("s1.example, ")
+        move(browser, 85)
+        browser.run("document.getElementById('speed').value = '4'")
+        press(browser, " ")
+        assert browser.run("return document.getElementById('play').ariaLabel") == "Stop"
+        browser.wait_for("#mark", "agent s3.example went")
+        moment = browser.run("return location.hash")
+        browser.open(f"{played.as_uri()}{moment}")
+        browser.wait_for("#mark", "agent s3.example went")
+        checker = axe()
+        if checker is not None:
+            browser.run(checker)
+            found = browser.run_later(
+                "const done = arguments[0]; axe.run().then((all) => done(all.violations.map("
+                "(each) => each.id + ': ' + each.nodes.map((node) => node.html).join(' '))));"
+            )
+            assert found == []
+        assert browser.complaints() == [], "also none of the page's own policy"
+
+
+def press(browser: Browser, key: str) -> None:
+    browser.run(
+        "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', "
+        f"{{key: {json.dumps(key)}, bubbles: true, cancelable: true}}))"
+    )
+
+
+def move(browser: Browser, frame: int) -> None:
+    browser.run(
+        "const slider = document.getElementById('slider'); "
+        f"slider.value = {frame}; slider.dispatchEvent(new Event('input'))"
+    )

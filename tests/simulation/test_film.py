@@ -1,0 +1,56 @@
+"""A simulation is filmed as it runs, and filming changes nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from allocator.simulation import reference
+from allocator.simulation.film import film
+from allocator.simulation.setting import Setting
+from allocator.simulation.trace import MachineClass
+from tests.film.reading import film_of, grid_of, lines_of, times_of
+from tests.simulation.crowded import trace_of
+
+ROWS = [
+    *((0, 10, "heavy", 1, 1), (0, 10, "heavy", 1, 1), (1, 10, "heavy", 1, 1)),
+    *((2, 5, "light", 1, 1), (2, 5, "late", 9, 1)),
+]
+"""Two run at once, in the pool of two CPUs; the last fits nowhere."""
+POOL = Setting("sdrf", {"half_life": 10.0}, capacity=(2.0, 8.0))
+MACHINES = (MachineClass("one", 2, (1.0, 8.0)),)
+
+
+def test_at_each_moment_it_shows_who_holds_and_owes_what_and_what_is_waited_for() -> None:
+    trace = trace_of(ROWS)
+    outcome, page = film(trace, POOL, "trace.parquet")
+    plain = reference.simulate(trace, POOL)
+    assert (outcome.started == plain.started).all()
+    told = film_of(page)
+    assert told["about"]["clock"] == "elapsed"
+    times = times_of(told)
+    frame = times.index(2.0)
+    share, debt, entitlement, turn, waits, held = (
+        column[frame] for column in lines_of(told, "heavy")
+    )
+    assert (share, entitlement, turn) == (10_000, 3333, 2)
+    # Eq. 12: two thirds too much of the CPUs for two seconds.
+    assert debt / 10_000 == pytest.approx(2 / 3 * (1 - 0.5 ** (2 / 10)), abs=1e-4)
+    assert told["waits"][waits] == "1 task of its waits; its turn comes"
+    assert told["held"][held] == [2000, 2000]
+    *_, waits, _ = (column[frame] for column in lines_of(told, "light"))
+    assert told["waits"][waits] == "1 task of its waits; the next does not fit now"
+    assert told["agents"] == ["the pool"]
+    light = [column[times.index(10.0)] for column in lines_of(told, "light")]
+    assert light[0] == 5000, "when two tasks of heavy have ended, it is first"
+
+
+def test_machines_are_shown_one_by_one_and_jobs_where_they_share() -> None:
+    trace = trace_of(ROWS[:4], MACHINES)
+    setting = replace(POOL, capacity=None, blocking="skip", per="job")
+    _, page = film(trace, setting, "trace.parquet")
+    told = film_of(page)
+    assert told["agents"] == ["one-0", "one-1"]
+    assert {name for name, _ in told["users"]} == {"job 0", "job 1"}
+    first = [told["cells"][cell - 1] for cell in grid_of(told)[0]]
+    assert [total for _, total, _ in first] == [[1000, 8000]] * 2
+    assert grid_of(told)[-1][0] == grid_of(told)[-1][1], "in the end nothing is held anywhere"

@@ -1,0 +1,101 @@
+"""Machines held for big tasks: nobody waits for ever, and little is lost by it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.simulation.holding import Blocking
+from allocator.simulation.outcome import NEVER
+from allocator.simulation.reference import simulate
+from allocator.simulation.setting import Setting, SettingError
+from allocator.simulation.trace import MachineClass, Trace
+from tests.simulation.crowded import S, settings_of, trace_of, workloads
+
+HOLDING: list[Blocking] = ["hold", "hold-all"]
+
+
+def backfilled(seconds: int) -> Trace:
+    """Half-core tasks without end on 25 one-core machines, and a user whose tasks need a core."""
+    small = [(0.0, 10.0 + number % 7, "small", 0.5, 0.0) for number in range(5 * seconds)]
+    big = [(1.0, 10.0, "big", 1.0, 0.0) for _ in range(20)]
+    return trace_of(small + big, (MachineClass("one core", 25, (1.0, 1.0)),))
+
+
+def waits(trace: Trace, blocking: Blocking) -> float:
+    """Return for how long the big user's first task waits, in seconds."""
+    outcome = simulate(trace, Setting("tsf", blocking=blocking))
+    first = np.flatnonzero(trace.user == trace.users.index("big"))[0]
+    return float(outcome.started[first] - trace.submitted[first]) / S
+
+
+@pytest.mark.parametrize("blocking", HOLDING)
+def test_whole_cores_are_not_starved_by_half_ones(blocking: Blocking) -> None:
+    trace = backfilled(200)
+    assert waits(trace, "skip") > 200
+    assert waits(trace, blocking) <= 16  # the longest that runs when it comes
+
+
+@settings(deadline=None)
+@given(workloads(), settings_of(blockings=HOLDING))
+def test_nobody_waits_longer_than_each_user_once_for_the_longest_task(
+    trace: Trace, setting: Setting
+) -> None:
+    outcome = simulate(trace, setting)
+    user = trace.user if setting.per == "user" else trace.job
+    longest = int(trace.runtime.max(initial=0)) * len(set(user.tolist()))
+    for one in set(user.tolist()):
+        mine = np.flatnonzero((user == one) & (outcome.started != NEVER))
+        begun = np.maximum(trace.submitted[mine], np.r_[0, outcome.started[mine][:-1]])
+        assert (outcome.started[mine] - begun <= longest).all()
+
+
+@settings(deadline=None)
+@given(workloads(), settings_of(blockings=["skip"]), st.sampled_from(HOLDING))
+def test_where_nobody_waits_for_room_nothing_is_held(
+    trace: Trace, setting: Setting, blocking: Blocking
+) -> None:
+    """A cluster on which everything starts when it is submitted is none the worse for holding."""
+    if setting.policy == "per-machine-drf":
+        return
+    skipped = simulate(trace, setting)
+    if (
+        skipped.started[skipped.started != NEVER] > trace.submitted[skipped.started != NEVER]
+    ).any():
+        return
+    changed = Setting(
+        setting.policy,
+        setting.parameters,
+        setting.capacity,
+        blocking,
+        setting.users,
+        setting.per,
+    )
+    held = simulate(trace, changed)
+    assert np.array_equal(held.started, skipped.started)
+    assert np.array_equal(held.machine, skipped.machine)
+
+
+def test_others_use_what_is_held_if_they_will_be_gone_by_then() -> None:
+    machines = (MachineClass("one", 1, (2.0, 2.0)),)
+    rows = [
+        (0.0, 10.0, "first", 1.0, 0.0),
+        (1.0, 5.0, "big", 2.0, 0.0),  # the machine is held for it until 10
+        (2.0, 8.0, "brief", 1.0, 0.0),  # gone at 10
+        (2.0, 8.5, "long", 1.0, 0.0),
+    ]
+    outcome = simulate(trace_of(rows, machines), Setting("drf", blocking="hold"))
+    assert (outcome.started / S).tolist() == [0.0, 10.0, 2.0, 15.0]
+
+
+def test_without_holding_the_same_users_go_past_the_big_one() -> None:
+    machines = (MachineClass("one", 1, (2.0, 2.0)),)
+    rows = [(0.0, 10.0, "a", 1.0, 0.0), (1.0, 5.0, "big", 2.0, 0.0), (2.0, 9.0, "b", 1.0, 0.0)]
+    outcome = simulate(trace_of(rows, machines), Setting("drf", blocking="skip"))
+    assert (outcome.started / S).tolist() == [0.0, 11.0, 2.0]
+
+
+@pytest.mark.parametrize("blocking", HOLDING)
+def test_a_policy_that_ranks_on_each_machine_apart_can_hold_none(blocking: Blocking) -> None:
+    with pytest.raises(SettingError, match="set blocking to 'skip'"):
+        Setting("per-machine-drf", blocking=blocking)
