@@ -67,8 +67,10 @@ class Pool(Generic[User]):
         self._events = 0
         """Of rankings that have been replaced."""
         self._active = 0
-        self._stale = False
-        """All accounts are settled at `now`, but not rated or ranked."""
+        self._unrated = self._unranked = False
+        """Whether the values for all have changed since everybody was rated, or ranked."""
+        self._settled = now
+        """When everybody was settled last."""
         self._changed: dict[User, Account] = {}
         """Those that hold something else than when they were last rated and ranked."""
         self._diverted: set[User] = set()
@@ -100,7 +102,10 @@ class Pool(Generic[User]):
         """Move to a later instant; an earlier one is read as the latest seen."""
         if not now > self._now:  # also where it is no number
             return
-        self._refresh()
+        if self._terms.remembers:
+            self._rate_all()
+        if self._watch is not None:
+            self._rank_all()
         self._now = now
         if now - self._base > self._rebased_after:
             self._unsettle()
@@ -217,7 +222,7 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         account.demand = self._terms.counted(demand)
-        if self.policy.counts_tasks and not self._stale:
+        if self.policy.counts_tasks and not self._unrated:
             self._settle(user, account)
             self._terms.count_tasks(user, account)
             self._note_change(user, account)
@@ -236,7 +241,7 @@ class Pool(Generic[User]):
             self._turns += 1
             account.turn = self._turns
         self._active += 1 if active else -1
-        if self._stale:
+        if self._unranked:
             return
         if self._changed.pop(user, None) is not None:
             self._terms.rate(account)
@@ -375,7 +380,7 @@ class Pool(Generic[User]):
 
     def __iter__(self) -> Iterator[User]:
         """Go through active users, the next one first; the pool must not change meanwhile."""
-        if self._active > 1 or self._stale:  # one alone is first, whatever it holds
+        if self._active > 1 or self._unranked:  # one alone is first, whatever it holds
             self._catch_up()
         return iter(self._ranking)
 
@@ -454,13 +459,13 @@ class Pool(Generic[User]):
             raise KeyError(f"user {user!r} is not known") from None
 
     def _hold(self, user: User, account: Account, allocation: Quantities, count: int) -> None:
-        if not self._stale:
+        if not self._unrated:
             self._settle(user, account)
         account.allocation = allocation
         account.count = count
         if not self._all_diverted:
             self._diverted.add(user)
-        if not self._stale:
+        if not self._unrated:
             self._note_change(user, account)
 
     def _settle(self, user: User, account: Account) -> None:
@@ -477,18 +482,22 @@ class Pool(Generic[User]):
 
     def _unsettle(self) -> None:
         """Settle everybody under the values that held until now, which are about to change."""
-        if not self._stale:
-            for account in self._changed.values():
-                self._terms.rate(account)
-            self._changed.clear()
+        if self._unrated and self._settled == self._now:
+            return
+        for account in self._changed.values():
+            self._terms.rate(account)
+        self._changed.clear()
+        if self._terms.remembers or self._terms.tau is not None:
             for account in self._accounts.values():
                 account.settle(self._now, self._terms.tau)
-            self._stale = self._all_diverted = True
-            self._diverted.clear()
+        self._settled = self._now
+        self._unrated = self._unranked = self._all_diverted = True
+        self._diverted.clear()
 
     def _catch_up(self) -> None:
         """Rate and rank who holds something else than at the last look, and follow time."""
-        self._refresh()
+        self._rate_all()
+        self._rank_all()
         ranking, phase = self._ranking, self._phase()
         ranking.advance(phase)
         for user, account in self._changed.items():
@@ -497,19 +506,31 @@ class Pool(Generic[User]):
                 ranking.replace(user, self._attribute(account, phase))
         self._changed.clear()
 
-    def _refresh(self) -> None:
-        """Rate and rank everybody anew if the values for all have changed."""
-        if not self._stale:
+    def _rate_all(self) -> None:
+        """Rate everybody anew if the values for all have changed."""
+        if self._unrated:
+            for user, account in self._accounts.items():
+                self._terms.count_tasks(user, account)
+                self._terms.rate(account)
+            self._unrated = False
+
+    def _rank_all(self) -> None:
+        """Rank everybody who is rated anew if the values for all have changed."""
+        if not self._unranked:
             return
-        phase = self._phase()
-        self._events += self._ranking.events
-        self._ranking = self._new_ranking(phase)
-        for user, account in self._accounts.items():
-            self._terms.count_tasks(user, account)
+        for account in self._changed.values():
             self._terms.rate(account)
-            if account.active:
-                self._ranking.insert(user, self._attribute(account, phase))
-        self._stale = False
+        self._changed.clear()
+        phase, accounts = self._phase(), self._accounts
+        self._events += self._ranking.events
+        before = dict.fromkeys(self._ranking)  # few will have changed places
+        self._ranking = self._new_ranking(phase)
+        self._ranking.fill(
+            (user, self._attribute(accounts[user], phase))
+            for user in (before | dict.fromkeys(accounts))
+            if user in accounts and accounts[user].active
+        )
+        self._unranked = False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
         ranking = self.policy.new_ranking(phase)
