@@ -523,7 +523,8 @@ class Pool(Generic[User]):
         self._changed.clear()
         phase, accounts = self._phase(), self._accounts
         self._events += self._ranking.events
-        before = dict.fromkeys(self._ranking)  # few will have changed places
+        # Few will have changed places; who watches wants to know only what order takes.
+        before = dict.fromkeys(self._ranking if self._watch is None else ())
         self._ranking = self._new_ranking(phase)
         self._ranking.fill(
             (user, self._attribute(accounts[user], phase))

@@ -300,7 +300,8 @@ class Session:
             return _nothing(snapshot.sequence)
         self._begin()
         try:
-            decisions = self._engine.restore(self.hello.options, snapshot, memory)
+            with garbage.held():
+                decisions = self._engine.restore(self.hello.options, snapshot, memory)
         except InvalidEvent as error:
             # Not asked for again: it would come back as it is, at once, for ever.
             raise ProtocolError(
