@@ -100,7 +100,7 @@ ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/over-co
 	$(BIN)/python -m bench.ratios --renew
 
 reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
-	@set -e; for study in sdrf-small table-1 tsf-small; do \
+	@set -e; for study in sdrf-small table-1 tsf-small rivals-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
 
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer

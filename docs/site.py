@@ -1,11 +1,12 @@
 """What makes a site of these pages.
 
-Files beyond docs/ that they link to come along, and what docs/over-commits.md shows is looked up in
-the history of the repository.
+Files beyond docs/ that they link to come along, a page is made of what is public to programs, and
+what docs/over-commits.md shows is looked up in the history of the repository.
 """
 
 import json
 import re
+import runpy
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ _COLUMNS = 8
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add each file of the repository that a page links to.
+    """Add each file of the repository that a page links to, and the page Reference.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -36,6 +37,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             uri = f"repository/{path}"
             if files.get_file_from_path(uri) is None:
                 files.append(File.generated(config, uri, abs_src_path=str(root / path)))
+    reference = runpy.run_path(str(Path(__file__).parent / "reference.py"))
+    files.append(File.generated(config, "reference.md", content=reference["page"]()))
     return files
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from allocator.simulation import reference, results
 from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import Outcome
+from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.summary import Users, summary, users_of
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass, Trace, numbered
@@ -95,6 +96,8 @@ class Simulation:
     setting: Setting
     outcome: Outcome
     """When and where each task started, as NumPy's arrays, one entry per task of the trace."""
+    series: Series | None = None
+    """Shares and commitments of users over time, as NumPy's arrays, if they were followed."""
 
     @cached_property
     def users(self) -> Users:
@@ -109,6 +112,16 @@ class Simulation:
     def tasks_table(self) -> Any:  # noqa: ANN401 - pyarrow has no types
         """Return a row per task, as an Arrow table: when it came, started, ended, and where."""
         return results.tasks_table(self.outcome)
+
+    def series_table(self) -> Any:  # noqa: ANN401 - likewise
+        """Return a row per instant and user, as an Arrow table: what it holds and owes, and tasks.
+
+        Raises:
+            ValueError: it was not simulated with `over_time=True`.
+        """
+        if self.series is None:
+            raise ValueError("users were not followed; simulate with over_time=True")
+        return results.series_table(self.outcome, self.series)
 
     def users_table(self) -> Any:  # noqa: ANN401 - likewise
         """Return a row per user, as an Arrow table: tasks, completion, waits, slowdown, usage."""
@@ -125,6 +138,8 @@ def simulate(  # noqa: PLR0913 - what can be said about a simulation, by name
     blocking: Blocking = "head-of-line",
     users: Literal["known", "appearing"] = "known",
     per: Literal["user", "job"] = "user",
+    weights: Mapping[str, float] | None = None,
+    over_time: bool = False,
     simulator: Literal["fast", "reference"] | None = None,
 ) -> Simulation:
     """Start the tasks of a trace as a policy would have; docs/simulation.md has the rules.
@@ -140,6 +155,8 @@ def simulate(  # noqa: PLR0913 - what can be said about a simulation, by name
             `"hold-all"`: for each such user).
         users: Who counts: all users from the start, or each from its first task on.
         per: Who is a user to the policy: a user, or a job.
+        weights: Of users, by name; others' are what the trace says.
+        over_time: Follow users' shares and commitments over time.
         simulator: `"fast"` is compiled when it is first used, which takes some 20 s;
             `"reference"` is plain Python; None: the one that is done sooner.
 
@@ -153,15 +170,20 @@ def simulate(  # noqa: PLR0913 - what can be said about a simulation, by name
         blocking=blocking,
         users=users,
         per=per,
+        weights=dict(weights or {}),
     )
+    if over_time and per == "job":
+        raise ValueError("users are followed over time, and with per='job' each job is one")
+    series = Series(trace) if over_time else None
     if simulator is None and len(trace) < _WORTH_COMPILING:
         simulator = "reference"
     if simulator != "reference":
         from allocator.simulation import fast  # noqa: PLC0415 - loads a compiler
 
         if simulator == "fast" or fast.supports(setting):
-            return Simulation(setting, fast.simulate(trace, setting, events=False))
-    return Simulation(setting, reference.simulate(trace, setting))
+            outcome = fast.simulate(trace, setting, events=False, series=series)
+            return Simulation(setting, outcome, series)
+    return Simulation(setting, reference.simulate(trace, setting, series=series), series)
 
 
 def _capacity(

@@ -1,5 +1,6 @@
 """The command `longshare`. Each group of commands is a module of its own."""
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from allocator.cli.compare import compare
 from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.explain import explain
 from allocator.cli.extras import advice
+from allocator.cli.forecast import forecast
 from allocator.cli.games.commands import games_app
 from allocator.cli.incentives import incentives
 from allocator.cli.lies import lies
@@ -24,6 +26,7 @@ from allocator.cli.simulate import simulate
 from allocator.cli.sweep import sweep
 from allocator.cli.top import top
 from allocator.cli.trace import trace_app
+from allocator.cli.usage import audit, usage
 from allocator.cli.weight import weight_app
 from frameworks.cli import experiment_app, framework
 from frameworks.local_mesos.cli import local_mesos
@@ -39,7 +42,10 @@ app = typer.Typer(
 app.command()(serve)
 app.command(epilog=EXIT_CODES)(shares)
 app.command(epilog=EXIT_CODES)(explain)
+app.command(epilog=EXIT_CODES)(forecast)
 app.command(epilog=EXIT_CODES)(top)
+app.command(epilog=EXIT_CODES)(usage)
+app.command(epilog=EXIT_CODES)(audit)
 app.add_typer(weight_app, name="weight")
 app.add_typer(commitments_app, name="commitments")
 app.command()(replay)
@@ -57,6 +63,21 @@ app.command()(advise)
 app.command()(local_mesos)
 app.command()(framework)
 app.add_typer(experiment_app, name="experiment")
+
+
+def _unwrap(commands: typer.Typer) -> None:
+    """Have paragraphs of help broken where the terminal ends, not where our sources do."""
+    for command in commands.registered_commands:
+        paragraphs = inspect.cleandoc((command.callback and command.callback.__doc__) or "")
+        command.help = "\n\n".join(
+            paragraph.replace("\n", " ") for paragraph in paragraphs.split("\n\n")
+        )
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _unwrap(group.typer_instance)
+
+
+_unwrap(app)
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's signature

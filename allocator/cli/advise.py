@@ -81,7 +81,7 @@ def advise(
     except advice.AdviceError as error:
         fail(1, str(error))
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if as_json:
         typer.echo(json.dumps(asdict(found) | {"helps": found.helps}, indent=2))
     else:
@@ -120,6 +120,12 @@ def _show(found: "Advice") -> None:
     out.print(
         f"Best: half_life = {best.half_life_s:.0f} (δ = 1 − {1 - best.delta:.2g}): "
         f"{best.reduction:.1%} less than under DRF.",
+        highlight=False,
+    )
+    out.print(
+        f"How sure: with users drawn anew from these, it is {best.low:+.1%} to {best.high:+.1%} "
+        f"less in 90 of 100 draws, and less at all in {best.better:.0f}."
+        + (" This trace cannot tell whether memory helps." if best.low <= 0.0 else ""),
         highlight=False,
     )
     out.print(

@@ -50,3 +50,51 @@ def reset(
     order = operator.Order(reset_commitments=operator.ResetCommitments(users=named))
     reply = connection.order(order, named)
     typer.echo(tables.as_json(reply) if as_json else tables.lines_of_changes(reply))
+
+
+@commitments_app.command("set", epilog=EXIT_CODES)
+def set_commitments(
+    user: Annotated[str, typer.Argument(help="One that `longshare shares` shows.")],
+    commitments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PART...",
+            help="Of every resource, as 0.25 or 25%, or by resource: cpus=0.25 mem=10%.",
+        ),
+    ],
+    *,
+    address: Address = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Say what a user owes, as fractions of the cluster; of what is not named, nothing.
+
+    It fades from then on, and grows, as any commitment does. Sub-roles owe what they owed.
+    """
+    from allocator.contract import operator_pb2 as operator  # noqa: PLC0415 - keeps `--help` fast
+
+    change = operator.SetCommitments(user=user)
+    for text in commitments:
+        name, equals, part = text.rpartition("=")
+        if not equals and len(commitments) == 1:
+            change.others = _part(text)
+        elif not name or name in change.commitments:
+            raise typer.BadParameter(f"{text!r} is not RESOURCE=PART, or comes twice")
+        else:
+            change.commitments[name] = _part(part)
+
+    from allocator.cli import tables  # noqa: PLC0415
+
+    order = operator.Order(set_commitments=change)
+    reply = Connection(address, config, timeout).order(order, [user])
+    typer.echo(tables.as_json(reply) if as_json else tables.lines_of_changes(reply))
+
+
+def _part(text: str) -> float:
+    percent = text.endswith("%")
+    try:
+        part = float(text.removesuffix("%"))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a part of the cluster, such as 0.25") from None
+    return part / 100 if percent else part

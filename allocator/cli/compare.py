@@ -88,7 +88,7 @@ def compare(
         file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, dpi=150)
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     found = compared.rows(fared)
     if as_json:
         told = {"figure": str(file), "policies": [asdict(row) for row in found]}

@@ -1,6 +1,8 @@
 """How commands reach a running allocator service, and what they say when they do not."""
 
 import difflib
+import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -75,7 +77,7 @@ class Connection:
     def __init__(self, address: str | None, config: Path | None, timeout: float) -> None:
         from allocator.contract.admin_pb2_grpc import AdminStub  # noqa: PLC0415
 
-        self._address = address or _configured(config)
+        self._address = _target(address) if address else _configured(config)
         self._timeout = timeout
         self._stub = AdminStub(open_channel(self._address))
 
@@ -90,6 +92,23 @@ class Connection:
         from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
 
         return self._ask(self._stub.Explain, admin.ExplainRequest(user=user), [user])
+
+    def forecast(self, request: "admin.ForecastRequest") -> "admin.ForecastReply":
+        """Ask what will come."""
+        return self._ask(self._stub.Forecast, request, [request.user])
+
+    def usage(self, since: float, until: float, by: str) -> "admin.UsageReply":
+        """Ask who has had what between two instants, in seconds since the epoch."""
+        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+
+        request = admin.UsageRequest(since=since, until=until, by=by)
+        return self._ask(self._stub.Usage, request, ())
+
+    def audit(self, since: float, until: float) -> "admin.AuditReply":
+        """Ask what was ordered between two instants, in seconds since the epoch."""
+        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+
+        return self._ask(self._stub.Audit, admin.AuditRequest(since=since, until=until), ())
 
     def order(self, order: "operator.Order", users: Sequence[str]) -> "admin.OrderReply":
         """Give an order that names these users."""
@@ -110,7 +129,7 @@ class Connection:
         match code:
             case grpc.StatusCode.NOT_FOUND:
                 fail(REFUSED, f"{details}{self._suggestion(users)}")
-            case grpc.StatusCode.INVALID_ARGUMENT:
+            case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.FAILED_PRECONDITION:
                 fail(REFUSED, details)
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
                 fail(
@@ -140,7 +159,7 @@ class Connection:
         return "; 'longshare shares' shows all users"
 
 
-def fail(code: int, text: str) -> NoReturn:
+def fail(code: int, why: str | Exception) -> NoReturn:
     """End the command with a line on standard error.
 
     Raises:
@@ -148,8 +167,29 @@ def fail(code: int, text: str) -> NoReturn:
     """
     from allocator.contract.printable import printable  # noqa: PLC0415
 
+    text = in_words(why) if isinstance(why, Exception) else why
     typer.echo(f"longshare: {printable(text)}", err=True)
     raise typer.Exit(code)
+
+
+def in_words(error: Exception) -> str:
+    """Say what went wrong without the words of libraries: of a file, its name and why."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error)
+    quoted = re.search(r"'([^']+)'", str(error))  # where a library does not say which file
+    name = error.filename or (quoted and quoted[1])
+    why = os.strerror(error.errno)
+    return f"{name}: {why}" if name else why
+
+
+def _target(address: str) -> str:
+    """Accept what a service can listen at; anything else ends the command."""
+    from allocator.service.config import target  # noqa: PLC0415
+
+    try:
+        return target(address)
+    except ValueError as error:
+        fail(USAGE, f"--address: {error}, nor unix:///PATH")
 
 
 def _configured(config: Path | None) -> str:

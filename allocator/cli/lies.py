@@ -67,7 +67,7 @@ def lies(
         if out is not None:
             _write(out, found)
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if as_json:
         typer.echo(json.dumps({"policy": policy, "lies": [_as_json(r) for r in rows(found)]}))
     else:

@@ -68,7 +68,7 @@ def bring(files: Sequence[Path] | None) -> list[str]:
     try:
         return [name for file in files for name in plugins.load(file.absolute())]
     except plugins.PolicyError as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
 
 
 def parse(parameters: list[str] | None) -> dict[str, float | str]:

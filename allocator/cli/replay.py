@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from allocator.cli.connection import in_words
 from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 from allocator.contract.printable import printable
 
@@ -74,7 +75,7 @@ def replay(
                 )
             _ask(file, _policy(policy, parameters), console, as_json=as_json)
     except (EventLogError, OSError) as error:
-        typer.echo(f"longshare replay: {printable(str(error))}", err=True)
+        typer.echo(f"longshare replay: {printable(in_words(error))}", err=True)
         raise typer.Exit(2) from error
 
 

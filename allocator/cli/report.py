@@ -44,7 +44,7 @@ def report(
     try:
         sections = write_report(folder, target, baseline, papers=papers)
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if as_json:
         told = {
             "page": str(target / PAGE),

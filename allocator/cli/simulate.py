@@ -178,7 +178,7 @@ def simulate(
         if out is not None:
             written = _write(outcome, fared, answer, out, series)
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
     else:

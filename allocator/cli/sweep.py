@@ -79,7 +79,7 @@ def sweep(
         write_index(folder, f"{file}, tried on {names}" if traces else plan.title, cells)
         computed = compute(cells, folder / "cells", Engine(backend, jobs, scheduler))
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if as_json:
         told = {"folder": str(folder), "cells": len(cells), "computed": computed}
         typer.echo(json.dumps(told, indent=2))

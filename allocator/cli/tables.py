@@ -105,6 +105,24 @@ def table_of_resources(user: admin.UserShare, cluster: admin.Cluster) -> Table:
     return table
 
 
+def table_of_weights(users: Sequence[admin.UserShare]) -> Table:
+    """Return a line for each user: its weight, whose word that is, and until when."""
+    from allocator.service.show.speech import duration  # noqa: PLC0415 - keeps `--help` fast
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("user", no_wrap=True, overflow="ellipsis")
+    for header in ("weight", "entitled to"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("by", no_wrap=True)
+    for depth, row in _as_tree(users):
+        by = row.weight_by or "nobody"
+        if row.HasField("boost_ends_after"):
+            ends = duration(row.boost_ends_after)
+            by = f"boost, ends in {ends}; then {row.weight_after_boost:g}"
+        table.add_row(_name(depth, row), f"{row.weight:g}", f"{row.entitlement:.1%}", by)
+    return table
+
+
 def lines_of_cluster(cluster: admin.Cluster) -> str:
     """Return a few lines about all users together."""
     if not cluster.time:
@@ -153,7 +171,7 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
         before, after = change.before, change.after
         parts = []
         if before.weight != after.weight:
-            parts.append(f"weight {before.weight:g} → {after.weight:g}")
+            parts.append(f"weight {before.weight:g} → {after.weight:g}{_lasting(after)}")
             parts.append(f"entitled to {before.entitlement:.1%} → {after.entitlement:.1%}")
         if before.commitments != after.commitments:
             owed, owes = before.dominant_commitment, after.dominant_commitment
@@ -163,7 +181,15 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
         lines.append("carried out; nothing is different for now")
     if reply.HasField("stored") and not reply.stored:
         lines.append("not stored yet: the store is slow or fails; it holds, and is stored later")
+    if reply.volatile:
+        lines.append("this will not last: the service has no store, and a restart forgets it")
     return "\n".join(lines)
+
+
+def _lasting(row: admin.UserShare) -> str:
+    from allocator.service.show.speech import duration  # noqa: PLC0415 - keeps `--help` fast
+
+    return f" for {duration(row.boost_ends_after)}" if row.HasField("boost_ends_after") else ""
 
 
 def _as_tree(users: Sequence[admin.UserShare]) -> Iterator[tuple[int, admin.UserShare]]:

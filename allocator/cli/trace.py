@@ -62,8 +62,10 @@ def convert(
         Form,
         typer.Option(
             "--from",
-            help="csv: with a header; sdrf: that of the authors' simulator; log: event logs of "
-            "your own cluster; slurm: sacct --parsable2; htcondor: condor_history -json.",
+            metavar="FORM",
+            help=f"{', '.join(Form)}. csv has a header; sdrf: that of the authors' simulator; log: "
+            "event logs of your own cluster; slurm: sacct --parsable2; htcondor: condor_history "
+            "-json.",
         ),
     ],
     nodes: Annotated[
@@ -202,7 +204,7 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
 
 
 @contextmanager
@@ -273,7 +275,7 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
         if len(found.trace):
             store.write(found.trace, trace)
     except (EventLogError, OSError, ValueError) as error:
-        fail(USAGE, str(error))
+        fail(USAGE, error)
     if not len(found.trace):
         fail(REFUSED, f"nobody held anything for any time; {trace} is not written")
     if as_json:

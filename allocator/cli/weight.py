@@ -13,13 +13,33 @@ from allocator.cli.connection import (
     Connection,
     Timeout,
 )
+from allocator.cli.span import duration
 
 if TYPE_CHECKING:
     from allocator.contract import admin_pb2 as admin
 
-weight_app = typer.Typer(help="Change what users are entitled to.", no_args_is_help=True)
+weight_app = typer.Typer(help="See and change what users are entitled to.", no_args_is_help=True)
 
 _User = Annotated[str, typer.Argument(help="One that `longshare shares` shows.")]
+
+
+@weight_app.command("list", epilog=EXIT_CODES)
+def list_weights(
+    *,
+    address: Address = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Show users' weights, whose word each is, and until when."""
+    reply = Connection(address, config, timeout).shares()
+
+    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+
+    if as_json:
+        typer.echo(tables.as_json(reply))
+        return
+    tables.console().print(tables.table_of_weights(reply.users))
 
 
 @weight_app.command("set", epilog=EXIT_CODES)
@@ -27,15 +47,28 @@ def set_weight(
     user: _User,
     weight: Annotated[float, typer.Argument(help="A positive number.")],
     *,
+    lasting: Annotated[
+        str | None,
+        typer.Option("--for", help="A boost: for so long, as 90s, 30m, 2h, 7d; then as before."),
+    ] = None,
     address: Address = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Give a user a weight; it wins over the master's weights and the configuration."""
+    """Give a user a weight; it wins over the master's weights and the configuration.
+
+    With --for it is a boost: it survives restarts, ends by the master's clock, and then what held
+    before holds again.
+    """
     from allocator.contract import operator_pb2 as operator  # noqa: PLC0415
 
-    order = operator.Order(set_weight=operator.SetWeight(user=user, weight=weight))
+    try:
+        seconds = None if lasting is None else duration(lasting)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--for") from error
+    change = operator.SetWeight(user=user, weight=weight, seconds=seconds)
+    order = operator.Order(set_weight=change)
     _tell(Connection(address, config, timeout).order(order, [user]), as_json=as_json)
 
 
@@ -48,7 +81,7 @@ def unset_weight(
     as_json: AsJson = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Take an order back: the master's weight holds again, else the configuration's, else 1."""
+    """Take orders back: the master's weight holds again, else the configuration's, else 1."""
     from allocator.contract import operator_pb2 as operator  # noqa: PLC0415
 
     order = operator.Order(set_weight=operator.SetWeight(user=user))

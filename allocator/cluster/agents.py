@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
+from allocator.cluster.limits import Limits
 from allocator.cluster.quarantine import Flaw
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.text import readable
@@ -120,11 +121,16 @@ class Agent:
         self._available = None
 
 
-def read_agent_info(agent_id: str, data: bytes) -> tuple[mesos.SlaveInfo, Flaw | None]:
+def read_agent_info(
+    agent_id: str, data: bytes, limits: Limits
+) -> tuple[mesos.SlaveInfo, Flaw | None]:
     """Read a serialised SlaveInfo, and return what is wrong with it.
 
     Nobody knows then where the agent is, so it is not offered.
     """
+    if len(data) > limits.subscription:
+        words = f"its info has {len(data)} bytes, more than {limits.subscription}"
+        return mesos.SlaveInfo(), Flaw("limit", f"{words} (limits.subscription)")
     try:
         info = mesos.SlaveInfo.FromString(data)
     except DecodeError as error:

@@ -13,6 +13,7 @@ from allocator.cluster.quarantine import Topic
 from allocator.cluster.resources import InvalidResource
 from allocator.cluster.sieve import Sieve
 from allocator.cluster.state import Cluster
+from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 
 _KEPT: tuple[Topic, ...] = ("request", "answer")
@@ -40,14 +41,16 @@ def note_unheard(cluster: Cluster, event: contract.Event) -> None:
             cluster.filters.drop_agent(getattr(event, call).agent_id)
 
 
-def carry_over(before: Cluster, after: Cluster) -> None:
+def carrying_over(before: Cluster, after: Cluster) -> Steps[None]:
     """Take into a cluster that a snapshot describes what the one before knew beside."""
     for agent in before.ledger.agents.values():
         now = after.ledger.agents.get(agent.id)
         if now is None or attributes(now.info) != attributes(agent.info):
             before.filters.drop_agent(agent.id)
+        yield
     for framework in before.ledger.frameworks.values():
         _carry_framework(before, after, framework)
+        yield
     after.filters = before.filters
     for scheduled in after.maintenance.agents():
         after.maintenance.keep_refusals(scheduled, before.maintenance)

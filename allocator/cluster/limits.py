@@ -11,7 +11,7 @@ class Limits:
     """
 
     subscription: int = 2**20
-    """Bytes of a FrameworkInfo."""
+    """Bytes of a FrameworkInfo, or of a SlaveInfo."""
     name: int = 1024
     """Of a role, of a framework's name, of a principal."""
     role_depth: int = 32

@@ -2,8 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from allocator.fairness.commitment import decayed
+
+
+class Boost(NamedTuple):
+    """A weight that holds for a time."""
+
+    weight: float
+    until: float
+    """By the master's clock, in seconds since the Unix epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +27,8 @@ class Remembered:
     """Commitment for every resource that is not named."""
     weight: float | None = None
     """As ordered by an operator; None: nobody has."""
+    boost: Boost | None = None
+    """Likewise, for a time."""
 
 
 @dataclass(frozen=True, slots=True)

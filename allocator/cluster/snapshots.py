@@ -8,6 +8,7 @@ from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.failover import Failover
 from allocator.cluster.quarantine import Flaw, Kind, in_words
 from allocator.cluster.state import Cluster
+from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
 
@@ -26,9 +27,9 @@ class Spoiled(Exception):  # noqa: N818 - the cluster is
         self.flaw = flaw
 
 
-def fill(
+def filling(
     cluster: Cluster, snapshot: contract.Snapshot, before: Quantities, without: Mapping[int, Flaw]
-) -> None:
+) -> Steps[None]:
     """Put what a snapshot says into an empty cluster; parts that cannot be used are set aside.
 
     Args:
@@ -48,6 +49,7 @@ def fill(
             flaw = _put(cluster, number, call, said)
         if flaw is not None:
             cluster.quarantine.put(*subject(call, said), "call", flaw)
+        yield
     for state in snapshot.inverse_offers:
         cluster.maintenance.restore(state)
     cluster.paused = snapshot.paused

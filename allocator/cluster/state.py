@@ -14,6 +14,7 @@ from allocator.cluster.limits import Limits
 from allocator.cluster.maintenance import Maintenance
 from allocator.cluster.quarantine import Quarantine
 from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.metering import Meter
 
 
 @dataclass(slots=True)
@@ -128,6 +129,8 @@ class Cluster:
     statistics: Statistics
     limits: Limits
     quarantine: Quarantine = field(default_factory=Quarantine)
+    meter: Meter | None = None
+    """Counts what users have; None: nobody does, or not yet."""
     recovery: Recovery = field(default_factory=Recovery)
     tells_running: bool = False
     """Whether the master says what of the allocated is running, and what only offered."""

@@ -9,11 +9,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allocator.cluster.frameworks import Client
-from allocator.cluster.memory import Changes, Course, Memory, Remembered
+from allocator.cluster.memory import Boost, Changes, Course, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
+from allocator.cluster.weights import Weights
 from allocator.fairness.bounds import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.commitment import decayed
 from allocator.fairness.machines import Machines, MayUse
+from allocator.fairness.metering import Former, Meter
 from allocator.fairness.peers import Peers
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
@@ -109,15 +111,13 @@ class Users:
         self._known: dict[str, User] = {}
         self._idle_since: dict[str, float] = {}
         self._declared = {declared.name: declared for declared in settings.users}
-        self._ordered: dict[str, float] = {}
-        """Weights set by an operator."""
         self._leaves: dict[str, tuple[float, Remembered]] = {}
         """Virtual leaves that are not there (yet): since when they owe what."""
         self._tau = settings.policy.tau
         """With which debts fade: the policy's, or, if it makes none, that of the one before."""
         self._charging = True
-        self._weights: dict[str, float] = {}
-        """Weights of roles, as the master has them."""
+        self._meter: Meter | None = None
+        self._weights = Weights(settings)
         self._root = User("", None, self._new_clients())
         self.pool: Pool[str] = self._new_pool()
         """The users at the top."""
@@ -146,7 +146,7 @@ class Users:
             declared = self._declared.get(name)
             below.add(
                 name,
-                weight=self._weight(name),
+                weight=self._weights.of(name),
                 commitment=declared.commitment if declared is not None else 0.0,
             )
             parent.children[name] = self._known[name] = user
@@ -178,8 +178,19 @@ class Users:
                 user.below.set_part(user.siblings.entitlement(user.name))
 
     def advance(self, now: float) -> None:
-        """Move to a later instant."""
+        """Move to a later instant; boosts that are over by then end when they are."""
         self.settle()
+        while (end := self._weights.next_end) <= now:
+            self._advance(end)
+            over = self._weights.ended(end)
+            self._reweigh(over)
+            for name in over:
+                if name in self._known:
+                    self._note_idle(self._known[name])
+            self.settle()
+        self._advance(now)
+
+    def _advance(self, now: float) -> None:
         self._now = max(self._now, now)
         self.pool.advance(now)
         for user in self._branches:
@@ -188,6 +199,8 @@ class Users:
 
     def set_capacity(self, capacity: Quantities) -> None:
         """Change the total of all agents."""
+        if self._meter is not None:
+            self._meter.count_capacity(self._capacity, self._now)
         self._capacity = capacity
         self.pool.set_capacity(capacity)
         for user in self._branches:
@@ -200,6 +213,24 @@ class Users:
             self._charging = charging
             for pool in self._pools():
                 pool.set_charging(charging=charging)
+
+    def attach(self, meter: Meter) -> None:
+        """Have counted from now on what users hold and owe, in the place of users before."""
+        self._meter = meter
+        meter.begin_anew(self._now, self._tau, self._excluded)
+        for pool in self._pools():
+            pool.attach(meter)
+
+    def count(self, name: str) -> Former | None:
+        """Have counted what a user or a virtual leaf has had until now; None: it is not known."""
+        self.settle()
+        pool = self._pool_of(name)
+        return None if pool is None else pool.count(name)
+
+    def count_capacity(self) -> None:
+        """Have counted what the cluster has had until now."""
+        if self._meter is not None:
+            self._meter.count_capacity(self._capacity, self._now)
 
     def put_agent(self, agent: str, total: Quantities) -> None:
         """Make an agent known, or say anew what it has; the capacity is set apart from this."""
@@ -309,32 +340,54 @@ class Users:
     def standing(self, name: str) -> Standing[str] | None:
         """Return how a user or a virtual leaf stands now, O(resources); None: it is not known."""
         self.settle()
-        user = self._known.get(name)
-        if user is not None:
-            return user.siblings.standing(name)
-        branch = self._known.get(name.removesuffix("/."))
-        if branch is None or branch.below is None or name not in branch.below:
-            return None
-        return branch.below.standing(name)
+        pool = self._pool_of(name)
+        return None if pool is None else pool.standing(name)
+
+    @property
+    def weights(self) -> Weights:
+        """Whose word the users' weights are."""
+        return self._weights
+
+    def twin(self, name: str) -> Pool[str] | None:
+        """Return a copy of the pool in which a user competes; None: it is not known."""
+        self.settle()
+        pool = self._pool_of(name)
+        return None if pool is None else pool.twin()
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Take over weights of roles; roles that are not named keep theirs."""
-        self._weights.update(weights)
+        self._weights.take_over(weights)
         if self._settings.user_key == "role":
             self._reweigh(weights)
 
-    def order_weight(self, name: str, weight: float | None) -> None:
+    def order_weight(self, name: str, weight: float | None, seconds: float | None = None) -> None:
         """Set a user's weight as an operator wants it; None: as it would be without.
+
+        Args:
+            name: A known user.
+            weight: A positive number.
+            seconds: For how long; None: for good.
 
         Raises:
             ValueError: it is not a positive number.
         """
-        if weight is None:
-            self._ordered.pop(name, None)
-        else:
+        if weight is not None:
             self._known[name].siblings.set_weight(name, weight)
-            self._ordered[name] = weight
+        if weight is not None and seconds is not None:
+            self._weights.order_boost(name, Boost(weight, self._now + seconds))
+        else:
+            self._weights.order(name, weight)
         self._reweigh([name])
+
+    def owe(self, name: str, commitments: Mapping[str, float], others: float) -> None:
+        """Say what a user owes; what those below it owe stays.
+
+        Args:
+            name: A known user.
+            commitments: By resource.
+            others: Of resources that are not named.
+        """
+        self._known[name].siblings.set_commitment(name, commitments, others=others)
 
     def forgive(self, name: str) -> None:
         """Reset what a user and those below it owe."""
@@ -362,7 +415,8 @@ class Users:
                     commitments=standing.commitments,
                     overuse=standing.overuse,
                     others=standing.inherited,
-                    weight=self._ordered.get(standing.user),
+                    weight=self._weights.ordered(standing.user),
+                    boost=self._weights.boost(standing.user),
                 )
                 for standing in self.standings()
             },
@@ -412,11 +466,10 @@ class Users:
                 continue
             if name not in self._known:
                 owes = max(owed.values(), default=others) >= FADED
-                if not owes and remembered.weight is None:
+                if not owes and remembered.weight is None and not self._lasts(remembered.boost):
                     continue
             self.get(name).siblings.set_commitment(name, owed, others=others)
-            if remembered.weight is not None:
-                self.order_weight(name, in_range(remembered.weight))
+            self._obey_again(name, remembered)
 
     def forget_idle(self) -> None:
         """Forget undeclared users that have been gone, and owe nothing, for long enough."""
@@ -438,7 +491,7 @@ class Users:
                 self._forget_leaf(self._known[name[:-2]])
                 continue
             user = self._known[name]
-            if name in self._declared or name in self._ordered:
+            if self._weights.keeps(name):
                 del self._idle_since[name]
             elif max(user.siblings.standing(name).commitments.values(), default=0.0) < FADED:
                 self._remove(user)
@@ -493,6 +546,15 @@ class Users:
                 return name
         return None
 
+    def _pool_of(self, name: str) -> Pool[str] | None:
+        """Return the pool in which a user or a virtual leaf competes; None: it is not known."""
+        user = self._known.get(name)
+        if user is not None:
+            return user.siblings
+        branch = self._known.get(name.removesuffix("/."))
+        below = branch.below if branch is not None else None
+        return below if below is not None and name in below else None
+
     def _pools(self) -> Iterator[Pool[str]]:
         yield self.pool
         for user in self._branches:
@@ -522,8 +584,8 @@ class Users:
 
     def _course(self, pool: Pool[str], user: str) -> Course:
         since, commitments, overuse, inherited = pool.course(user)
-        weight = self._ordered.get(user)
-        remembered = Remembered(commitments, overuse, inherited, weight)
+        weight, boost = self._weights.ordered(user), self._weights.boost(user)
+        remembered = Remembered(commitments, overuse, inherited, weight, boost)
         return Course(since, self._tau, remembered)
 
     def _remove(self, user: User) -> None:
@@ -559,19 +621,22 @@ class Users:
         elif user.below is not None and user.leaf in user.below:
             self._idle_since[user.leaf] = self._now
 
-    def _weight(self, name: str) -> float:
-        """Return a user's weight: an operator's word, the master's, the configuration's, or 1."""
-        if name in self._ordered:
-            return self._ordered[name]
-        if name in self._weights and self._settings.user_key == "role":
-            return self._weights[name]
-        declared = self._declared.get(name)
-        return declared.weight if declared is not None else 1.0
+    def _lasts(self, boost: Boost | None) -> bool:
+        return boost is not None and boost.until > self._now
+
+    def _obey_again(self, name: str, remembered: Remembered) -> None:
+        """Follow what an operator has ordered for a user, as it was remembered."""
+        if remembered.weight is not None:
+            self.order_weight(name, in_range(remembered.weight))
+        boost = remembered.boost
+        if boost is not None and self._lasts(boost):
+            self._weights.order_boost(name, Boost(in_range(boost.weight), boost.until))
+            self._reweigh([name])
 
     def _reweigh(self, names: "Mapping[str, float] | list[str]") -> None:
         for name in names:
             if name in self._known:
-                self._known[name].siblings.set_weight(name, self._weight(name))
+                self._known[name].siblings.set_weight(name, self._weights.of(name))
         self._share_out()
 
     def _share_out(self) -> None:
@@ -588,6 +653,8 @@ class Users:
         )
         pool.set_fading(self._tau)
         pool.set_charging(charging=self._charging)
+        if self._meter is not None:
+            pool.attach(self._meter)
         return pool
 
     def _new_clients(self) -> Peers[Client]:

@@ -264,6 +264,9 @@ class UserShare(_message.Message):
     TASK_SHARE_FIELD_NUMBER: _builtins.int
     OFFERED_FIELD_NUMBER: _builtins.int
     OFFERED_SHARE_FIELD_NUMBER: _builtins.int
+    WEIGHT_BY_FIELD_NUMBER: _builtins.int
+    BOOST_ENDS_AFTER_FIELD_NUMBER: _builtins.int
+    WEIGHT_AFTER_BOOST_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     """ROLE/. is what the frameworks of a role that has sub-roles do in it"""
     parent: _builtins.str
@@ -287,6 +290,11 @@ class UserShare(_message.Message):
     """
     offered_share: _builtins.float
     """of the dominant resource"""
+    weight_by: _builtins.str
+    """Who has said the weight: "boost", "operator", "master" or "configuration"; empty: nobody."""
+    boost_ends_after: _builtins.float
+    """seconds; absent: the weight is no boost"""
+    weight_after_boost: _builtins.float
     @_builtins.property
     def allocation(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -329,19 +337,30 @@ class UserShare(_message.Message):
         task_share: _builtins.float | None = ...,
         offered: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         offered_share: _builtins.float | None = ...,
+        weight_by: _builtins.str = ...,
+        boost_ends_after: _builtins.float | None = ...,
+        weight_after_boost: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_offered_share", b"_offered_share", "_task_share", b"_task_share", "offered_share", b"offered_share", "task_share", b"task_share"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after", "_offered_share", b"_offered_share", "_task_share", b"_task_share", "_weight_after_boost", b"_weight_after_boost", "boost_ends_after", b"boost_ends_after", "offered_share", b"offered_share", "task_share", b"task_share", "weight_after_boost", b"weight_after_boost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offered_share", b"_offered_share", "_task_share", b"_task_share", "active", b"active", "allocation", b"allocation", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "offered", b"offered", "offered_share", b"offered_share", "parent", b"parent", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "task_share", b"task_share", "user", b"user", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after", "_offered_share", b"_offered_share", "_task_share", b"_task_share", "_weight_after_boost", b"_weight_after_boost", "active", b"active", "allocation", b"allocation", "boost_ends_after", b"boost_ends_after", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "offered", b"offered", "offered_share", b"offered_share", "parent", b"parent", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "task_share", b"task_share", "user", b"user", "weight", b"weight", "weight_after_boost", b"weight_after_boost", "weight_by", b"weight_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__boost_ends_after: _TypeAlias = _typing.Literal["boost_ends_after"]  # noqa: Y015
+    _WhichOneofArgType__boost_ends_after: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after"]  # noqa: Y015
     _WhichOneofReturnType__offered_share: _TypeAlias = _typing.Literal["offered_share"]  # noqa: Y015
     _WhichOneofArgType__offered_share: _TypeAlias = _typing.Literal["_offered_share", b"_offered_share"]  # noqa: Y015
     _WhichOneofReturnType__task_share: _TypeAlias = _typing.Literal["task_share"]  # noqa: Y015
     _WhichOneofArgType__task_share: _TypeAlias = _typing.Literal["_task_share", b"_task_share"]  # noqa: Y015
+    _WhichOneofReturnType__weight_after_boost: _TypeAlias = _typing.Literal["weight_after_boost"]  # noqa: Y015
+    _WhichOneofArgType__weight_after_boost: _TypeAlias = _typing.Literal["_weight_after_boost", b"_weight_after_boost"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__boost_ends_after) -> _WhichOneofReturnType__boost_ends_after | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__offered_share) -> _WhichOneofReturnType__offered_share | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__task_share) -> _WhichOneofReturnType__task_share | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__weight_after_boost) -> _WhichOneofReturnType__weight_after_boost | None: ...
 
 Global___UserShare: _TypeAlias = UserShare  # noqa: Y015
 
@@ -662,10 +681,13 @@ class OrderReply(_message.Message):
 
     CHANGES_FIELD_NUMBER: _builtins.int
     STORED_FIELD_NUMBER: _builtins.int
+    VOLATILE_FIELD_NUMBER: _builtins.int
     stored: _builtins.bool
     """Whether the store has it already. False: it holds, and will be stored as soon as the store can;
     a crash before that would lose it. Absent: there is no store, or the service is older than this.
     """
+    volatile: _builtins.bool
+    """there is no store: a restart will have forgotten it"""
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
         """of users whose weight or commitments are others now"""
@@ -675,10 +697,11 @@ class OrderReply(_message.Message):
         *,
         changes: _abc.Iterable[Global___Change] | None = ...,
         stored: _builtins.bool | None = ...,
+        volatile: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "changes", b"changes", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "changes", b"changes", "stored", b"stored", "volatile", b"volatile"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__stored: _TypeAlias = _typing.Literal["stored"]  # noqa: Y015
     _WhichOneofArgType__stored: _TypeAlias = _typing.Literal["_stored", b"_stored"]  # noqa: Y015
@@ -709,3 +732,498 @@ class Change(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Change: _TypeAlias = Change  # noqa: Y015
+
+@_typing.final
+class UsageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    since: _builtins.float
+    """seconds since the epoch; of hours that begin then or later"""
+    until: _builtins.float
+    by: _builtins.str
+    """"user", "role" or "day" """
+    def __init__(
+        self,
+        *,
+        since: _builtins.float = ...,
+        until: _builtins.float = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UsageRequest: _TypeAlias = UsageRequest  # noqa: Y015
+
+@_typing.final
+class UsageReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___Usage]: ...
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[Global___Usage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UsageReply: _TypeAlias = UsageReply  # noqa: Y015
+
+@_typing.final
+class Usage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ResourcesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Used: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Used | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    USER_FIELD_NUMBER: _builtins.int
+    DAY_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    WAITED_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    day: _builtins.int
+    """its begin in seconds since the epoch, UTC"""
+    offers: _builtins.int
+    refused: _builtins.int
+    wanted: _builtins.float
+    """seconds"""
+    waited: _builtins.float
+    @_builtins.property
+    def resources(self) -> _containers.MessageMap[_builtins.str, Global___Used]: ...
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        day: _builtins.int | None = ...,
+        resources: _abc.Mapping[_builtins.str, Global___Used] | None = ...,
+        offers: _builtins.int = ...,
+        refused: _builtins.int = ...,
+        wanted: _builtins.float = ...,
+        waited: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_day", b"_day", "day", b"day"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_day", b"_day", "day", b"day", "offers", b"offers", "refused", b"refused", "resources", b"resources", "user", b"user", "waited", b"waited", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__day: _TypeAlias = _typing.Literal["day"]  # noqa: Y015
+    _WhichOneofArgType__day: _TypeAlias = _typing.Literal["_day", b"_day"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__day) -> _WhichOneofReturnType__day | None: ...
+
+Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class Used(_message.Message):
+    """Amounts × seconds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELD_FIELD_NUMBER: _builtins.int
+    OVERUSED_FIELD_NUMBER: _builtins.int
+    OWED_FIELD_NUMBER: _builtins.int
+    ENTITLED_FIELD_NUMBER: _builtins.int
+    held: _builtins.float
+    overused: _builtins.float
+    owed: _builtins.float
+    entitled: _builtins.float
+    def __init__(
+        self,
+        *,
+        held: _builtins.float = ...,
+        overused: _builtins.float = ...,
+        owed: _builtins.float = ...,
+        entitled: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entitled", b"entitled", "held", b"held", "overused", b"overused", "owed", b"owed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Used: _TypeAlias = Used  # noqa: Y015
+
+@_typing.final
+class AuditRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    since: _builtins.float
+    """seconds since the epoch"""
+    until: _builtins.float
+    def __init__(
+        self,
+        *,
+        since: _builtins.float = ...,
+        until: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditRequest: _TypeAlias = AuditRequest  # noqa: Y015
+
+@_typing.final
+class AuditReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ordered]:
+        """the earliest first"""
+
+    def __init__(
+        self,
+        *,
+        orders: _abc.Iterable[Global___Ordered] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["orders", b"orders"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditReply: _TypeAlias = AuditReply  # noqa: Y015
+
+@_typing.final
+class Ordered(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    WHO_FIELD_NUMBER: _builtins.int
+    HOW_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    at: _builtins.float
+    """seconds since the epoch, by the service's machine"""
+    who: _builtins.str
+    how: _builtins.str
+    """how that is known: "certificate", "socket" or "address" """
+    peer: _builtins.str
+    """from where"""
+    kind: _builtins.str
+    order: _builtins.str
+    """JSON, as is what follows"""
+    before: _builtins.str
+    """by user, what the order was about to change"""
+    after: _builtins.str
+    refusal: _builtins.str
+    """why it was not carried out; empty: it was"""
+    def __init__(
+        self,
+        *,
+        at: _builtins.float = ...,
+        who: _builtins.str = ...,
+        how: _builtins.str = ...,
+        peer: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        order: _builtins.str = ...,
+        before: _builtins.str = ...,
+        after: _builtins.str = ...,
+        refusal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "at", b"at", "before", b"before", "how", b"how", "kind", b"kind", "order", b"order", "peer", b"peer", "refusal", b"refusal", "who", b"who"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ordered: _TypeAlias = Ordered  # noqa: Y015
+
+@_typing.final
+class ForecastRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class DemandEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class BurstEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    USER_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    DEMAND_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    BELOW_FIELD_NUMBER: _builtins.int
+    BURST_FIELD_NUMBER: _builtins.int
+    BURST_SECONDS_FIELD_NUMBER: _builtins.int
+    HORIZON_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    tasks: _builtins.int
+    """of a newcomer, or further ones of the user; 0: none"""
+    weight: _builtins.float
+    """of a newcomer; absent: 1"""
+    below: _builtins.float
+    """when does its commitment fall below this"""
+    burst_seconds: _builtins.float
+    horizon: _builtins.float
+    """seconds to look ahead; 0: four time constants, at least a day"""
+    @_builtins.property
+    def demand(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """of one task; empty: as known of its frameworks"""
+
+    @_builtins.property
+    def burst(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """more than it holds, for a time"""
+
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        tasks: _builtins.int = ...,
+        demand: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        weight: _builtins.float | None = ...,
+        below: _builtins.float | None = ...,
+        burst: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        burst_seconds: _builtins.float = ...,
+        horizon: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_below", b"_below", "_weight", b"_weight", "below", b"below", "weight", b"weight"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_below", b"_below", "_weight", b"_weight", "below", b"below", "burst", b"burst", "burst_seconds", b"burst_seconds", "demand", b"demand", "horizon", b"horizon", "tasks", b"tasks", "user", b"user", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__below: _TypeAlias = _typing.Literal["below"]  # noqa: Y015
+    _WhichOneofArgType__below: _TypeAlias = _typing.Literal["_below", b"_below"]  # noqa: Y015
+    _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
+    _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__below) -> _WhichOneofReturnType__below | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__weight) -> _WhichOneofReturnType__weight | None: ...
+
+Global___ForecastRequest: _TypeAlias = ForecastRequest  # noqa: Y015
+
+@_typing.final
+class ForecastReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    PASSINGS_FIELD_NUMBER: _builtins.int
+    BELOW_AFTER_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    ASSUMPTIONS_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    below_after: _builtins.float
+    """seconds; absent: never, or it is not asked for"""
+    @_builtins.property
+    def cluster(self) -> Global___Cluster: ...
+    @_builtins.property
+    def passings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Passing]:
+        """that concern the user, soonest first"""
+
+    @_builtins.property
+    def wait(self) -> Global___Wait:
+        """of the tasks that are asked for"""
+
+    @_builtins.property
+    def cost(self) -> Global___Cost:
+        """of the burst"""
+
+    @_builtins.property
+    def assumptions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """all this in sentences"""
+
+    def __init__(
+        self,
+        *,
+        cluster: Global___Cluster | None = ...,
+        passings: _abc.Iterable[Global___Passing] | None = ...,
+        below_after: _builtins.float | None = ...,
+        wait: Global___Wait | None = ...,
+        cost: Global___Cost | None = ...,
+        assumptions: _abc.Iterable[_builtins.str] | None = ...,
+        words: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_below_after", b"_below_after", "_cost", b"_cost", "_wait", b"_wait", "below_after", b"below_after", "cluster", b"cluster", "cost", b"cost", "wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_below_after", b"_below_after", "_cost", b"_cost", "_wait", b"_wait", "assumptions", b"assumptions", "below_after", b"below_after", "cluster", b"cluster", "cost", b"cost", "passings", b"passings", "wait", b"wait", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__below_after: _TypeAlias = _typing.Literal["below_after"]  # noqa: Y015
+    _WhichOneofArgType__below_after: _TypeAlias = _typing.Literal["_below_after", b"_below_after"]  # noqa: Y015
+    _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
+    _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
+    _WhichOneofReturnType__wait: _TypeAlias = _typing.Literal["wait"]  # noqa: Y015
+    _WhichOneofArgType__wait: _TypeAlias = _typing.Literal["_wait", b"_wait"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__below_after) -> _WhichOneofReturnType__below_after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wait) -> _WhichOneofReturnType__wait | None: ...
+
+Global___ForecastReply: _TypeAlias = ForecastReply  # noqa: Y015
+
+@_typing.final
+class Wait(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
+    AT_ONCE_FIELD_NUMBER: _builtins.int
+    FIRST_AFTER_FIELD_NUMBER: _builtins.int
+    ROOM_FIELD_NUMBER: _builtins.int
+    tasks: _builtins.int
+    """that are asked for"""
+    ahead: _builtins.int
+    """users that are before it now"""
+    at_once: _builtins.int
+    """tasks that have their turn before anybody else does"""
+    first_after: _builtins.float
+    """Seconds until its turn for the last task, if it holds the others by then; absent: not within
+    the horizon.
+    """
+    room: _builtins.int
+    """tasks for which what is free now would do"""
+    def __init__(
+        self,
+        *,
+        tasks: _builtins.int = ...,
+        ahead: _builtins.int = ...,
+        at_once: _builtins.int = ...,
+        first_after: _builtins.float | None = ...,
+        room: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_after", b"_first_after", "first_after", b"first_after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_after", b"_first_after", "ahead", b"ahead", "at_once", b"at_once", "first_after", b"first_after", "room", b"room", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first_after: _TypeAlias = _typing.Literal["first_after"]  # noqa: Y015
+    _WhichOneofArgType__first_after: _TypeAlias = _typing.Literal["_first_after", b"_first_after"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_after) -> _WhichOneofReturnType__first_after | None: ...
+
+Global___Wait: _TypeAlias = Wait  # noqa: Y015
+
+@_typing.final
+class Cost(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMITMENT_AFTER_FIELD_NUMBER: _builtins.int
+    COMMITMENT_WITHOUT_FIELD_NUMBER: _builtins.int
+    RECOVERED_AFTER_FIELD_NUMBER: _builtins.int
+    OVERTAKEN_BY_FIELD_NUMBER: _builtins.int
+    commitment_after: _builtins.float
+    """dominant, when the burst is over"""
+    commitment_without: _builtins.float
+    """at that instant, without the burst"""
+    recovered_after: _builtins.float
+    """Seconds from its end until no commitment is 1 % of the cluster more than without it."""
+    @_builtins.property
+    def overtaken_by(self) -> _containers.RepeatedCompositeFieldContainer[Global___Overtaking]:
+        """who is ahead of it because of the burst"""
+
+    def __init__(
+        self,
+        *,
+        commitment_after: _builtins.float = ...,
+        commitment_without: _builtins.float = ...,
+        recovered_after: _builtins.float | None = ...,
+        overtaken_by: _abc.Iterable[Global___Overtaking] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_recovered_after", b"_recovered_after", "recovered_after", b"recovered_after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_recovered_after", b"_recovered_after", "commitment_after", b"commitment_after", "commitment_without", b"commitment_without", "overtaken_by", b"overtaken_by", "recovered_after", b"recovered_after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__recovered_after: _TypeAlias = _typing.Literal["recovered_after"]  # noqa: Y015
+    _WhichOneofArgType__recovered_after: _TypeAlias = _typing.Literal["_recovered_after", b"_recovered_after"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recovered_after) -> _WhichOneofReturnType__recovered_after | None: ...
+
+Global___Cost: _TypeAlias = Cost  # noqa: Y015
+
+@_typing.final
+class Overtaking(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    until: _builtins.float
+    """seconds after the burst; absent: beyond the horizon"""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        until: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_until", b"_until", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_until", b"_until", "until", b"until", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__until: _TypeAlias = _typing.Literal["until"]  # noqa: Y015
+    _WhichOneofArgType__until: _TypeAlias = _typing.Literal["_until", b"_until"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until) -> _WhichOneofReturnType__until | None: ...
+
+Global___Overtaking: _TypeAlias = Overtaking  # noqa: Y015

@@ -51,6 +51,21 @@ class AdminStub:
                 request_serializer=allocator_dot_contract_dot_operator__pb2.Order.SerializeToString,
                 response_deserializer=allocator_dot_contract_dot_admin__pb2.OrderReply.FromString,
                 _registered_method=True)
+        self.Forecast = channel.unary_unary(
+                '/longshare.v1.Admin/Forecast',
+                request_serializer=allocator_dot_contract_dot_admin__pb2.ForecastRequest.SerializeToString,
+                response_deserializer=allocator_dot_contract_dot_admin__pb2.ForecastReply.FromString,
+                _registered_method=True)
+        self.Usage = channel.unary_unary(
+                '/longshare.v1.Admin/Usage',
+                request_serializer=allocator_dot_contract_dot_admin__pb2.UsageRequest.SerializeToString,
+                response_deserializer=allocator_dot_contract_dot_admin__pb2.UsageReply.FromString,
+                _registered_method=True)
+        self.Audit = channel.unary_unary(
+                '/longshare.v1.Admin/Audit',
+                request_serializer=allocator_dot_contract_dot_admin__pb2.AuditRequest.SerializeToString,
+                response_deserializer=allocator_dot_contract_dot_admin__pb2.AuditReply.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -78,6 +93,27 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Forecast(self, request, context):
+        """NOT_FOUND: there is no such user, and it is not about a newcomer; INVALID_ARGUMENT: it asks for
+        what cannot be.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Usage(self, request, context):
+        """FAILED_PRECONDITION: the service keeps no accounts, or its database does not answer now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Audit(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +131,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Order,
                     request_deserializer=allocator_dot_contract_dot_operator__pb2.Order.FromString,
                     response_serializer=allocator_dot_contract_dot_admin__pb2.OrderReply.SerializeToString,
+            ),
+            'Forecast': grpc.unary_unary_rpc_method_handler(
+                    servicer.Forecast,
+                    request_deserializer=allocator_dot_contract_dot_admin__pb2.ForecastRequest.FromString,
+                    response_serializer=allocator_dot_contract_dot_admin__pb2.ForecastReply.SerializeToString,
+            ),
+            'Usage': grpc.unary_unary_rpc_method_handler(
+                    servicer.Usage,
+                    request_deserializer=allocator_dot_contract_dot_admin__pb2.UsageRequest.FromString,
+                    response_serializer=allocator_dot_contract_dot_admin__pb2.UsageReply.SerializeToString,
+            ),
+            'Audit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Audit,
+                    request_deserializer=allocator_dot_contract_dot_admin__pb2.AuditRequest.FromString,
+                    response_serializer=allocator_dot_contract_dot_admin__pb2.AuditReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +230,87 @@ class Admin:
             '/longshare.v1.Admin/Order',
             allocator_dot_contract_dot_operator__pb2.Order.SerializeToString,
             allocator_dot_contract_dot_admin__pb2.OrderReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Forecast(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/longshare.v1.Admin/Forecast',
+            allocator_dot_contract_dot_admin__pb2.ForecastRequest.SerializeToString,
+            allocator_dot_contract_dot_admin__pb2.ForecastReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Usage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/longshare.v1.Admin/Usage',
+            allocator_dot_contract_dot_admin__pb2.UsageRequest.SerializeToString,
+            allocator_dot_contract_dot_admin__pb2.UsageReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Audit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/longshare.v1.Admin/Audit',
+            allocator_dot_contract_dot_admin__pb2.AuditRequest.SerializeToString,
+            allocator_dot_contract_dot_admin__pb2.AuditReply.FromString,
             options,
             channel_credentials,
             insecure,

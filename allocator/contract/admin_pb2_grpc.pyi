@@ -46,6 +46,13 @@ class AdminStub:
     """NOT_FOUND: it names a user that there is not; INVALID_ARGUMENT: it cannot be carried out.
     In both cases nothing has changed.
     """
+    Forecast: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ForecastRequest, _admin_pb2.ForecastReply]
+    """NOT_FOUND: there is no such user, and it is not about a newcomer; INVALID_ARGUMENT: it asks for
+    what cannot be.
+    """
+    Usage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UsageRequest, _admin_pb2.UsageReply]
+    """FAILED_PRECONDITION: the service keeps no accounts, or its database does not answer now."""
+    Audit: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AuditRequest, _admin_pb2.AuditReply]
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -59,6 +66,13 @@ class AdminAsyncStub(AdminStub):
     """NOT_FOUND: it names a user that there is not; INVALID_ARGUMENT: it cannot be carried out.
     In both cases nothing has changed.
     """
+    Forecast: _aio.UnaryUnaryMultiCallable[_admin_pb2.ForecastRequest, _admin_pb2.ForecastReply]  # type: ignore[assignment]
+    """NOT_FOUND: there is no such user, and it is not about a newcomer; INVALID_ARGUMENT: it asks for
+    what cannot be.
+    """
+    Usage: _aio.UnaryUnaryMultiCallable[_admin_pb2.UsageRequest, _admin_pb2.UsageReply]  # type: ignore[assignment]
+    """FAILED_PRECONDITION: the service keeps no accounts, or its database does not answer now."""
+    Audit: _aio.UnaryUnaryMultiCallable[_admin_pb2.AuditRequest, _admin_pb2.AuditReply]  # type: ignore[assignment]
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """Served on the same port as Allocator."""
@@ -87,5 +101,30 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """NOT_FOUND: it names a user that there is not; INVALID_ARGUMENT: it cannot be carried out.
         In both cases nothing has changed.
         """
+
+    @_abc_1.abstractmethod
+    def Forecast(
+        self,
+        request: _admin_pb2.ForecastRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ForecastReply, _abc.Awaitable[_admin_pb2.ForecastReply]]:
+        """NOT_FOUND: there is no such user, and it is not about a newcomer; INVALID_ARGUMENT: it asks for
+        what cannot be.
+        """
+
+    @_abc_1.abstractmethod
+    def Usage(
+        self,
+        request: _admin_pb2.UsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UsageReply, _abc.Awaitable[_admin_pb2.UsageReply]]:
+        """FAILED_PRECONDITION: the service keeps no accounts, or its database does not answer now."""
+
+    @_abc_1.abstractmethod
+    def Audit(
+        self,
+        request: _admin_pb2.AuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AuditReply, _abc.Awaitable[_admin_pb2.AuditReply]]: ...
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

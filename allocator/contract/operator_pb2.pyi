@@ -26,21 +26,25 @@ class Order(_message.Message):
 
     SET_WEIGHT_FIELD_NUMBER: _builtins.int
     RESET_COMMITMENTS_FIELD_NUMBER: _builtins.int
+    SET_COMMITMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def set_weight(self) -> Global___SetWeight: ...
     @_builtins.property
     def reset_commitments(self) -> Global___ResetCommitments: ...
+    @_builtins.property
+    def set_commitments(self) -> Global___SetCommitments: ...
     def __init__(
         self,
         *,
         set_weight: Global___SetWeight | None = ...,
         reset_commitments: Global___ResetCommitments | None = ...,
+        set_commitments: Global___SetCommitments | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["order", b"order", "reset_commitments", b"reset_commitments", "set_weight", b"set_weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["order", b"order", "reset_commitments", b"reset_commitments", "set_commitments", b"set_commitments", "set_weight", b"set_weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["order", b"order", "reset_commitments", b"reset_commitments", "set_weight", b"set_weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["order", b"order", "reset_commitments", b"reset_commitments", "set_commitments", b"set_commitments", "set_weight", b"set_weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["set_weight", "reset_commitments"]  # noqa: Y015
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["set_weight", "reset_commitments", "set_commitments"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
 
@@ -54,21 +58,32 @@ class SetWeight(_message.Message):
 
     USER_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     weight: _builtins.float
     """absent: what the master or the configuration says holds again"""
+    seconds: _builtins.float
+    """A boost: ends so many seconds of the master's clock after the order; then what was ordered
+    before holds again. Absent: it does not end.
+    """
     def __init__(
         self,
         *,
         user: _builtins.str = ...,
         weight: _builtins.float | None = ...,
+        seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "weight", b"weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seconds", b"_seconds", "_weight", b"_weight", "seconds", b"seconds", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "user", b"user", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds", b"_seconds", "_weight", b"_weight", "seconds", b"seconds", "user", b"user", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seconds: _TypeAlias = _typing.Literal["seconds"]  # noqa: Y015
+    _WhichOneofArgType__seconds: _TypeAlias = _typing.Literal["_seconds", b"_seconds"]  # noqa: Y015
     _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
     _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds) -> _WhichOneofReturnType__seconds | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__weight) -> _WhichOneofReturnType__weight | None: ...
 
 Global___SetWeight: _TypeAlias = SetWeight  # noqa: Y015
@@ -96,3 +111,54 @@ class ResetCommitments(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResetCommitments: _TypeAlias = ResetCommitments  # noqa: Y015
+
+@_typing.final
+class SetCommitments(_message.Message):
+    """Says what a user owes; those below it owe what they owed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CommitmentsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    USER_FIELD_NUMBER: _builtins.int
+    COMMITMENTS_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    others: _builtins.float
+    """of every resource that is not named"""
+    @_builtins.property
+    def commitments(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """by resource; those not named become `others`"""
+
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        commitments: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        others: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitments", b"commitments", "others", b"others", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetCommitments: _TypeAlias = SetCommitments  # noqa: Y015

@@ -8,6 +8,7 @@ from allocator.fairness.account import Account
 from allocator.fairness.bounds import in_range
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
+from allocator.fairness.metering import Former, Meter, Stretch
 from allocator.fairness.policies.policy import Policy, local_share
 from allocator.fairness.priorities import Rank
 from allocator.fairness.prospect import Prospect
@@ -77,6 +78,7 @@ class Pool(Generic[User]):
         """Those that hold something else than when somebody asked how it goes on."""
         self._all_diverted = True
         """Whether everybody's course may be another one since then."""
+        self._meter: Meter | None = None
 
     @property
     def now(self) -> float:
@@ -102,7 +104,7 @@ class Pool(Generic[User]):
         """Move to a later instant; an earlier one is read as the latest seen."""
         if not now > self._now:  # also where it is no number
             return
-        if self._terms.remembers:
+        if self._terms.remembers or self._meter is not None:
             self._rate_all()
         if self._watch is not None:
             self._rank_all()
@@ -116,6 +118,25 @@ class Pool(Generic[User]):
         if capacity is not self._terms.capacity and capacity != self._terms.capacity:
             self._unsettle()
             self._terms.capacity = capacity
+
+    def attach(self, meter: Meter) -> None:
+        """Have counted from now on what users hold and owe."""
+        self._meter = meter
+        for user in self._accounts:
+            meter.begin(str(user), self._now)
+
+    def count(self, user: User) -> Former:
+        """Have counted what a user has had until now, if a meter is attached; return how it stands.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._catch_up()
+        account = self._account(user)
+        if self._meter is not None:
+            self._count(user, account)
+        stretch = self._stretch(account, self._now)
+        return Former(self._now, stretch._replace(commitments=dict(stretch.commitments)))
 
     def set_fading(self, tau: float | None) -> None:
         """Say how debts fade that another policy has made, where this one makes none.
@@ -165,6 +186,8 @@ class Pool(Generic[User]):
         self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account
         self._terms.weights += weight
+        if self._meter is not None:
+            self._meter.begin(str(user), self._now)
 
     def remove(self, user: User) -> None:
         """Forget a user and what it owes.
@@ -179,6 +202,8 @@ class Pool(Generic[User]):
         self.set_active(user, False)
         self._unsettle()
         del self._accounts[user]
+        if self._meter is not None:
+            self._meter.end(str(user))
         self._terms.weights = math.fsum(other.weight for other in self._accounts.values())
 
     def set_weight(self, user: User, weight: float) -> None:
@@ -236,6 +261,8 @@ class Pool(Generic[User]):
         account = self._account(user)
         if account.active == active:
             return
+        if self._meter is not None:
+            self._count(user, account)
         account.active = active
         if active and not account.allocation:
             self._turns += 1
@@ -342,6 +369,33 @@ class Pool(Generic[User]):
         accounts = {user: account.copy() for user, account in self._accounts.items()}
         return Still(self.policy, self._terms.tau, self._terms.capacity, self._now, accounts)
 
+    def twin(self) -> "Pool[User]":
+        """Return a pool that stands as this one does, and goes its own way. O(n)."""
+        self._catch_up()
+        twin: Pool[User] = Pool(self.policy, now=self._now)
+        twin._terms = self._terms.twin()
+        twin._base, twin._turns, twin._active = self._base, self._turns, self._active
+        twin._accounts = {user: account.copy() for user, account in self._accounts.items()}
+        twin._unsettle()
+        return twin
+
+    def attribute(self, user: User) -> Any:  # noqa: ANN401 - the policy's own
+        """Return what a user is ranked by from now on, in phases of the policy.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._catch_up()
+        return self._attribute(self._account(user), self._phase())
+
+    def phase_at(self, when: float) -> float:
+        """Return the policy's time at an instant."""
+        return self.policy.phase(when - self._base)
+
+    def instant(self, phase: float) -> float:
+        """Return the instant of a phase, not before now."""
+        return max(self._base + self.policy.elapsed(phase), self._now)
+
     def take_diverted(self) -> Collection[User] | None:
         """Return whose course may be another one than when this was last asked; None: anybody's."""
         diverted = None if self._all_diverted else self._diverted
@@ -370,7 +424,7 @@ class Pool(Generic[User]):
         """
         self._catch_up()
         for phase, left, right in self._ranking.crossings():
-            yield Crossing(self._instant(phase), left, right)
+            yield Crossing(self.instant(phase), left, right)
 
     def __contains__(self, user: object) -> bool:
         return user in self._accounts
@@ -470,10 +524,33 @@ class Pool(Generic[User]):
 
     def _settle(self, user: User, account: Account) -> None:
         """Bring an account up to now, under what it has held since it was settled last."""
+        if self._meter is not None:
+            self._count(user, account)
         if self._terms.remembers and account.settled_at < self._now:
             if user in self._changed:
                 self._terms.rate(account)
             account.settle(self._now, self._terms.tau)
+
+    def _count(self, user: User, account: Account) -> None:
+        """Count what a user has had; until an account is stale, at the latest, all is counted."""
+        assert self._meter is not None
+        at = None if self._unrated else self._meter.until(str(user), self._now)
+        if at is None:
+            return
+        if user in self._changed:
+            self._terms.rate(account)
+        stood = self._stretch(account, at)
+        self._meter.count(str(user), at, self._now, self._terms.capacity, stood)
+
+    def _stretch(self, account: Account, at: float) -> Stretch:
+        later = at > account.settled_at
+        return Stretch(
+            account.allocation,
+            account.entitlement,
+            account.commitments_at(at, self._terms.tau) if later else account.commitments,
+            account.overuse,
+            account.active,
+        )
 
     def _note_change(self, user: User, account: Account) -> None:
         self._changed[user] = account
@@ -487,8 +564,11 @@ class Pool(Generic[User]):
         for account in self._changed.values():
             self._terms.rate(account)
         self._changed.clear()
-        if self._terms.remembers or self._terms.tau is not None:
-            for account in self._accounts.values():
+        metered = self._meter is not None
+        if self._terms.remembers or self._terms.tau is not None or metered:
+            for user, account in self._accounts.items():
+                if metered:
+                    self._count(user, account)
                 account.settle(self._now, self._terms.tau)
         self._settled = self._now
         self._unrated = self._unranked = self._all_diverted = True
@@ -556,6 +636,3 @@ class Pool(Generic[User]):
     def _phase(self) -> float:
         """Return the policy's time, in which it keeps order."""
         return self.policy.phase(self._now - self._base)
-
-    def _instant(self, phase: float) -> float:
-        return max(self._base + self.policy.elapsed(phase), self._now)

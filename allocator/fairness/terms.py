@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Hashable
+from copy import copy, deepcopy
 from typing import Generic, TypeVar
 
 from allocator.fairness.account import Account
@@ -46,6 +47,13 @@ class Terms(Generic[User]):
         self.weights = 0.0
         """Of all users together."""
         self.capacity = capacity
+
+    def twin(self) -> "Terms[User]":
+        """Return terms that are as these are, whatever happens to these."""
+        twin = copy(self)
+        if self._policy.counts_tasks:
+            twin._machines = deepcopy(self._machines)  # noqa: SLF001 - of one that is just made
+        return twin
 
     @property
     def capacity(self) -> Quantities:

@@ -29,6 +29,9 @@ DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
 """An hour: long enough to remember a burst of batch jobs, short enough to forget a mistake."""
 
 
+_PSYCOPG = "postgresql+psycopg://"
+
+
 class ConfigError(ValueError):
     """The configuration cannot be used; the message says where and why."""
 
@@ -41,8 +44,12 @@ def _host_and_port(address: str) -> str:
     return address
 
 
-def _target(address: str) -> str:
-    """Accept `unix:///PATH` or `HOST:PORT`."""
+def target(address: str) -> str:
+    """Accept `unix:///PATH` or `HOST:PORT`.
+
+    Raises:
+        ValueError: it is neither.
+    """
     if address.startswith("unix:"):
         if not address.startswith("unix:///"):
             raise ValueError(
@@ -170,7 +177,7 @@ class LimitsSection(_Section):
     """`[limits]`: how much of one thing anybody may say; whoever goes beyond is set aside alone."""
 
     subscription: Annotated[int, Field(ge=1024)] = _LIMITS.subscription
-    """Bytes of what a framework says of itself when it subscribes."""
+    """Bytes of what a framework, or an agent, says of itself."""
     name: Annotated[int, Field(ge=64)] = _LIMITS.name
     """Bytes of a role, of a framework's name, of a principal."""
     role_depth: Annotated[int, Field(ge=1, le=200)] = _LIMITS.role_depth
@@ -246,15 +253,15 @@ class RightsSection(_Section):
     operators: tuple[str, ...] = ()
     """Who may give orders, and read."""
     readers: tuple[str, ...] = ()
-    """Who may read only: `longshare shares`, `explain` and `top`."""
+    """Who may read only: `longshare shares`, `explain`, `forecast`, `top`, `usage` and `audit`."""
 
 
 class ListenSection(_Section):
     """`[listen]`: where masters and operators connect."""
 
-    address: Annotated[str, AfterValidator(_target)] = "127.0.0.1:5060"
+    address: Annotated[str, AfterValidator(target)] = "127.0.0.1:5060"
     """Where masters and operators connect: `"unix:///PATH"` or `"HOST:PORT"`."""
-    operators: Annotated[str, AfterValidator(_target)] | None = None
+    operators: Annotated[str, AfterValidator(target)] | None = None
     """Where operators connect, so that `address` is for masters alone, and who can reach the one
     cannot do what the other may.
     """
@@ -262,9 +269,10 @@ class ListenSection(_Section):
     rights: RightsSection | None = None
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
     """Bytes of a message; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of the default."""
-    most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**22
+    most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**23
     """Parts of a message, at all depths together: agents, resources, names. Each takes some hundred
-    bytes of memory, however short it is; a snapshot of 10⁴ agents and 10³ frameworks has some 10⁶.
+    bytes of memory, however short it is, and whatever takes more counts for several: an agent for
+    20, a framework for 24, a resource for 12 and one more for each 16 bytes.
     """
     sessions: Annotated[int, Field(ge=1, le=1000)] = 16
     """Masters on standby at once; the one that leads always has room."""
@@ -372,6 +380,39 @@ class StoreSection(_Section):
         return self
 
 
+def _database(where: str) -> str:
+    """Accept the URL of a PostgreSQL database, the path of a SQLite file, or `none`."""
+    if not where or ("://" in where and not where.startswith(("postgresql://", _PSYCOPG))):
+        raise ValueError(f"{where!r} is neither postgresql://HOST/DATABASE, nor a path, nor 'none'")
+    return where
+
+
+class AccountingSection(_Section):
+    """`[accounting]`: who used what, and who ordered what, in a database."""
+
+    database: Annotated[str, AfterValidator(_database)] | None = None
+    """`"postgresql://HOST/DATABASE"`, the path of a SQLite file, or `"none"`; if absent
+    `accounting.sqlite` beside the store's file, or where that would be by default; `"none"` if the
+    store's kind is that.
+    """
+    every: Annotated[float, Field(ge=1, le=3600)] = 30.0
+    """Seconds of the wall's clock between writes."""
+    hours: Annotated[int, Field(ge=2, le=400)] = 35
+    """Days for which each hour is kept; what is older is added up by day."""
+    days: Annotated[int, Field(ge=2, le=36500)] = 1830
+    """Days after which nothing is kept, nor of orders."""
+    users: Annotated[int, Field(ge=1, le=100_000)] = 2000
+    """Users that have rows of their own in a day; what further ones have had is added up under
+    `(others)`.
+    """
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.days < self.hours:
+            raise ValueError(f"days is {self.days}, less than hours, {self.hours}")
+        return self
+
+
 class RecorderSection(_Section):
     """`[recorder]`: a file of shares and commitments over time."""
 
@@ -403,8 +444,16 @@ class Config(_Section):
     listen: ListenSection = ListenSection()
     metrics: MetricsSection = MetricsSection()
     store: StoreSection = Field(default_factory=StoreSection)
+    accounting: AccountingSection = AccountingSection()
     recorder: RecorderSection | None = None
     log: LogSection = LogSection()
+
+    def accounting_database(self) -> str | None:
+        """Return where to keep accounts: a URL or a path; None: nowhere."""
+        where = self.accounting.database
+        if where is None and self.store.kind != "none":
+            return str(self.store.path.with_name("accounting.sqlite"))
+        return None if where == "none" else where
 
     def engine_settings(self) -> EngineSettings:
         """Return what of it concerns the engine."""

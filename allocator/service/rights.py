@@ -1,5 +1,7 @@
 """Who may do what on the gRPC ports, by the names in the certificate that a peer shows."""
 
+import os
+import pwd
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -43,6 +45,27 @@ def certificate(context: _Context) -> str | None:
     return found[0] if found else None
 
 
+def identified(context: _Context) -> tuple[str, str]:
+    """Return who a peer is, and how that is known: `certificate`, `socket` or `address`.
+
+    A Unix socket of ours is open to its owner alone, and to root; which of the two it was, the
+    system could say (SO_PEERCRED), but gRPC does not hand on its answer.
+    """
+    shown = certificate(context)
+    if shown is not None:
+        return shown, "certificate"
+    if context.peer().startswith("unix:"):
+        return _this_user(), "socket"
+    return context.peer(), "address"
+
+
+def _this_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a number without a name, as in a container
+        return str(os.geteuid())
+
+
 class Rights:
     """Decides who may do what.
 
@@ -71,14 +94,18 @@ class Rights:
         patterns = [pattern for group in _INCLUDED[right] for pattern in self._granted[group]]
         return any(fnmatchcase(name, pattern) for name in found for pattern in patterns)
 
-    async def require(self, context: _Context, right: Right) -> None:
-        """End a call whose peer lacks a right with PERMISSION_DENIED."""
+    def refusal(self, context: _Context, right: Right) -> str | None:
+        """Return why a peer may not do something; None: it has the right."""
         found = names(context)
         if self.has(found, right):
-            return
+            return None
         who = ", ".join(found or ()) or "a certificate without a name"
-        _log.warning("permission denied", certificate=who, right=right, peer=context.peer())
-        await context.abort(
-            grpc.StatusCode.PERMISSION_DENIED,
-            f"{who} is not among listen.rights.{right}",
-        )
+        return f"{who} is not among listen.rights.{right}"
+
+    async def require(self, context: _Context, right: Right) -> None:
+        """End a call whose peer lacks a right with PERMISSION_DENIED."""
+        refusal = self.refusal(context, right)
+        if refusal is None:
+            return
+        _log.warning("permission denied", reason=refusal, right=right, peer=context.peer())
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)

@@ -5,14 +5,18 @@ import resource
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
+from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
+from allocator.service.accounting.bookkeeper import Bookkeeper, bookkeeping
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
@@ -25,6 +29,7 @@ from allocator.service.operators.admin import Admin
 from allocator.service.record.event_log import EventLog, LoggedEngine
 from allocator.service.rights import Rights
 from allocator.service.show import metrics
+from allocator.service.show.curves import Accounts, Curves
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.sightings import OfferTrail, Past
 from allocator.service.show.status import Status
@@ -35,6 +40,9 @@ from allocator.service.store.keeper import Keeper, keeping
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.zookeeper import ZookeeperStore
 from allocator.service.supervision import supervised
+
+if TYPE_CHECKING:
+    from allocator.service.accounting.database import Database
 
 _FLUSH_EVERY = 1.0
 _LOOK_EVERY = 0.05
@@ -66,10 +74,16 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
         past, trail = Past(), OfferTrail()
         await stack.enter_async_context(_worked_off(past.backlog))
-        engine = _engine(config.engine_settings(), memory, recorder, event_log, past)
+        accounts, turn = config.accounting_database(), Turn()
+        meter = Meter() if accounts is not None else None
+        engine = _engine(config.engine_settings(), memory, recorder, event_log, past, meter)
         engine.watch(trail)
+        bookkeeper: Bookkeeper | None = None
+        if accounts is not None and meter is not None:
+            connect = partial(_database, accounts)
+            bookkeeper = Bookkeeper(engine, meter, connect, config.accounting, turn)
+            await stack.enter_async_context(bookkeeping(bookkeeper))
         await stack.enter_async_context(_policy_watched(engine.settings.policy))
-        turn = Turn()
         keeper: Keeper | None = None
         if store is not None:
             keeper = await stack.enter_async_context(
@@ -98,11 +112,16 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             stored=stored,
         )
         registry.register(metrics.LoopCollector(pauses))
+        if bookkeeper is not None:
+            registry.register(metrics.AccountingCollector(bookkeeper.statistics))
         waits = Waits(engine, statistics)
         await stack.enter_async_context(touring(waits, turn))
-        status = Status(engine, waits, past, trail, stored)
-        await stack.enter_async_context(serving(config.metrics, engine, registry, status, turn))
-        admin = Admin(engine, waits, keeper, rights, turn)
+        status = Status(engine, waits, trail, stored)
+        curves = Curves(engine, past, None if bookkeeper is None else Accounts(bookkeeper))
+        await stack.enter_async_context(
+            serving(config.metrics, engine, registry, status, curves, turn, bookkeeper)
+        )
+        admin = Admin(engine, waits, keeper, bookkeeper, rights, turn)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())
@@ -120,6 +139,13 @@ def _take_all_descriptors() -> None:
 async def _nothing() -> Memory | None:
     """Recall what a service without a store has stored."""
     return None
+
+
+def _database(accounts: str) -> "Database":
+    """Open the accounting database; what it takes is loaded now, which takes time."""
+    from allocator.service.accounting.database import Database, located  # noqa: PLC0415
+
+    return Database(located(accounts))
 
 
 @asynccontextmanager
@@ -208,12 +234,13 @@ def _rotated(recorder: Recorder | None) -> None:
         recorder.reopen()
 
 
-def _engine(
+def _engine(  # noqa: PLR0913, PLR0917 - what it begins with, and all who look at it
     settings: EngineSettings,
     memory: Memory | None,
     recorder: Recorder | None,
     event_log: EventLog | None,
     past: Past,
+    meter: Meter | None,
 ) -> Engine:
     """Make the engine, with those who look at it before each change."""
 
@@ -223,9 +250,9 @@ def _engine(
             recorder.sample_until(engine, instant)
 
     if event_log is None:
-        engine = Engine(settings, memory=memory, before_change=sample)
+        engine = Engine(settings, memory=memory, before_change=sample, meter=meter)
     else:
-        engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample)
+        engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample, meter=meter)
     return engine
 
 

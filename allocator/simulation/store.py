@@ -87,7 +87,12 @@ def read(path: Path, count: int | None = None) -> Trace:
     try:
         with pq.ParquetFile(path, read_dictionary=["user"]) as file:
             return _filled(file, _about(file.schema_arrow), count)
-    except (pa.ArrowInvalid, TraceError) as error:
+    except pa.ArrowInvalid as error:
+        raise TraceError(
+            f"{path} is no trace: it is no Parquet file, or damaged; 'longshare trace convert' "
+            "makes traces"
+        ) from error
+    except TraceError as error:
         raise TraceError(f"{path} is no trace: {error}") from error
 
 

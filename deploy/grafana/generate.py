@@ -216,7 +216,7 @@ HEALTH = (
             ),
             Panel(
                 "Longest pause",
-                "For how long the service's event loop has worked at a stretch; a snapshot may.",
+                "For how long the service's event loop has worked at a stretch.",
                 ((f"longshare_loop_longest_pause_seconds{{{HERE}}}", "{{instance}}"),),
                 "s",
             ),

@@ -21,6 +21,10 @@ STEP = 0.5
 """Seconds between samples of the expectation."""
 
 
+_PROMPT = 0.1
+"""Of what users hold: with more than that in offers, the machine is too slow for the speed."""
+
+
 @dataclass(frozen=True, slots=True)
 class UserResult:
     """How a user fared in a phase."""
@@ -61,11 +65,18 @@ class Verdict:
     speed: float
     utilization: float
     """Of the CPUs by running tasks, from when the first user had ramped up to the end."""
+    in_offers: float
+    """Of the CPUs that users held, those that no task ran on: offers on their way, mean."""
     agrees: bool
     phases: list[PhaseResult]
     completions: dict[str, float]
     """By user that has finished: seconds it took."""
     claims: list[Finding]
+
+    @property
+    def too_slow(self) -> bool:
+        """Whether offers took so long to be answered that nothing can be said."""
+        return self.in_offers > _PROMPT
 
     def summary(self) -> dict[str, Any]:
         """Return it as JSON's types."""
@@ -122,6 +133,7 @@ def judge(
         seed=seed,
         speed=speed,
         utilization=round(utilization, 4),
+        in_offers=round(_in_offers(experiment, measured), 4),
         agrees=all(finding.holds for finding in findings),
         phases=phases,
         completions={name: round(took, 3) for name, took in measured.completions.items()},
@@ -153,6 +165,13 @@ def _utilization(experiment: Experiment, measured: Measurement) -> float:
     if not full:
         return mean(measured.in_use, 0.0, experiment.duration) / total
     return mean(measured.in_use, min(full), experiment.duration) / total
+
+
+def _in_offers(experiment: Experiment, measured: Measurement) -> float:
+    """Return how much more is held than runs; 0 where only what runs could be seen."""
+    held = sum(mean(series, 0.0, experiment.duration) for series in measured.cpus.values())
+    ran = mean(measured.in_use, 0.0, experiment.duration)
+    return max(1.0 - ran / held, 0.0) if held else 0.0
 
 
 def _findings(

@@ -22,6 +22,7 @@ def test_advice_is_a_table_and_a_sentence_for_people_and_json_for_scripts(trace:
     told = longshare("advise", trace, "--load", "0.8")
     assert told.returncode == 0, told.stderr
     assert "Best: half_life = " in told.stdout
+    assert "How sure: with users drawn anew" in told.stdout
     found = json.loads(longshare("advise", trace, "--load", "0.8", "--json").stdout)
     assert found["helps"] is True
     assert found["best"] in found["trials"]

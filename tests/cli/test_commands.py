@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,25 @@ def test_help_teaches(command: list[str]) -> None:
     assert told.returncode == 0
     assert "Usage:" in told.stdout
     assert len(told.stdout.splitlines()) > 8
+
+
+def test_paragraphs_of_help_are_broken_where_the_terminal_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.strip() for line in longshare("serve", "--help").stdout.splitlines()]
+    begin = next(place for place, line in enumerate(lines) if line.startswith("Stops cleanly"))
+    paragraph = lines[begin : lines.index("", begin)]
+    assert len(paragraph) > 1
+    for line, after in pairwise(paragraph):
+        assert len(f"{line} {after.split()[0]}") > 78, "as much as fits stands in each line"
+
+
+def test_an_address_that_is_none_is_named() -> None:
+    for address in ("foo", "127.0.0.1:99999", "unix:here"):
+        told = longshare("shares", "--address", address)
+        assert told.returncode == 2
+        assert f"--address: '{address}'" in told.stderr
 
 
 def test_help_loads_nothing_heavy() -> None:

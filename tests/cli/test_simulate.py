@@ -146,6 +146,9 @@ def test_a_file_that_is_no_trace_ends_with_2(tmp_path: Path) -> None:
         told = longshare("simulate", str(file), "--policy", "drf", "--load", "1")
         assert told.returncode == 2
         assert file.name in told.stderr
+        assert "rrno" not in told.stderr
+        assert "magic" not in told.stderr
+    assert f"{tmp_path / 'none'}: No such file or directory" in told.stderr
 
 
 def test_a_simulation_can_be_played_in_a_browser(trace: Path, tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ name = "owing"
 commitment = 0.9
 [[users.declared]]
 name = "holding"
+[accounting]
+every = 60
 """
 
 

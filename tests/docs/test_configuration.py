@@ -33,12 +33,13 @@ def test_every_metric_is_explained_and_nothing_else(tmp_path: Path) -> None:
     explained = {name for row in table for name in re.findall(r"`(\w+)`", row)}
     record = ["--record", str(tmp_path / "events")]
     with (
-        service(tmp_path, '[policy]\nname = "tsf"\n', arguments=record) as running,
+        service(tmp_path, '[policy]\nname = "tsf"\n[accounting]\n', arguments=record) as running,
         urllib.request.urlopen(running.metrics_url) as answer,
     ):
         shown = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
     later = {  # when there is something to say
         "longshare_live_tree_next_crossing_timestamp_seconds",
+        "longshare_accounting_last_write_timestamp_seconds",
         "longshare_store_last_save_timestamp_seconds",
     }
     assert shown | later == explained

@@ -56,6 +56,8 @@ class Service:
         config = folder / "longshare.toml"
         if "[store]" not in settings:
             settings += f'\n[store]\npath = "{self.store}"\n'
+        if "[accounting]" not in settings:
+            settings += '\n[accounting]\ndatabase = "none"\n'  # a third of a second for SQLAlchemy
         if "[listen]" not in settings:
             settings += "\n[listen]\n"
         listening = f'[listen]\naddress = "{self.address}"\n'

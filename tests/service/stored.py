@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from allocator.cluster.memory import Changes, Course, Memory, Remembered
+from allocator.cluster.memory import Boost, Changes, Course, Memory, Remembered
 from allocator.service.store import sqlite
 
 AMOUNTS = st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)
@@ -23,6 +23,7 @@ MEMORIES = st.builds(
             commitments=BY_RESOURCE,
             overuse=BY_RESOURCE,
             others=AMOUNTS,
+            boost=st.none() | st.builds(Boost, st.floats(1e-6, 1e6), AMOUNTS),
             weight=st.none()
             | st.floats(min_value=0.0, exclude_min=True, allow_infinity=False, allow_nan=False),
         ),

@@ -1,7 +1,9 @@
 """Masters, operators and readers are kept apart: by certificate, or by where they connect."""
 
+import getpass
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from allocator.service.rights import Right, Rights
 from tests.service.served import PATIENCE, Service, Stream, free_port, hello, service
 from tests.service.test_tls import Authority
 
+READING = {"reading", "foreseeing", "accounting", "auditing"}
 RIGHTS = RightsSection(masters=("master-*",), operators=("alice",), readers=("dashboard",))
 ALL: tuple[Right, ...] = ("masters", "operators", "readers")
 ANSWERED = grpc.StatusCode.OK
@@ -55,24 +58,24 @@ def test_rights_by_name_want_certificates() -> None:
 
 def asked(channel: grpc.Channel) -> dict[str, grpc.StatusCode]:
     """Try everything that one can do; return how each call ended."""
-
-    def reading() -> None:
-        AdminStub(channel).Shares(admin.SharesRequest(), timeout=PATIENCE)
-
-    def ordering() -> None:
-        order = operator.Order(reset_commitments=operator.ResetCommitments())
-        AdminStub(channel).Order(order, timeout=PATIENCE)
-
-    def leading() -> None:
-        next(AllocatorStub(channel).Session(iter([hello()]), timeout=PATIENCE))
-
+    stub, order = AdminStub(channel), operator.Order()
+    order.reset_commitments.SetInParent()
+    calls: dict[str, Callable[[], object]] = {
+        "reading": lambda: stub.Shares(admin.SharesRequest(), timeout=PATIENCE),
+        "foreseeing": lambda: stub.Forecast(admin.ForecastRequest(user="nobody"), timeout=PATIENCE),
+        "accounting": lambda: stub.Usage(admin.UsageRequest(until=1.0), timeout=PATIENCE),
+        "auditing": lambda: stub.Audit(admin.AuditRequest(until=1.0), timeout=PATIENCE),
+        "ordering": lambda: stub.Order(order, timeout=PATIENCE),
+        "leading": lambda: next(AllocatorStub(channel).Session(iter([hello()]), timeout=PATIENCE)),
+    }
     ended = {}
-    for call in (reading, ordering, leading):
+    for name, call in calls.items():
         try:
             call()
-            ended[call.__name__] = ANSWERED
+            ended[name] = ANSWERED
         except grpc.RpcError as error:
-            ended[call.__name__] = error.code()
+            answered = error.code() == grpc.StatusCode.NOT_FOUND  # there is nobody of that name
+            ended[name] = ANSWERED if answered else error.code()
     return ended
 
 
@@ -80,7 +83,8 @@ def asked(channel: grpc.Channel) -> dict[str, grpc.StatusCode]:
 def protected(folder: Path, authority: Authority, listen: str) -> Iterator[Service]:
     own = authority.issue("service")
     settings = (
-        f'[listen]\n{listen}\n[listen.tls]\ncertificate = "{own.certificate}"\n'
+        f"[accounting]\nevery = 60\n[listen]\n{listen}\n"
+        f'[listen.tls]\ncertificate = "{own.certificate}"\n'
         f'key = "{own.key}"\nclient_ca = "{authority.certificate}"\n'
         '[listen.rights]\nmasters = ["master-*"]\noperators = ["alice"]\nreaders = ["dashboard"]\n'
     )
@@ -104,15 +108,15 @@ def test_each_may_do_what_its_certificate_is_named_for_and_no_more(tmp_path: Pat
         running.wait_to_say('"certificate": "master-1"')
         with grpc.insecure_channel(socket) as channel:
             assert asked(channel) == {
-                "reading": ANSWERED,
+                **dict.fromkeys(READING, ANSWERED),
                 "ordering": ANSWERED,
                 "leading": grpc.StatusCode.UNIMPLEMENTED,
             }
     with protected(tmp_path, authority, "") as running:
         for name, may in {
             "master-1": {"leading"},
-            "alice": {"reading", "ordering"},
-            "dashboard": {"reading"},
+            "alice": {*READING, "ordering"},
+            "dashboard": READING,
             "nobody": set[str](),
         }.items():
             credentials = authority.issue(name).credentials()
@@ -120,8 +124,19 @@ def test_each_may_do_what_its_certificate_is_named_for_and_no_more(tmp_path: Pat
             with grpc.secure_channel(running.address, credentials) as channel:
                 assert asked(channel) == {
                     call: ANSWERED if call in may else DENIED
-                    for call in ("reading", "ordering", "leading")
+                    for call in (*READING, "ordering", "leading")
                 }
+        credentials = authority.issue("dashboard").credentials()
+        assert credentials is not None
+        with grpc.secure_channel(running.address, credentials) as channel:
+            told = AdminStub(channel).Audit(admin.AuditRequest(until=1e12), timeout=PATIENCE)
+        assert {(order.who, order.how, bool(order.refusal)) for order in told.orders} == {
+            ("root" if os.getuid() == 0 else getpass.getuser(), "socket", False),  # of the first
+            ("alice", "certificate", False),
+            ("master-1", "certificate", True),
+            ("dashboard", "certificate", True),
+            ("nobody", "certificate", True),
+        }
 
 
 def test_without_tls_masters_and_operators_are_kept_apart_by_where_they_connect(
@@ -137,4 +152,5 @@ def test_without_tls_masters_and_operators_are_kept_apart_by_where_they_connect(
         with grpc.insecure_channel(socket) as channel:
             ended = asked(channel)
             assert ended["reading"] == ended["ordering"] == ANSWERED
+            assert ended["accounting"] == grpc.StatusCode.FAILED_PRECONDITION  # it keeps none
             assert ended["leading"] == grpc.StatusCode.UNIMPLEMENTED

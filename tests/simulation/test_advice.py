@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +47,23 @@ def test_memory_helps_light_users_beside_a_hog_and_the_best_is_what_was_tried() 
         assert trial.mean_user_wait_s == pytest.approx(sum(means) / len(means))
         assert trial.reduction == pytest.approx(1 - trial.mean_user_wait_s / found.drf_wait_s)
         assert trial.delta**trial.half_life_s == pytest.approx(0.5)
+
+
+def test_how_sure_it_is_depends_on_how_many_users_say_so() -> None:
+    rng = np.random.default_rng(3)
+    before = rng.exponential(100.0, 400)
+    after = before * 0.8
+    after[0] = np.nan  # of whom nothing started
+    alike = advice._resampled(before, after)
+    assert alike["low"] == pytest.approx(0.2)
+    assert alike["high"] == pytest.approx(0.2)
+    assert alike["better"] == 100.0
+    one = before.copy()
+    one[7] += 3000.0  # one user who loses decides
+    wide = advice._resampled(before, np.where(np.arange(400) == 7, one, after))
+    assert wide["low"] < 0.15
+    assert wide["high"] > 0.19
+    assert advice._resampled(before, rng.permutation(before))["better"] == pytest.approx(50, abs=49)
 
 
 def test_where_nobody_waits_there_is_nothing_to_advise() -> None:

@@ -11,7 +11,7 @@ import pytest
 from allocator.simulation import reference, store
 from allocator.simulation.setting import Setting
 from allocator.simulation.studies import cells as cells_module
-from allocator.simulation.studies import windows
+from allocator.simulation.studies import rivals, windows
 from allocator.simulation.studies.cells import Cell
 from allocator.simulation.studies.comparisons import by_size, distribution, reduction, speedup
 from allocator.simulation.studies.drawing import colour_of, styles
@@ -330,6 +330,7 @@ def test_a_recorded_workload_is_read_where_it_is_and_left_out_where_it_is_not(
     assert len(cells) == 6
 
 
+@pytest.mark.slow
 def test_a_cell_can_be_sampled_keep_windows_and_have_liars(tmp_path: Path) -> None:
     begin = SWEEP[: SWEEP.index("policies")].replace("0.6, 0.8", "0.6")
     text = begin + 'keep = "windows"\nliars = 1\n'
@@ -340,3 +341,47 @@ def test_a_cell_can_be_sampled_keep_windows_and_have_liars(tmp_path: Path) -> No
     for result in results:
         assert 0.0 < result.raw["windows"]["jain"] <= 1.0
         assert len({told["lie"] for told in result.raw["lies"]}) == len(result.raw["lies"]) == 8
+
+
+RIVALS = """
+title = "Rivals of a hog and three others"
+[[traces]]
+path = "hog.parquet"
+[[grid]]
+loads = [0.6]
+engine = "reference"
+keep = "windows"
+policies = [
+    { policy = "drf" },
+    { policy = "sdrf", half_life = "10m" },
+    { policy = "volcano", half_life = "10m" },
+    { policy = "volcano", half_life = "10m", sampled = "5m" },
+    { policy = "volcano", half_life = "10m", sampled = "1s" },
+]
+"""
+
+
+def test_a_report_of_rivals_says_what_each_does_and_what_sampling_costs(tmp_path: Path) -> None:
+    run(prepared(tmp_path, RIVALS), tmp_path / "cells", HERE)
+    [rivals_only, *_] = write_report(tmp_path, tmp_path)
+    assert rivals_only.title == "Other systems' ways of sharing: hog at 60%"
+    (_, overview), (_, sampling) = rivals_only.tables
+    waits = [row[0] for row in overview.rows]
+    assert waits[-1] == "drf", "all others remember the hog"
+    assert len(waits) == 5
+    assert [row[0] for row in sampling.rows] == [
+        "volcano (half_life 10m, sampled: 5m)",
+        "volcano (half_life 10m, sampled: 1s)",
+    ]
+    [header, *rows] = (tmp_path / "rivals.csv").read_text().splitlines()
+    assert header.startswith("workload,load,seeds,policy,mean_wait_s,less,less_low,less_high")
+    assert [row.split(",")[0:3] for row in rows] == [["hog", "0.6", "1"]] * 5
+
+
+def test_an_interval_holds_the_reduction_and_is_a_point_where_all_gain_alike() -> None:
+    before = np.array([10.0, 20.0, 30.0, np.nan])
+    assert rivals.interval([(before, before / 2)]) == (0.5, 0.5)
+    few = np.array([100.0, 1.0, 1.0, 1.0])
+    low, high = rivals.interval([(few, np.array([50.0, 2.0, 2.0, 2.0]))])
+    assert low < 1 - 56.0 / 103.0 < high
+    assert low <= -1.0 + 1e-12, "who is drawn without the one who gains sees only who lose"

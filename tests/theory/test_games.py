@@ -249,6 +249,17 @@ def test_a_game_gives_out_no_more_than_there_is(game: Game, policy: str) -> None
             assert sum(column) <= 1
 
 
+def test_decayed_use_is_level_when_a_stage_is_over() -> None:
+    """b has had nothing before: at δ = ½ what a had counts ½, so b has ½ more than a now."""
+    needs = {"a": [{"cpu": 1}, {"cpu": 1}], "b": [{}, {"cpu": 1}]}
+    users = [{"name": name, "needs": stages} for name, stages in needs.items()]
+    game = read_game({"delta": 0.5, "users": users})
+    for policy in ("volcano", "kueue-afs"):
+        first, second = play(POLICIES[policy], game, game.told)
+        assert first == ((Fraction(1),), (Fraction(0),))
+        assert second == ((Fraction(1, 4),), (Fraction(3, 4),))
+
+
 @pytest.mark.slow
 def test_the_search_finds_a_lie_that_pays_and_none_next_to_it_is_simpler() -> None:
     outcome = search(SDRF, STRATEGY_PROOFNESS, trials=300, seed=1, limits=Limits())

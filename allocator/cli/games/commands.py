@@ -28,7 +28,7 @@ games_app = typer.Typer(
     no_args_is_help=True,
 )
 _EXIT_CODES = "Exit codes: 0 done, whatever was found; 2 wrong usage, or a file cannot be used."
-_POLICIES = "sdrf, stsf, drf, cmmf, dynamic-drf or dynamic-mmf."
+_POLICIES = "sdrf, stsf, drf, cmmf, dynamic-drf, dynamic-mmf, kueue-afs or volcano."
 
 _Policy = Annotated[str, typer.Option(help=_POLICIES)]
 _Seed = Annotated[int, typer.Option(help="Other seeds try other games.")]

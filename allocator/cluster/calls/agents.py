@@ -17,7 +17,7 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
     """Take in an agent that registered, with all that is allocated on it."""
     if call.agent_id in cluster.ledger.agents:
         raise InvalidEvent(f"agent {call.agent_id} is known already; remove it first")
-    info, flaw = read_agent_info(call.agent_id, call.info)
+    info, flaw = read_agent_info(call.agent_id, call.info, cluster.limits)
     sieve = Sieve(cluster.limits)
     agent = Agent(
         id=call.agent_id,
@@ -61,7 +61,7 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
 def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
     """Take over what an agent says of itself now."""
     agent = cluster.agent(call.agent_id)
-    info, flaw = read_agent_info(call.agent_id, call.info)
+    info, flaw = read_agent_info(call.agent_id, call.info, cluster.limits)
     sieve = Sieve(cluster.limits)
     total = sieve.total(call.total.resources) if call.HasField("total") else agent.total
     capabilities = (

@@ -6,6 +6,7 @@ from allocator.cluster.agents import Agent
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.filters import read_refusal
 from allocator.cluster.frameworks import Client
+from allocator.cluster.metered import note_refusal
 from allocator.cluster.operations import Conversion, OperationError, applied, parse_operation
 from allocator.cluster.quarantine import Flaw
 from allocator.cluster.resources import Resources
@@ -33,6 +34,8 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
             cluster.ledger.note_task(client)
         if resources:
             refuse(cluster, client, agent, resources, refusal, cluster.now_ns)
+            if cluster.meter is not None:
+                note_refusal(cluster.meter, cluster.ledger.clients, client, cluster.now_ns / 1e9)
 
     return change
 

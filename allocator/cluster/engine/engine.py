@@ -1,28 +1,34 @@
 """Applies what a master says, and decides: the state machine itself."""
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from allocator.cluster.calls import PREPARE
-from allocator.cluster.carrying_over import carry_over, note_unheard
+from allocator.cluster.carrying_over import carrying_over, note_unheard
 from allocator.cluster.clients import Clients
 from allocator.cluster.demands import Demands
 from allocator.cluster.engine.heritage import Heritage
 from allocator.cluster.engine.options import recovery, rules
 from allocator.cluster.engine.runs import Runs
 from allocator.cluster.engine.view import View
-from allocator.cluster.errors import InvalidEvent, InvalidOrder, LostTrack
+from allocator.cluster.errors import InvalidEvent, LostTrack
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.memory import Changes, Memory
+from allocator.cluster.metered import counting, passing_on
+from allocator.cluster.orders import carry_out
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import Flaw, in_words
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.snapshots import Spoiled, fill, subject
+from allocator.cluster.snapshots import Spoiled, filling, subject
 from allocator.cluster.state import Cluster, Statistics
 from allocator.cluster.steps import Steps, finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.fairness.metering import Former, Meter
+
+if TYPE_CHECKING:
+    from allocator.cluster.users import Users
 
 LONGEST_LEAP_NS = 7200 * 1_000_000_000
 """An event stamped later than this after the one before is refused; a snapshot may be later.
@@ -52,6 +58,7 @@ class Engine(View):
         settings: What the operator decides.
         memory: What a former engine has left.
         before_change: Told the time of each event before it is applied; may look, not touch.
+        meter: Counts what users have from the first snapshot on; decides nothing.
     """
 
     def __init__(
@@ -60,10 +67,13 @@ class Engine(View):
         *,
         memory: Memory | None = None,
         before_change: Callable[[float], None] | None = None,
+        meter: Meter | None = None,
     ) -> None:
         since_ns = round(memory.time * _NANOSECONDS) if memory is not None else 0
         super().__init__(settings, _empty(settings, contract.Options(), since_ns, Statistics()))
         self._before_change = before_change
+        self._meter = meter
+        self._metered: Users | None = None
         self._sequence = 0
         self._asked_ns = -PATIENCE_NS
         self._asking: str | None = None
@@ -107,9 +117,18 @@ class Engine(View):
         Raises:
             InvalidEvent: the master's options are malformed; nothing has changed.
         """
+        return finished(self.restoring(options, snapshot, memory))
+
+    def restoring(
+        self,
+        options: contract.Options,
+        snapshot: contract.Snapshot,
+        memory: Memory | None = None,
+    ) -> Steps[contract.Decisions]:
+        """Do so step by step; until it is done nobody else may look at this engine."""
         if snapshot.time_ns < 0:
             raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
-        cluster = self._filled(options, snapshot)
+        cluster = yield from self._filled(options, snapshot)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
         known = self._heritage.known(self._users, self.statistics)
@@ -119,8 +138,10 @@ class Engine(View):
         users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._heard:
-            self._carry_over(cluster)
+            yield from self._carry_over(cluster)
         self._heritage.settle()
+        if self._meter is not None:
+            yield from self._count_on(self._meter, cluster)
         self._cluster = cluster
         self._runs.go_on_in(cluster)
         self._sequence = self._heard = snapshot.sequence
@@ -128,7 +149,7 @@ class Engine(View):
         self._asking = None
         self._asked_ns = min(self._asked_ns, snapshot.time_ns)
         self.statistics.snapshots += 1
-        return finished(self._deciding())
+        return (yield from self._deciding())
 
     def apply(self, events: contract.Events) -> contract.Decisions:
         """Apply events in order, then allocate once.
@@ -183,39 +204,23 @@ class Engine(View):
         """
         return self._heritage.changes(self._users)
 
+    def counting(self) -> Steps[dict[str, Former]]:
+        """Have its meter count what all users have had until now; return how each stood then.
+
+        Something may be applied wherever this yields.
+        """
+        return counting(self._users)
+
     def order(self, order: operator.Order) -> None:
         """Carry out what an operator orders, at the time of the last event.
 
         Raises:
-            InvalidOrder: it is malformed or names a user that is not known.
+            InvalidOrder: it is malformed, or names somebody or something that is not known.
         """
-        users = self._users
-        match order.WhichOneof("order"):
-            case "set_weight":
-                change = order.set_weight
-                self._require_known([change.user])
-                weight = change.weight if change.HasField("weight") else None
-                try:
-                    users.order_weight(change.user, weight)
-                except ValueError as error:
-                    raise InvalidOrder(str(error)) from error
-            case "reset_commitments":
-                named = order.reset_commitments.users
-                self._require_known(named)
-                if not named:
-                    users.forgive_all()
-                for user in named:
-                    users.forgive(user)
-            case _:
-                raise InvalidOrder("an order of a kind that this version does not know")
-        users.settle()
+        carry_out(order, self._users, self._settings.policy)
+        self._users.settle()
 
-    def _require_known(self, users: Iterable[str]) -> None:
-        unknown = sorted(user for user in users if user not in self._users)
-        if unknown:
-            raise InvalidOrder(f"no such user: {', '.join(unknown)}")
-
-    def _filled(self, options: contract.Options, snapshot: contract.Snapshot) -> Cluster:
+    def _filled(self, options: contract.Options, snapshot: contract.Snapshot) -> Steps[Cluster]:
         """Return the cluster of a snapshot, without what would break the allocator itself.
 
         Raises:
@@ -225,7 +230,7 @@ class Engine(View):
         while True:
             cluster = _empty(self._settings, options, snapshot.time_ns, statistics)
             try:
-                fill(cluster, snapshot, self.pool.capacity, spoilers)
+                yield from filling(cluster, snapshot, self.pool.capacity, spoilers)
             except Spoiled as error:
                 statistics.faults += 1
                 spoilers[error.part] = error.flaw
@@ -234,9 +239,19 @@ class Engine(View):
             else:
                 return cluster
 
-    def _carry_over(self, cluster: Cluster) -> None:
+    def _count_on(self, meter: Meter, cluster: Cluster) -> Steps[None]:
+        """Have the users of another cluster counted; an error costs what is counted alone."""
+        users, before = cluster.ledger.clients.users, self._metered
         try:
-            carry_over(self._cluster, cluster)
+            yield from passing_on(meter, before, users)
+        except Exception:  # noqa: BLE001 - those before may be broken, whence the snapshot
+            self.statistics.faults += 1
+            yield from passing_on(meter, None, users)
+        self._metered, cluster.meter = users, meter
+
+    def _carry_over(self, cluster: Cluster) -> Steps[None]:
+        try:
+            yield from carrying_over(self._cluster, cluster)
         except Exception:  # noqa: BLE001 - what is there is broken, and what is carried may be lost
             self.statistics.faults += 1
             cluster.filters = OfferFilters()

@@ -13,6 +13,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, Statistics
 from allocator.cluster.steps import Steps
 from allocator.cluster.users import Users
+from allocator.cluster.weights import Weights
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing
@@ -112,6 +113,15 @@ class View:
         """Return how a user stands, O(resources); None: it is not known."""
         return self._users.standing(user)
 
+    def twin(self, user: str) -> Pool[str] | None:
+        """Return a copy of the pool in which a user competes; None: it is not known. O(n)."""
+        return self._users.twin(user)
+
+    @property
+    def weights(self) -> Weights:
+        """Whose word the users' weights are."""
+        return self._users.weights
+
     def user(self, role: str, framework: str) -> str | None:
         """Return the user that a framework acts for in a role; None: neither is known."""
         client = Client(role, framework)
@@ -128,6 +138,19 @@ class View:
                     user = self._cluster.ledger.clients.user(client)
                     demands.setdefault(user, []).append(demand)
         return demands
+
+    def constraints(self) -> dict[str, dict[str, None]]:
+        """Return where the tasks of users may run, in words, where that is restricted. O(clients).
+
+        Of a user whose frameworks have several constraints, each once, in order of arrival.
+        """
+        ledger, found = self._cluster.ledger, dict[str, dict[str, None]]()
+        for framework in ledger.frameworks:
+            words = ledger.placements.describe(framework)
+            if words:
+                for client in ledger.clients.of(framework):
+                    found.setdefault(ledger.clients.user(client), {})[words] = None
+        return found
 
     def misfits(self) -> dict[str, str]:
         """Return which frameworks have said what cannot be met or understood, and what.

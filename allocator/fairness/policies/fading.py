@@ -52,6 +52,10 @@ class FadingPolicy(Policy):
     def rank(self, attribute: Envelope, phase: float) -> tuple[Rank, float]:
         return _ENVELOPES.rank(attribute, phase)
 
+    @override
+    def crossing(self, a: Envelope, b: Envelope, phase: float) -> float | None:
+        return Envelopes().crossing(a, b, phase)
+
     def stretch(self, settled_at: float, base: float) -> float:
         """Return what s at an account's instant is, over 1, in phases that begin at `base`."""
         return math.exp((settled_at - base) / self.tau)

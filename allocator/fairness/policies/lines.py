@@ -57,6 +57,10 @@ class LinePolicy(Policy):
         return Drifts().rank(attribute, phase)
 
     @override
+    def crossing(self, a: Drift, b: Drift, phase: float) -> float | None:
+        return Drifts().crossing(a, b, phase)
+
+    @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
         value, slope = self.line(account)
         return value + slope * (when - account.settled_at)

@@ -121,6 +121,10 @@ class Policy(BaseModel, ABC):
         never ranks it lower, but for rounding; the blur is far beyond that. 0: there is none.
         """
 
+    def crossing(self, a: Any, b: Any, phase: float) -> float | None:  # noqa: ANN401, ARG002 - for others
+        """Return a phase not before this one at which two attributes may meet next; None: never."""
+        return None
+
     @abstractmethod
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
         """Return the priority value at an instant; the lowest is served first.

@@ -7,8 +7,6 @@ next snapshot, which replaces it; what is no longer referred to is freed at once
 
 import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 THRESHOLDS = 500, 5, 5
 """New containers until the young are looked at; rounds of that until the next generation is."""
@@ -36,18 +34,6 @@ def settle() -> None:
         _settled = now
         gc.unfreeze()
         gc.collect()
-
-
-@contextmanager
-def held() -> Iterator[None]:
-    """Collect nothing in the block, which makes only what is there to stay."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _keep(phase: str, told: dict[str, int]) -> None:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from allocator.service.loop import garbage
 
 BUDGET = 0.02
-"""Seconds at a stretch that anything but a snapshot may take; more is counted."""
+"""Seconds at a stretch that anything may take; more is counted."""
 _WINDOW = 60.0
 _SWITCH = 0.0005
 """Seconds after which a thread that computes, as to store something, gives way to the loop."""

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import grpc
 import structlog
@@ -17,8 +17,11 @@ from allocator.cluster.steps import Steps
 from allocator.contract import SPOKEN
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.loop import garbage
+from allocator.service.loop.slices import spread
 from allocator.service.loop.turn import Turn
+from allocator.service.masters.parts import parts_of
 from allocator.service.masters.stamps import Stamps
+from allocator.service.masters.wire import WireError
 
 if TYPE_CHECKING:
     from allocator.cluster.quarantine import SetAside
@@ -29,9 +32,6 @@ _LAST_WORD = 5.0
 """Seconds for a stream that is ended to hear why."""
 LONGEST_NAME = 1000
 """Characters of what a master calls itself."""
-PART = 1000
-"""Events of a message that are applied, logged and decided upon at a time; then it is the turn of
-others. A master batches fewer, but after a standstill."""
 
 _log = structlog.get_logger(__name__)
 
@@ -75,11 +75,8 @@ class SessionStatistics:
         return None if self.connected else _now() - self.since
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """What came instead of a message of the contract."""
-
-    reason: str
+Unread: TypeAlias = Steps[contract.FromMaster]
+"""A message that is still to be read, step by step; WireError: it is none of the contract."""
 
 
 class ProtocolError(Exception):
@@ -94,7 +91,7 @@ class Ended(Exception):  # noqa: N818 - nothing is wrong
     """The service ends a stream; says why."""
 
 
-Requests = AsyncIterator[contract.FromMaster | Unreadable]
+Requests = AsyncIterator[contract.FromMaster | Unread]
 
 
 class Masters(Protocol):
@@ -164,6 +161,8 @@ class Session:
         """When it says that it was elected, by its own clock; 0: it does not say that it leads."""
         self.settled = False
         """Whether a first snapshot has come."""
+        self.left = False
+        """Whether its stream has ended; a snapshot that was being read then is read to its end."""
         self._engine = engine
         self._misfits: dict[str, str] = {}
         """Frameworks that have been reported as kept from offers, and how."""
@@ -181,7 +180,7 @@ class Session:
         """Whether a snapshot has come and everything since has fitted."""
         self._asked = False
         """Whether a snapshot has been asked for and not come yet."""
-        self._reading: asyncio.Future[contract.FromMaster | Unreadable | None] | None = None
+        self._reading: asyncio.Future[contract.FromMaster | Unread | None] | None = None
         self._first = True
         """Whether nothing of the present message has reached the engine yet."""
         self._ended: str | None = None
@@ -255,7 +254,7 @@ class Session:
             if message.HasField("snapshot") and self._may_take_over():
                 memory = await self._masters.recall()
             self._first = True
-            for part in _parts(message):
+            for part in parts_of(message):
                 started = time.perf_counter()
                 if not self._first:
                     await asyncio.sleep(0)  # others wait for their turn
@@ -278,9 +277,8 @@ class Session:
     ) -> contract.ToMaster | None:
         match message.WhichOneof("message"):
             case "snapshot":
-                async with self._masters.turn:
-                    self._go_on()
-                    return self._restore(message.snapshot, memory)
+                snapshot = message.snapshot
+                return await self._masters.turn.through(lambda: self._restoring(snapshot, memory))
             case "events":
                 return await self._apply(message.events)
             case "hello":
@@ -290,7 +288,11 @@ class Session:
                     grpc.StatusCode.INVALID_ARGUMENT, "a message of a kind that is not known"
                 )
 
-    def _restore(self, snapshot: contract.Snapshot, memory: Memory | None) -> contract.ToMaster:
+    def _restoring(
+        self, snapshot: contract.Snapshot, memory: Memory | None
+    ) -> Steps[contract.ToMaster]:
+        """Take a snapshot, step by step; who leads changes with what is known, in one step."""
+        self._go_on()
         self._synchronised, self._asked = True, False
         if not self.elected_ns:
             self._leads = False
@@ -300,15 +302,15 @@ class Session:
             return _nothing(snapshot.sequence)
         self._begin()
         try:
-            with garbage.held():
-                decisions = self._engine.restore(self.hello.options, snapshot, memory)
+            decisions = yield from self._engine.restoring(self.hello.options, snapshot, memory)
         except InvalidEvent as error:
             # Not asked for again: it would come back as it is, at once, for ever.
             raise ProtocolError(
                 grpc.StatusCode.INVALID_ARGUMENT, f"the snapshot cannot be used: {error}"
             ) from error
-        self._leads = True
-        self._masters.lead(self)
+        if not self.left:
+            self._leads = True
+            self._masters.lead(self)
         if self._stamps is not None:
             self._stamps.believe(snapshot.time_ns)
         if not self._served:
@@ -410,7 +412,7 @@ class Session:
 
     async def _next(self, requests: Requests) -> contract.FromMaster | None:
         """Read a message; None at the end of the stream."""
-        message: contract.FromMaster | Unreadable | None = None
+        message: contract.FromMaster | Unread | None = None
         if self._ended is None:
             self._reading = asyncio.ensure_future(anext(requests, None))
             try:
@@ -421,45 +423,15 @@ class Session:
         if self._ended is not None:
             raise Ended(self._ended)
         self._masters.heard(self)
-        if isinstance(message, Unreadable):
+        if message is None or isinstance(message, contract.FromMaster):
+            return message
+        try:
+            return await spread(message, rest=0.0)
+        except WireError as error:
             raise ProtocolError(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"what came is not a message of the contract: {message.reason}",
-            )
-        return message
-
-
-def _parts(message: contract.FromMaster) -> Iterator[contract.FromMaster]:
-    """Take a long message for several, as if the master had sent them one after the other."""
-    events = message.events.events
-    if len(events) <= PART:
-        yield message
-        return
-    together = _bound_to_the_one_before(events)
-    first = 0
-    while first < len(events):
-        end = min(first + PART, len(events))
-        while end < len(events) and together[end]:
-            end += 1
-        yield contract.FromMaster(events=contract.Events(events=events[first:end]))
-        first = end
-
-
-def _bound_to_the_one_before(events: Sequence[contract.Event]) -> list[bool]:
-    """Tell of each event whether nothing may be offered between it and the one before.
-
-    What an operator's RESERVE has just taken back must not go out again before the
-    `UpdateAvailable` that it was taken back for.
-    """
-    together = [False] * len(events)
-    given_back_for = False
-    for number in range(len(events) - 1, -1, -1):
-        call = events[number].WhichOneof("call")
-        given_back_for = call == "update_available" or (
-            given_back_for and call == "recover_resources"
-        )
-        together[number] = given_back_for
-    return together
+                f"what came is not a message of the contract: {error}",
+            ) from error
 
 
 def _nothing(sequence: int) -> contract.ToMaster:

@@ -1,6 +1,7 @@
 """All masters that are connected, of whom the one that leads is served."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 import grpc
 import structlog
@@ -17,7 +18,7 @@ from allocator.service.masters.session import (
     Requests,
     Session,
     SessionStatistics,
-    Unreadable,
+    Unread,
 )
 from allocator.service.masters.stamps import Stamps, Timeline
 from allocator.service.rights import Rights, certificate
@@ -59,7 +60,7 @@ class Sessions:
         most: int,
         recall: Callable[[], Awaitable[Memory | None]],
         timeline: Timeline,
-        most_parts: int = 2**22,
+        most_parts: int = 2**23,
         virtual_clocks: bool = False,
         rights: Rights,
         turn: Turn | None = None,
@@ -231,6 +232,7 @@ class Sessions:
         self._leave(session)
 
     def _leave(self, session: Session) -> None:
+        session.left = True
         self._open.pop(session, None)
         self.resign(session)
 
@@ -240,12 +242,14 @@ class Sessions:
         self._statistics.standby = greeted - self._statistics.connected
 
 
-def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | Unreadable]:
-    def parse(data: bytes) -> contract.FromMaster | Unreadable:
-        try:
-            return wire.parse(data, most_parts)
-        except wire.WireError as error:
-            return Unreadable(str(error))
+def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | Unread]:
+    """Return what reads short messages; long ones are read by whoever waits for them."""
+
+    def parse(data: bytes) -> contract.FromMaster | Unread:
+        if len(data) <= wire.SHORT:
+            with suppress(wire.WireError):  # raised again where the stream can be told
+                return wire.parse(data, most_parts)
+        return wire.reading(data, most_parts)
 
     return parse
 

@@ -1,26 +1,47 @@
 """Reads what masters send: nothing larger than it says, and text whatever it is made of.
 
-Protobuf makes a hundred bytes of two, so parts are counted before they are parsed. The contract's
-text must be UTF-8, Mesos's need not be: a role or a host name that is not comes as bytes that the
-parser refuses together with all that is in the message. What is not UTF-8 is escaped then.
+A few bytes become a hundred when they are parsed and some thousand when the engine keeps them, so
+parts are weighed before. Long messages are read step by step. The contract's text must be UTF-8,
+Mesos's need not be: a role or a host name that is not comes as bytes that the parser refuses
+together with all that is in the message. What is not UTF-8 is escaped then.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
+from allocator.cluster.steps import Steps, finished
 from allocator.cluster.text import readable
 from allocator.contract import allocator_pb2 as contract
 
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
 """Wire type → bytes of a number."""
+M = TypeVar("M", bound=Message)
 _CONTRACT: Descriptor = contract.FromMaster.DESCRIPTOR
-_SMALL = 2**16
-"""Bytes of a message whose parts need not be counted."""
+SHORT = 2**16
+"""Bytes of a message that is read at a stretch; also those of a part of a longer one."""
+_HEAVY: dict[str, int] = {
+    contract.AddAgent.DESCRIPTOR.full_name: 20,
+    contract.AddFramework.DESCRIPTOR.full_name: 24,
+}
+"""What messages weigh of which much is kept, however short they are; other parts weigh 1."""
+_OPAQUE = 12
+"""What one of Mesos's own messages weighs beside its length: most are resources."""
+_BYTES = 16
+"""Bytes of such a message that weigh as much as a part."""
+_BOUNDED = frozenset(
+    {
+        contract.AddFramework.DESCRIPTOR.full_name,
+        contract.UpdateFramework.DESCRIPTOR.full_name,
+    }
+)
+"""Messages in which the length of Mesos's own does not count: what is kept of it has limits, and no
+framework is to make a master's message too heavy."""
 
 
 class WireError(ValueError):
@@ -31,46 +52,94 @@ class WireError(ValueError):
 class _Shape:
     """What is known of a message's fields that have a length."""
 
+    weight: int
+    """Of the message itself."""
     nested: dict[int, "Descriptor"]
     """Those that are messages."""
     texts: frozenset[int]
+    opaque: frozenset[int]
+    """Those that are Mesos's own messages."""
+    per_byte: float
+    """What a byte of these weighs."""
 
 
 def parse(data: bytes, most_parts: int) -> contract.FromMaster:
-    """Read a message.
+    """Read a message at a stretch.
 
     Args:
         data: What came.
-        most_parts: Fields that have a length, at all depths together, that it may consist of.
+        most_parts: What its parts may weigh together; most weigh 1.
 
     Raises:
-        WireError: it is no message, or has more parts.
+        WireError: it is no message, or weighs more.
     """
-    if len(data) > _SMALL:
-        left = _count(data, 0, len(data), _CONTRACT, most_parts)
-        if left < 0:
-            raise WireError(f"it has more than {most_parts} parts (listen.most_parts)")
+    return finished(reading(data, most_parts))
+
+
+def reading(data: bytes, most_parts: int) -> Steps[contract.FromMaster]:
+    """Read a message, step by step if it is long."""
+    if len(data) <= SHORT:
+        return _read(contract.FromMaster, data)
+    whole, left = contract.FromMaster(), most_parts
+    for number, kind, start, stop in _fields(data, 0, len(data)):
+        field = _CONTRACT.fields_by_number.get(number)
+        if kind == _LENGTH_DELIMITED and field is not None:
+            part = getattr(whole, field.name)
+            part.SetInParent()
+            left = yield from _merging(part, data, (start, stop), left - 1, most_parts)
+    return whole
+
+
+def _merging(
+    message: Message, data: bytes, place: tuple[int, int], left: int, most_parts: int
+) -> Steps[int]:
+    """Read what is at a place into a message; return what may still come."""
+    shape, (since, end) = _shape(message.DESCRIPTOR), place
+    for number, kind, start, stop in _fields(data, since, end):
+        if kind == _LENGTH_DELIMITED:
+            left = _weighed(data, start, stop, number, shape, left)
+            if left < 0:
+                raise WireError(f"it has more than {most_parts} parts (listen.most_parts)")
+        if stop - since >= SHORT:
+            message.MergeFrom(_read(type(message), data[since:stop]))
+            since = stop
+        yield
+    message.MergeFrom(_read(type(message), data[since:end]))
+    return left
+
+
+def _read(kind: type[M], data: bytes) -> M:
+    of: Any = kind.DESCRIPTOR
     try:
-        return contract.FromMaster.FromString(data)
+        return kind.FromString(data)
     except DecodeError as error:
         try:
-            return contract.FromMaster.FromString(_repaired(data, _CONTRACT))
+            return kind.FromString(_repaired(data, of))
         except (DecodeError, WireError):
             raise WireError(str(error)) from error
 
 
+def _weighed(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
+    data: bytes, start: int, stop: int, number: int, shape: _Shape, left: int
+) -> int:
+    """Return what is left after a field that has a length; below 0: it weighs more."""
+    within = shape.nested.get(number)
+    if within is not None:
+        return _count(data, start, stop, within, left)
+    if number in shape.opaque:
+        return left - _OPAQUE - int((stop - start) * shape.per_byte)
+    return left - 1
+
+
 def _count(data: bytes, begin: int, end: int, of: Descriptor, left: int) -> int:
-    """Return how many parts are left after a message; below 0: it has more."""
-    nested = _shape(of).nested
+    """Return what is left after a message and all in it; below 0: it weighs more."""
+    shape = _shape(of)
+    left -= shape.weight
     for number, kind, start, stop in _fields(data, begin, end):
-        if kind != _LENGTH_DELIMITED:
-            continue
-        left -= 1
         if left < 0:
             break
-        within = nested.get(number)
-        if within is not None and start < stop:
-            left = _count(data, start, stop, within, left)
+        if kind == _LENGTH_DELIMITED:
+            left = _weighed(data, start, stop, number, shape, left)
     return left
 
 
@@ -148,6 +217,9 @@ def _is_utf8(value: bytes) -> bool:
 @cache
 def _shape(of: Descriptor) -> _Shape:
     return _Shape(
+        _HEAVY.get(of.full_name, 1),
         {field.number: field.message_type for field in of.fields if field.message_type is not None},
         frozenset(f.number for f in of.fields if f.type == FieldDescriptor.TYPE_STRING),
+        frozenset(f.number for f in of.fields if f.type == FieldDescriptor.TYPE_BYTES),
+        0.0 if of.full_name in _BOUNDED else 1 / _BYTES,
     )

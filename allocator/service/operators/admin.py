@@ -1,28 +1,26 @@
 """Answers operators: how users stand, why, and what their orders have changed."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NoReturn
 
 import grpc
-import structlog
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidOrder
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminServicer
-from allocator.fairness.standing import Standing
+from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.loop.slices import Once, Work, spread
 from allocator.service.loop.turn import Turn
-from allocator.service.rights import Rights, certificate
+from allocator.service.operators import accounts
+from allocator.service.operators.forecast import InvalidQuestionError, UnknownUserError, foretell
+from allocator.service.operators.messages import message
+from allocator.service.operators.orders import Orders
+from allocator.service.rights import Rights
 from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.waits import Waits
 from allocator.service.show.why import Kept, look_into
 from allocator.service.store.keeper import Keeper
-
-_log = structlog.get_logger(__name__)
 
 
 class Admin(AdminServicer):
@@ -35,15 +33,17 @@ class Admin(AdminServicer):
         engine: Whom the orders are for.
         waits: Knows what has kept users from more.
         keeper: Stores what is ordered at once; None: it is kept in memory alone.
+        bookkeeper: Keeps accounts, and what is ordered; None: nobody does.
         rights: Who may ask, and who may order.
         turn: Waited for before the engine is touched.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - all that operators ask
         self,
         engine: Engine,
         waits: Waits,
         keeper: Keeper | None,
+        bookkeeper: Bookkeeper | None,
         rights: Rights,
         turn: Turn | None = None,
     ) -> None:
@@ -52,8 +52,9 @@ class Admin(AdminServicer):
         self._rights = rights
         self._engine = engine
         self._statistics = waits.statistics
-        self._keeper = keeper
+        self._bookkeeper = bookkeeper
         self._rows = Once(lambda: spread(reading(engine, engine.users()), self._turn))
+        self._orders = Orders(engine, self._rows, keeper, bookkeeper, rights, self._turn)
 
     async def Shares(  # noqa: N802 - the name is the contract's
         self,
@@ -64,7 +65,7 @@ class Admin(AdminServicer):
         await self._rights.require(context, "readers")
         async with self._turn:
             reply = admin.SharesReply(cluster=self._cluster())
-        await spread(_add_messages(reply, await self._rows.get()))
+        await spread(_add_messages(reply, await self._rows.get(), self._engine))
         return reply
 
     async def Explain(  # noqa: N802
@@ -87,7 +88,7 @@ class Admin(AdminServicer):
         async with self._turn:
             kept = Kept(found, self._waits.seconds(row.user), self._statistics.alone)
             explanation = explain(self._engine, row, rows, kept)
-            explanation.user.CopyFrom(_message(row))
+            explanation.user.CopyFrom(message(row, self._engine))
             explanation.cluster.CopyFrom(self._cluster())
         return explanation
 
@@ -97,42 +98,42 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[operator.Order, admin.OrderReply],
     ) -> admin.OrderReply:
         """Carry out an order."""
-        await self._rights.require(context, "operators")
-        engine = self._engine
-        before = {row.user: row for row in await self._rows.get()}
-        concerned = _concerned(request, before.values())
+        return await self._orders.carry_out(request, context)
+
+    async def Forecast(  # noqa: N802
+        self,
+        request: admin.ForecastRequest,
+        context: grpc.aio.ServicerContext[admin.ForecastRequest, admin.ForecastReply],
+    ) -> admin.ForecastReply:
+        """Say what will come if nothing changes."""
+        await self._rights.require(context, "readers")
         try:
-            async with self._turn:
-                stood = {user: engine.standing(user) for user in concerned}
-                engine.order(request)
-                stands = {user: engine.standing(user) for user in concerned}
-        except InvalidOrder as error:
-            known = {user for user, row in before.items() if row.can_be_ordered}
-            unknown = _named(request) - known
-            code = grpc.StatusCode.NOT_FOUND if unknown else grpc.StatusCode.INVALID_ARGUMENT
-            await _abort(context, code, str(error))
-        after = {row.user: row for row in await self._rows.get()}
-        changes = [
-            admin.Change(
-                before=_message(replace(before[user], standing=was)),
-                after=_message(replace(after[user], standing=now)),
-            )
-            for user, was in stood.items()
-            if was is not None
-            and (now := stands[user]) is not None
-            and user in after
-            and _subject_to_orders(was) != _subject_to_orders(now)
-        ]
-        _log.info(
-            "order carried out",
-            order=request.WhichOneof("order"),
-            users=sorted(_named(request)) or "all",
-            changed=len(changes),
-            peer=context.peer(),
-            certificate=certificate(context),
-        )
-        stored = None if self._keeper is None else await self._keeper.remember_soon()
-        return admin.OrderReply(changes=changes, stored=stored)
+            reply = await foretell(self._engine, request, self._turn)
+        except UnknownUserError as error:
+            await _abort(context, grpc.StatusCode.NOT_FOUND, str(error))
+        except InvalidQuestionError as error:
+            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        async with self._turn:
+            reply.cluster.CopyFrom(self._cluster())
+        return reply
+
+    async def Usage(  # noqa: N802
+        self,
+        request: admin.UsageRequest,
+        context: grpc.aio.ServicerContext[admin.UsageRequest, admin.UsageReply],
+    ) -> admin.UsageReply:
+        """Say who has had what."""
+        await self._rights.require(context, "readers")
+        return await accounts.usage(self._bookkeeper, request, context)
+
+    async def Audit(  # noqa: N802
+        self,
+        request: admin.AuditRequest,
+        context: grpc.aio.ServicerContext[admin.AuditRequest, admin.AuditReply],
+    ) -> admin.AuditReply:
+        """Say what operators have ordered."""
+        await self._rights.require(context, "readers")
+        return await accounts.audit(self._bookkeeper, request, context)
 
     def _cluster(self) -> admin.Cluster:
         engine = self._engine
@@ -150,69 +151,15 @@ class Admin(AdminServicer):
         )
 
 
-def _message(row: UserShare) -> admin.UserShare:
-    own = row.standing
-    return admin.UserShare(
-        user=row.user,
-        parent=row.parent,
-        rank=row.rank,
-        weight=own.weight,
-        entitlement=own.entitlement,
-        allocation={name: holding.allocation for name, holding in row.holdings.items()},
-        shares={name: holding.share for name, holding in row.holdings.items()},
-        counted=list(own.shares),
-        dominant_resource=row.dominant_resource,
-        dominant_share=own.share,
-        commitments=own.commitments,
-        dominant_commitment=row.owed,
-        priority=own.priority,
-        active=own.active,
-        shortfall=row.shortfall,
-        task_share=own.task_share,
-        offered={
-            name: holding.offered
-            for name, holding in row.holdings.items()
-            if holding.offered is not None
-        },
-        offered_share=row.offered_share,
-        demands=[admin.Demand(amounts=demand.to_doubles()) for demand in row.demands],
-    )
-
-
-def _named(order: operator.Order) -> set[str]:
-    match order.WhichOneof("order"):
-        case "set_weight":
-            return {order.set_weight.user}
-        case "reset_commitments":
-            return set(order.reset_commitments.users)
-        case _:
-            return set()
-
-
-def _concerned(order: operator.Order, rows: Iterable[UserShare]) -> list[str]:
-    """Return whom an order may change: those that it names, all that are below, or all."""
-    named = _named(order)
-    return [
-        row.user
-        for row in rows
-        if not named or row.user in named or any(row.user.startswith(f"{name}/") for name in named)
-    ]
-
-
-def _add_messages(reply: admin.SharesReply, rows: list[UserShare]) -> Work[None]:
+def _add_messages(reply: admin.SharesReply, rows: list[UserShare], engine: Engine) -> Work[None]:
     for row in rows:
-        reply.users.append(_message(row))
+        reply.users.append(message(row, engine))
         yield
 
 
-def _subject_to_orders(own: Standing[str]) -> tuple[float, Mapping[str, float], float]:
-    owed = {name: commitment for name, commitment in own.commitments.items() if commitment}
-    return own.weight, owed, own.inherited
-
-
 async def _abort(
-    context: "grpc.aio.ServicerContext[operator.Order, admin.OrderReply]"
-    " | grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation]",
+    context: "grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation]"
+    " | grpc.aio.ServicerContext[admin.ForecastRequest, admin.ForecastReply]",
     code: grpc.StatusCode,
     text: str,
 ) -> NoReturn:

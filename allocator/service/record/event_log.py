@@ -29,6 +29,7 @@ from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
+from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import Origin
 from allocator.fairness.quantities import Quantities
@@ -98,6 +99,7 @@ class LoggedEngine(Engine):
         event_log: Where to.
         memory: What a former engine has left.
         before_change: As an engine's.
+        meter: As an engine's.
     """
 
     def __init__(
@@ -107,8 +109,9 @@ class LoggedEngine(Engine):
         *,
         memory: Memory | None = None,
         before_change: Callable[[float], None] | None = None,
+        meter: Meter | None = None,
     ) -> None:
-        super().__init__(settings, memory=memory, before_change=before_change)
+        super().__init__(settings, memory=memory, before_change=before_change, meter=meter)
         self._event_log = event_log
         header = log.LogHeader(longshare_version=__version__, settings=encode_settings(settings))
         if memory is not None:
@@ -116,33 +119,22 @@ class LoggedEngine(Engine):
         event_log.write(log.LogEntry(header=header))
 
     @override
-    def restore(
+    def restoring(
         self,
         options: contract.Options,
         snapshot: contract.Snapshot,
         memory: Memory | None = None,
-    ) -> contract.Decisions:
+    ) -> Steps[contract.Decisions]:
         entry = log.LogEntry(restore=log.LogRestore(options=options, snapshot=snapshot))
         if memory is not None:
             entry.restore.memory = codec.encode(memory)
-        return self._logged(
-            entry,
-            entry.restore.outcome,
-            lambda: super(LoggedEngine, self).restore(options, snapshot, memory),
-        )
+        steps = super().restoring(options, snapshot, memory)
+        return (yield from self._logged(entry, entry.restore.outcome, steps))
 
     @override
     def applying(self, events: contract.Events) -> Steps[contract.Decisions]:
         entry = log.LogEntry(apply=log.LogApply(events=events))
-        try:
-            decisions = yield from super().applying(events)
-            entry.apply.outcome.decisions = decisions.SerializeToString(deterministic=True)
-        except InvalidEvent as error:
-            entry.apply.outcome.refusal = str(error)
-            raise
-        finally:
-            self._event_log.write(entry)
-        return decisions
+        return (yield from self._logged(entry, entry.apply.outcome, super().applying(events)))
 
     @override
     def unheard(self, events: Iterable[contract.Event]) -> None:
@@ -162,10 +154,10 @@ class LoggedEngine(Engine):
             self._event_log.write(entry)
 
     def _logged(
-        self, entry: log.LogEntry, outcome: log.Outcome, decide: Callable[[], contract.Decisions]
-    ) -> contract.Decisions:
+        self, entry: log.LogEntry, outcome: log.Outcome, steps: Steps[contract.Decisions]
+    ) -> Steps[contract.Decisions]:
         try:
-            decisions = decide()
+            decisions = yield from steps
             outcome.decisions = decisions.SerializeToString(deterministic=True)
         except InvalidEvent as error:
             outcome.refusal = str(error)

@@ -219,7 +219,8 @@ def _words_of_fits(engine: Engine, user: str) -> list[str]:
     for fit in engine.fits(user.removesuffix("/.")):
         name = f"Its framework {engine.framework_name(fit.framework)} ({fit.framework})"
         if fit.misfit:
-            words.append(f"{name} does not fit: {fit.misfit}.")
+            end = "" if fit.misfit.endswith("?") else "."
+            words.append(f"{name} does not fit: {fit.misfit}{end}")
         elif fit.constraint:
             words.append(
                 f"{name} may run on {fit.agents} of {engine.agents} agents: {fit.constraint}."

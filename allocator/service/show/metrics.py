@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from allocator import __version__
 from allocator.cluster.engine import Engine
 from allocator.cluster.quarantine import Kind, Reason
+from allocator.service.accounting.bookkeeper import AccountingStatistics
 from allocator.service.loop.pauses import BUDGET, Pauses
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.record.event_log import EventLog
@@ -217,6 +218,35 @@ class LoopCollector(Collector):
             f"Times that the event loop has worked over {1000 * BUDGET:.0f} ms at a stretch.",
             value=self._pauses.long,
         )
+
+
+class AccountingCollector(Collector):
+    """How accounting fares."""
+
+    def __init__(self, told: AccountingStatistics) -> None:
+        self._told = told
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the figures of the moment."""
+        told = self._told
+        yield GaugeMetricFamily(
+            "longshare_accounting_degraded",
+            "Whether what users have had is counted in memory alone, because writing failed.",
+            value=told.degraded,
+        )
+        for name, text, value in (
+            ("writes", "Times that what users have had was written.", told.writes),
+            ("failures", "Times that writing failed.", told.failures),
+            ("lost", "Hours of users given up, as writing failed for too long.", told.lost),
+            ("overtaken", "Writes left out, as another service had counted.", told.overtaken),
+        ):
+            yield CounterMetricFamily(f"longshare_accounting_{name}", text, value=value)
+        if told.last_write is not None:
+            yield GaugeMetricFamily(
+                "longshare_accounting_last_write_timestamp_seconds",
+                "When what users have had was last written.",
+                value=told.last_write,
+            )
 
 
 class _StoreCollector(Collector):

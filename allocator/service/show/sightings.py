@@ -11,9 +11,13 @@ from allocator.fairness.standing import Still
 from allocator.service.loop.slices import Backlog, Work
 
 MOST_SAMPLES = 360
-"""Of the past; when there are more, every other one is dropped."""
+"""Of the last hour, and of all the past; of the latter every other is dropped when it has more."""
+EVERY = 10.0
+"""Seconds of the master's clock between two samples of the last hour."""
 MOST_USERS = 200
 """Whose past is kept: those who hold and owe most."""
+_NOTHING = 1e-6
+"""What is less than this part of the cluster."""
 MOST_OFFERS = 50
 """Of the latest."""
 QUEUE = 5
@@ -25,50 +29,70 @@ _EVERY_IN_VAIN = 0.1
 """Likewise, while runs offer nothing."""
 
 
-class Past:
-    """How users stood, at instants that get sparser as they get more.
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How users stood at an instant."""
 
-    Looking costs O(users · resources), first once in five seconds of the master's clock, then more
-    and more seldom: what is kept always reaches back to the first event.
+    time: float
+    """Of the master's clock, in seconds since the epoch."""
+    users: dict[str, tuple[float, float]]
+    """Dominant share and commitment, of those who held and owed most."""
+    whole: bool
+    """Whether all others held and owed nothing."""
+
+
+class Past:
+    """How users stood: of the last hour closely, and before at instants that get sparser.
+
+    Looking costs O(users · resources), once in ten seconds of the master's clock. What is kept
+    always reaches back to the first event.
     """
 
     def __init__(self) -> None:
-        self._every = 5.0
+        self._every = EVERY
         self._next = 0.0
-        self._samples: list[tuple[float, dict[str, tuple[float, float]]]] = []
+        self._kept: list[Sample] = []
+        self._recent: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         self.backlog = Backlog()
         """A sample that has been taken and not been worked out yet."""
 
     @property
-    def samples(self) -> list[tuple[float, dict[str, tuple[float, float]]]]:
-        """Instant (seconds since the epoch), and dominant share and commitment by user."""
+    def samples(self) -> list[Sample]:
+        """Return all that is kept, the earliest first."""
         self.backlog.finish()
-        return self._samples
+        since = self._recent[0].time if self._recent else 0.0
+        return [*(sample for sample in self._kept if sample.time < since), *self._recent]
 
     def sample_until(self, engine: Engine, instant: float) -> None:
         """Look, if it is time, just before something changes; not before there is a cluster."""
         if not engine.pool.capacity:
             return
-        if instant < self._next - 2 * self._every:
+        if instant < self._next - 2 * EVERY:
             self.backlog.finish()
-            self._samples.clear()  # another master, whose clock is behind
+            self._kept.clear()  # another master, whose clock is behind
+            self._recent.clear()
         elif instant < self._next:
             return
-        if len(self._samples) + 1 > MOST_SAMPLES:
-            self.backlog.finish()
-            del self._samples[1::2]
-            self._every *= 2
-        self._next = instant + self._every
+        self._next = instant + EVERY
         self.backlog.put(self._sample(engine.pool.still(), instant))
 
     def _sample(self, still: Still[str], instant: float) -> Work[None]:
         standings = []
         for standing in still.standings_at(instant):
-            standings.append(standing)
+            if max(standing.share, standing.commitment) > _NOTHING:
+                standings.append(standing)
             yield
         standings.sort(key=lambda s: -max(s.share, s.commitment))
-        kept = {s.user: (s.share, s.commitment) for s in standings[:MOST_USERS]}
-        self._samples.append((instant, kept))
+        users = {s.user: (s.share, s.commitment) for s in standings[:MOST_USERS]}
+        self._keep(Sample(instant, users, whole=len(standings) <= MOST_USERS))
+
+    def _keep(self, sample: Sample) -> None:
+        self._recent.append(sample)
+        if not self._kept or sample.time >= self._kept[-1].time + self._every:
+            self._kept.append(sample)
+        if len(self._kept) > MOST_SAMPLES:
+            del self._kept[1::2]
+            self._every *= 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""What the status page shows, as JSON: users, debts and their past, overtakings, agents, offers."""
+"""What the page shows at first sight, as JSON: users, overtakings, agents, offers."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -9,16 +10,16 @@ from allocator.cluster.engine import Engine, Place
 from allocator.service.loop.slices import Work
 from allocator.service.show.explain import explain
 from allocator.service.show.shares import UserShare, reading
-from allocator.service.show.sightings import OfferTrail, Past, Sighting
+from allocator.service.show.sightings import OfferTrail, Sighting
 from allocator.service.show.waits import Waits
 from allocator.service.show.why import BRIEFLY, Kept, look_into
 from allocator.service.store.keeper import StoreStatistics
 
-MOST_USERS = 500
+MOST_USERS = 2000
 MOST_AGENTS = 500
 MOST_OVERTAKINGS = 10
-MOST_LINES = 8
-"""Users whose past is drawn: those who hold and owe most now."""
+MOST_TOLD = 5
+"""Demands of one user, and constraints."""
 
 
 class Status:
@@ -31,14 +32,12 @@ class Status:
         self,
         engine: Engine,
         waits: Waits,
-        past: Past,
         trail: OfferTrail,
         stored: StoreStatistics | None,
     ) -> None:
         self.waits = waits
         self._engine = engine
         self._statistics = waits.statistics
-        self._past = past
         self._trail = trail
         self._stored = stored
 
@@ -51,13 +50,20 @@ class Status:
         """Return everything that the page shows at first sight."""
         engine = self._engine
         rows = yield from reading(engine, engine.users())
+        constraints = engine.constraints()
+        users = []
+        for row in rows[:MOST_USERS]:
+            users.append(self._user(row, constraints.get(row.user, {})))
+            yield
         agents = []
         for place in islice(engine.places(), MOST_AGENTS):
             agents.append(_agent(place))
             yield
+        tau = engine.pool.policy.tau
         return {
             "version": __version__,
             "policy": engine.pool.policy.name,
+            "half_life": None if tau is None else tau * math.log(2.0),
             "time": engine.now,
             "connected": self.connected,
             "standby": self._statistics.standby,
@@ -67,9 +73,8 @@ class Status:
             "capacity": engine.pool.capacity.to_doubles(),
             "allocation": engine.pool.held().to_doubles(),
             "users_known": len(rows),
-            "users": [self._user(row) for row in rows[:MOST_USERS]],
+            "users": users,
             "overtakings": list(islice(self._overtakings(), MOST_OVERTAKINGS)),
-            "past": self._drawn(rows),
             "offers": [_offer(sighting) for sighting in reversed(self._trail.offers)],
             "agents": agents,
         }
@@ -87,27 +92,18 @@ class Status:
         kept = Kept(found, self.waits.seconds(user), self._statistics.alone)
         return list(explain(self._engine, row, rows, kept).words)
 
-    def _user(self, row: UserShare) -> dict[str, Any]:
+    def _user(self, row: UserShare, constraints: Iterable[str]) -> dict[str, Any]:
         reason = self.waits.reason(row.user)
-        return {**_user(row), "kept_by": "" if reason is None else BRIEFLY[reason]}
+        return {
+            **_user(row),
+            "constraints": list(islice(constraints, MOST_TOLD)),
+            "kept_by": "" if reason is None else BRIEFLY[reason],
+        }
 
     def _overtakings(self) -> Iterator[dict[str, Any]]:
         pool = self._engine.pool
         for when, left, right in pool.crossings():
             yield {"after": max(when - pool.now, 0.0), "passing": right, "passed": left}
-
-    def _drawn(self, rows: list[UserShare]) -> dict[str, Any]:
-        top = [row for row in rows if not row.parent]
-        top.sort(key=lambda row: -max(row.standing.share, row.standing.commitment))
-        samples = self._past.samples
-        lines = {
-            row.user: {
-                "share": [users.get(row.user, (0.0, 0.0))[0] for _, users in samples],
-                "commitment": [users.get(row.user, (0.0, 0.0))[1] for _, users in samples],
-            }
-            for row in top[:MOST_LINES]
-        }
-        return {"times": [instant for instant, _ in samples], "users": lines}
 
 
 def _user(row: UserShare) -> dict[str, Any]:
@@ -123,7 +119,9 @@ def _user(row: UserShare) -> dict[str, Any]:
         "commitment": row.owed,
         "priority": own.priority,
         "shortfall": row.shortfall,
-        "allocation": {name: holding.allocation for name, holding in row.holdings.items()},
+        "offered": row.offered_share,
+        "task_share": own.task_share,
+        "demands": [demand.to_doubles() for demand in row.demands[:MOST_TOLD]],
     }
 
 

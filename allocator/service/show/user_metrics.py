@@ -11,6 +11,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from allocator.cluster.engine import Engine
+from allocator.fairness.metering import Integrals, Tally
+from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.loop.slices import Work
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.waits import Waits
@@ -121,6 +123,25 @@ _WAITED = partial(
 )
 
 
+_OF_RESOURCES: dict[str, tuple[str, Callable[[Integrals], float]]] = {
+    "held_resource_seconds": ("Resources held × time.", lambda each: each.held),
+    "overused_resource_seconds": (
+        "Resources held beyond the entitlement × time.",
+        lambda each: each.overused,
+    ),
+    "owed_resource_seconds": ("Commitment × capacity × time.", lambda each: each.owed),
+}
+_OF_TALLIES: dict[str, tuple[str, Callable[[Tally], float]]] = {
+    "offers": ("Offers made to a user.", lambda tally: tally.offers),
+    "refused_offers": ("Offers given back with a filter.", lambda tally: tally.refused),
+    "wanted_seconds": ("Time in which a user wanted offers.", lambda tally: tally.wanted),
+    "lacked_seconds": (
+        "Of that, time in which a user's dominant share was below its entitlement.",
+        lambda tally: tally.waited,
+    ),
+}
+
+
 class _Only(Collector):
     """A single family, as the library wants it."""
 
@@ -131,7 +152,12 @@ class _Only(Collector):
         yield self._family
 
 
-def exposition(engine: Engine, registry: CollectorRegistry, waits: Waits) -> Work[bytes]:
+def exposition(
+    engine: Engine,
+    registry: CollectorRegistry,
+    waits: Waits,
+    bookkeeper: Bookkeeper | None = None,
+) -> Work[bytes]:
     """Write everything that Prometheus sees: of a registry, and of users and roles."""
     parts = [generate_latest(registry)]
     yield
@@ -146,6 +172,9 @@ def exposition(engine: Engine, registry: CollectorRegistry, waits: Waits) -> Wor
         for reason, seconds in list(waits.seconds(user).items())
     )
     yield from _written(_WAITED, waited, parts)
+    if bookkeeper is not None:
+        totals = [(u, bookkeeper.totals[u]) for u in users if u in bookkeeper.totals]
+        yield from _accounts(totals, parts)
     rows = yield from reading(engine, users)
     for family in _FAMILIES:
         samples = (sample for row in rows for sample in family.samples(row))
@@ -155,6 +184,23 @@ def exposition(engine: Engine, registry: CollectorRegistry, waits: Waits) -> Wor
             parts,
         )
     return b"".join(parts)
+
+
+def _accounts(totals: list[tuple[str, Tally]], parts: list[bytes]) -> Work[None]:
+    """Append what users have had since the service began."""
+    for name, (text, of_resource) in _OF_RESOURCES.items():
+        family = partial(
+            CounterMetricFamily, f"longshare_user_{name}", text, labels=("user", "resource")
+        )
+        samples = (
+            ((user, resource), of_resource(integrals) / 1000)
+            for user, tally in totals
+            for resource, integrals in tally.resources.items()
+        )
+        yield from _written(family, samples, parts)
+    for name, (text, of_tally) in _OF_TALLIES.items():
+        family = partial(CounterMetricFamily, f"longshare_user_{name}", text, labels=("user",))
+        yield from _written(family, (((u,), of_tally(tally)) for u, tally in totals), parts)
 
 
 def _written(

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import json
+import math
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,9 +16,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from allocator.cluster.engine import Engine
+from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.config import ConfigError, MetricsSection
 from allocator.service.loop.slices import Once, spread
 from allocator.service.loop.turn import Turn
+from allocator.service.show.curves import Curves
 from allocator.service.show.guard import Guard
 from allocator.service.show.status import Status
 from allocator.service.show.user_metrics import exposition
@@ -26,10 +29,10 @@ from allocator.service.show.waits import Waits
 _PAGE = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("common", "users", "page")},
 }
 _PROTECTION = {
-    # Nothing but this page's own three files and answers; nobody may put it into a frame.
+    # Nothing but this page's own files and answers; nobody may put it into a frame.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -43,12 +46,14 @@ _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def serving(
+async def serving(  # noqa: PLR0913, PLR0917 - all that is shown
     section: MetricsSection,
     engine: Engine,
     registry: CollectorRegistry,
     status: Status,
+    curves: Curves,
     turn: Turn,
+    bookkeeper: Bookkeeper | None = None,
 ) -> AsyncIterator[None]:
     """Answer HTTP requests while the block runs.
 
@@ -58,10 +63,11 @@ async def serving(
     app = web.Application(middlewares=[_known_by(section)])
     app.add_routes(
         [
-            web.get("/metrics", _scrape(engine, registry, turn, status.waits)),
+            web.get("/metrics", _scrape(engine, registry, turn, status.waits, bookkeeper)),
             web.get("/healthz", _health(status)),
             web.get("/api/status", _status(status, turn)),
             web.get("/api/explain", _explain(status, turn)),
+            web.get("/api/past", _past(curves)),
             *(web.get(path, _file(name, kind)) for path, (name, kind) in _PAGE.items()),
         ]
     )
@@ -131,8 +137,14 @@ async def _protect(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_PROTECTION)
 
 
-def _scrape(engine: Engine, registry: CollectorRegistry, turn: Turn, waits: Waits) -> _Handler:
-    written = Once(lambda: spread(exposition(engine, registry, waits), turn))
+def _scrape(
+    engine: Engine,
+    registry: CollectorRegistry,
+    turn: Turn,
+    waits: Waits,
+    bookkeeper: Bookkeeper | None,
+) -> _Handler:
+    written = Once(lambda: spread(exposition(engine, registry, waits, bookkeeper), turn))
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=await written.get(), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -149,7 +161,8 @@ def _health(status: Status) -> _Handler:
 
 def _status(status: Status, turn: Turn) -> _Handler:
     async def make() -> str:
-        return json.dumps(await spread(status.now(), turn), allow_nan=False)
+        seen = await spread(status.now(), turn)
+        return await asyncio.to_thread(json.dumps, seen, allow_nan=False)
 
     seen = Once(make)
 
@@ -170,6 +183,20 @@ def _explain(status: Status, turn: Turn) -> _Handler:
         return web.json_response({"user": user, "words": words})
 
     return explain
+
+
+def _past(curves: Curves) -> _Handler:
+    async def past(request: web.Request) -> web.Response:
+        try:
+            seconds = float(request.query.get("seconds", "3600"))
+        except ValueError:
+            seconds = math.nan
+        if not 0.0 < seconds < math.inf:
+            return web.json_response({"error": "seconds: not a positive number"}, status=400)
+        told = await curves.read(request.query.getall("user", []), seconds)
+        return web.json_response(told)
+
+    return past
 
 
 def _file(name: str, kind: str) -> _Handler:

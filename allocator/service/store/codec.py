@@ -10,13 +10,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.memory import Boost, Memory, Remembered
 from allocator.complaints import complaints
 from allocator.service.store import StoreDamaged, StoreError
 
 FORMAT = "longshare-memory"
 VERSION = 2
-_KNOWN = (1, VERSION)
+BOOSTED = 3
+"""Version of a memory with boosts, which releases before cannot read."""
+_KNOWN = (1, VERSION, BOOSTED)
 """Version 1 does not say how commitments fade."""
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -29,6 +31,7 @@ class _User(BaseModel):
     overuse: dict[str, _Amount]
     others: _Amount
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+    boost: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], _Amount] | None = None
 
 
 class _Memory(BaseModel):
@@ -48,10 +51,13 @@ def encode(memory: Memory) -> bytes:
             "others": user.others,
             "weight": user.weight,
         }
+        | ({"boost": user.boost} if user.boost is not None else {})
         for name, user in memory.users.items()
     }
+    boosted = any(user.boost is not None for user in memory.users.values())
+    version = BOOSTED if boosted else VERSION
     body = _canonical({"time": memory.time, "tau": memory.tau, "users": users})
-    head = {"format": FORMAT, "version": VERSION, "sha256": hashlib.sha256(body).hexdigest()}
+    head = {"format": FORMAT, "version": version, "sha256": hashlib.sha256(body).hexdigest()}
     return _canonical(head) + b"\n" + body
 
 
@@ -71,7 +77,7 @@ def decode(data: bytes) -> Memory:
     if head.get("version") not in _KNOWN:
         raise StoreError(
             f"written in version {head.get('version')} of the format, this Longshare knows "
-            f"versions up to {VERSION}; use the release that wrote it, or a newer one"
+            f"versions up to {BOOSTED}; use the release that wrote it, or a newer one"
         )
     if head.get("sha256") != hashlib.sha256(body).hexdigest():
         raise StoreDamaged("damaged: the checksum does not fit what is there")
@@ -88,6 +94,7 @@ def decode(data: bytes) -> Memory:
                 overuse=user.overuse,
                 others=user.others,
                 weight=user.weight,
+                boost=None if user.boost is None else Boost(*user.boost),
             )
             for name, user in read.users.items()
         },

@@ -12,12 +12,14 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from allocator.cluster.memory import Changes, Course, Memory, Remembered
+from allocator.cluster.memory import Boost, Changes, Course, Memory, Remembered
 from allocator.complaints import complaints
 from allocator.service.store import StoreDamaged, StoreError
 
 FORMAT = "longshare-memory"
 VERSION = 2
+BOOSTED = 3
+"""Version of a head that has rows with boosts below it, which releases before cannot read."""
 _MODULUS = 2**256
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -33,6 +35,7 @@ class _Row(BaseModel):
     since: _Amount
     tau: _Positive | None
     weight: _Positive | None
+    boost: tuple[_Positive, _Amount] | None = None
 
 
 class _Head(BaseModel):
@@ -55,6 +58,8 @@ class Rows:
         self._rows: dict[str, tuple[bytes, int]] = {}
         """By user, with what it adds to the sum."""
         self._sum = 0
+        self._boosted: set[str] = set()
+        """Users with a boost."""
         self._unwritten: set[str] = set()
         """Users who have another row than was written, or none any more."""
 
@@ -69,7 +74,10 @@ class Rows:
             for user in self._rows.keys() - encoded.keys():
                 self._sum -= self._rows.pop(user)[1]
                 self._unwritten.add(user)
+                self._boosted.discard(user)
         for user, row in encoded.items():
+            boosted = changes.courses[user].remembered.boost is not None
+            (self._boosted.add if boosted else self._boosted.discard)(user)
             before = self._rows.get(user)
             if before is not None:
                 if before[0] == row:
@@ -98,7 +106,9 @@ class Rows:
 
     def head(self) -> bytes:
         """Return what vouches for all rows."""
-        return _canonical({**_claims(self._time), "sum": _total(self._sum, self._time)})
+        version = BOOSTED if self._boosted else VERSION
+        claims = _claims(self._time, version)
+        return _canonical({**claims, "sum": _total(self._sum, claims)})
 
 
 def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
@@ -113,14 +123,15 @@ def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
         plain = None
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise StoreDamaged("this is not a memory of Longshare's")
-    if plain.get("version") != VERSION:
+    if plain.get("version") not in (VERSION, BOOSTED):
         raise StoreError(
             f"written in version {plain.get('version')} of the format, this Longshare knows "
-            f"version {VERSION}; use the release that wrote it, or a newer one"
+            f"versions {VERSION} and {BOOSTED}; use the release that wrote it, or a newer one"
         )
     read = _validated(_Head, head, "head")
     pairs = sorted(rows)
-    if _total(sum(_addend(*pair) for pair in pairs), read.time) != read.sum:
+    claims = _claims(read.time, read.version)
+    if _total(sum(_addend(*pair) for pair in pairs), claims) != read.sum:
         raise StoreDamaged("damaged: the checksum does not fit what is there")
     courses = {user: _course(user, row) for user, row in pairs}
     tau = next((course.tau for course in courses.values() if course.tau is not None), None)
@@ -130,7 +141,7 @@ def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
 
 def _encoded(course: Course) -> bytes:
     then = course.remembered
-    row: Mapping[str, object] = {
+    row: dict[str, object] = {
         "commitments": dict(then.commitments),
         "others": then.others,
         "overuse": dict(then.overuse),
@@ -138,12 +149,15 @@ def _encoded(course: Course) -> bytes:
         "tau": course.tau,
         "weight": then.weight,
     }
+    if then.boost is not None:
+        row["boost"] = then.boost
     return _canonical(row)
 
 
 def _course(user: str, row: bytes) -> Course:
     read = _validated(_Row, row, user)
-    remembered = Remembered(read.commitments, read.overuse, read.others, read.weight)
+    boost = None if read.boost is None else Boost(*read.boost)
+    remembered = Remembered(read.commitments, read.overuse, read.others, read.weight, boost)
     return Course(read.since, read.tau, remembered)
 
 
@@ -159,13 +173,13 @@ def _addend(user: str, row: bytes) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _claims(time: float) -> dict[str, object]:
-    return {"format": FORMAT, "time": time, "version": VERSION}
+def _claims(time: float, version: int) -> dict[str, object]:
+    return {"format": FORMAT, "time": time, "version": version}
 
 
-def _total(rows: int, time: float) -> str:
+def _total(rows: int, claims: Mapping[str, object]) -> str:
     """Return the sum over rows and head, from that over rows."""
-    return f"{(rows + _addend('', _canonical(_claims(time)))) % _MODULUS:064x}"
+    return f"{(rows + _addend('', _canonical(claims))) % _MODULUS:064x}"
 
 
 def _canonical(value: Mapping[str, Any]) -> bytes:

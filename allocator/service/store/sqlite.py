@@ -1,20 +1,15 @@
 """The store of one machine: a SQLite file with a row for each user."""
 
-import fcntl
-import os
-import shutil
 import sqlite3
-import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import structlog
 
 from allocator.cluster.memory import Changes, Memory
-from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, rows
+from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, file, rows
 
 APPLICATION_ID = 0x4C534852
 """In the file's header, by which `file` and we know it: LSHR."""
@@ -25,9 +20,6 @@ FORMER = 1
 BUSY = 1.0
 """Seconds to wait for somebody who reads the file."""
 _log = structlog.get_logger(__name__)
-_MAGIC = b"SQLite format 3\0"
-_COMPANIONS = ("-journal", "-wal")
-"""What a crash may leave beside a file."""
 _TABLES = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {LAYOUT}",
@@ -59,7 +51,7 @@ class SqliteStore:
         self._ours = False
         """Whether what is in the file is what `_rows` says has been written."""
         try:
-            with _explained(path), ExitStack() as stack:
+            with file.explained(path), ExitStack() as stack:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._held = self._open()
                 stack.callback(self._let_go)
@@ -85,7 +77,7 @@ class SqliteStore:
     def save(self, changes: Changes) -> None:
         """Write durably what has changed: it is on the disk when this returns."""
         self._rows.take(changes)
-        with _explained(self._path):
+        with file.explained(self._path):
             self._stay()
             if not self._ours:
                 self._keep_former()
@@ -117,27 +109,8 @@ class SqliteStore:
         self._held.close()
 
     def _open(self) -> BinaryIO:
-        """Make the file if need be, and keep other services out.
-
-        A new one is made beside its place and then put there whole, so that there never is half
-        a file.
-        """
-        if not self._path.exists():
-            with tempfile.TemporaryDirectory(dir=self._path.parent, prefix=".new-") as folder:
-                made = Path(folder, "store")
-                with closing(sqlite3.connect(made)) as connection:
-                    connection.executescript(";".join(_TABLES))
-                made.chmod(0o600)
-                with suppress(FileExistsError):  # somebody was quicker; the lock decides
-                    os.link(made, self._path)
-        held = _for_writing(self._path)
-        try:
-            # Not SQLite's own locks: these are lost when anything in the process closes the file.
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            held.close()
-            raise StoreError(f"{self._path}: in use by another service") from None
-        return held
+        """Make the file if need be, and keep other services out."""
+        return file.claim(self._path, lambda made: made.executescript(";".join(_TABLES)))
 
     def _begin_anew(self, error: StoreDamaged) -> None:
         """Rename a file that is damaged, with what SQLite keeps beside it, and make a new one."""
@@ -145,7 +118,7 @@ class SqliteStore:
         while (aside := Path(f"{self._path}.damaged-{number}")).exists():
             number += 1
         self._path.rename(aside)
-        for suffix in _COMPANIONS:
+        for suffix in file.COMPANIONS:
             with suppress(FileNotFoundError):
                 Path(f"{self._path}{suffix}").rename(f"{aside}{suffix}")
         _log.error(
@@ -186,7 +159,7 @@ class SqliteStore:
     def _stay(self) -> None:
         """Write to no file but the one that was opened; make a new one if that is gone."""
         try:
-            there = self._path.stat()
+            same = file.same(self._path, self._held)
         except FileNotFoundError:
             with ExitStack() as stack:
                 held = self._open()
@@ -196,62 +169,24 @@ class SqliteStore:
             self.close()
             self._held, self._connection, self._ours = held, connection, False
             return
-        opened = os.fstat(self._held.fileno())
-        if (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino):
+        if not same:
             raise StoreError(
                 f"{self._path}: has been replaced by another file; restart the service to use that"
             )
 
 
-def _for_writing(path: Path) -> BinaryIO:
-    """Open a file that can be written; whatever it is, this does not wait for anybody.
-
-    Raises:
-        StoreError: it is no plain file.
-        OSError: it may not be written, or its folder, in which SQLite keeps its journal.
-    """
-    held = os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(held.fileno()).st_mode):
-        held.close()
-        raise StoreError(f"{path}: not a plain file; choose another path")
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError:
-        held.close()
-        raise
-    return held
-
-
 def _inspect(path: Path) -> Memory | None:
     """Read a file that may be anything, without touching it."""
-    with path.open("rb") as file:
-        header = file.read(100)
-    if len(header) < 100 or not header.startswith(_MAGIC):
-        raise StoreError("not a SQLite file; move it away, or choose another path")
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise StoreError("a SQLite file of another program's; choose another path")
-    layout = int.from_bytes(header[60:64], "big")
-    if layout not in (FORMER, LAYOUT):
-        raise StoreError(
-            f"written in version {layout} of the layout, this Longshare knows version {LAYOUT}; "
-            "use the release that wrote it, or a newer one"
-        )
-    with tempfile.TemporaryDirectory(prefix="longshare-") as folder:
-        copy = Path(folder, "store")
-        shutil.copyfile(path, copy)
-        for suffix in _COMPANIONS:
-            with suppress(FileNotFoundError):  # there is one only after a crash
-                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
-        try:
-            with closing(sqlite3.connect(copy)) as connection:
-                [found] = connection.execute("PRAGMA integrity_check(1)").fetchone()
-                if found == "ok":
-                    return read(connection)
-        except sqlite3.Error as error:
-            found = str(error)
-        except UnicodeDecodeError:  # of a table's name, or of what SQLite says about it
-            found = "text in it is not UTF-8"
+    file.layout(path, APPLICATION_ID, (FORMER, LAYOUT))
+    try:
+        with file.copied(path) as connection:
+            [found] = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if found == "ok":
+                return read(connection)
+    except sqlite3.Error as error:
+        found = str(error)
+    except UnicodeDecodeError:  # of a table's name, or of what SQLite says about it
+        found = "text in it is not UTF-8"
     raise StoreDamaged(f"damaged: {found}; move it away to start without it")
 
 
@@ -280,18 +215,3 @@ def _blob(value: object) -> bytes:
     if not isinstance(value, bytes):
         raise StoreDamaged(f"damaged: {type(value).__name__} where bytes should be")
     return value
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the operating system say into errors that name the file."""
-    try:
-        yield
-    except StoreError as error:
-        if str(path) in str(error):
-            raise
-        raise type(error)(f"{path}: {error}") from error
-    except OSError as error:
-        raise StoreUnavailable(f"{path}: {error.strerror}") from error
-    except sqlite3.Error as error:
-        raise StoreUnavailable(f"{path}: {error}") from error

@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from allocator.fairness.policies.rivals import karma
 from allocator.fairness.quantities import Quantities
 from allocator.simulation.originals.original import Key, Periodic
 
+_SLICES = 2**16
+"""Of the cluster; so fine that hardly any task is less."""
 _PLENTY = 10**6
 """Quanta for which credits pay the whole cluster: nobody is to be refused for want of them."""
 
@@ -65,27 +69,28 @@ def quantum(
 
 def _levelled(start: Sequence[int], most: Sequence[int], total: int) -> list[int]:
     """Raise the lowest, one unit at a time, by no more than their most, by so much in total."""
+    begin, room = np.array(start, np.int64), np.array(most, np.int64)
 
-    def raised(level: int) -> list[int]:
-        return [min(max(level - s, 0), m) for s, m in zip(start, most, strict=True)]
+    def raised(level: int) -> NDArray[np.int64]:
+        return np.clip(level - begin, 0, room)
 
-    low, high = min(start), max(start, default=0) + max(most, default=0)
+    low, high = int(begin.min()), int(begin.max() + room.max())
     while low < high:  # the highest level that does not take more than there is
         level = (low + high + 1) // 2
-        if sum(raised(level)) <= total:
+        if int(raised(level).sum()) <= total:
             low = level
         else:
             high = level - 1
     rises = raised(low)
-    left = [(m - rise, u) for u, (m, rise) in enumerate(zip(most, rises, strict=True))]
-    next_up = sorted((rest, u) for rest, u in left if rest and start[u] + rises[u] == low)
-    for _rest, user in next_up[: total - sum(rises)]:
-        rises[user] += 1
-    return rises
+    left = room - rises
+    next_up = np.flatnonzero((left > 0) & (begin + rises == low))
+    next_up = next_up[np.argsort(left[next_up], kind="stable")]
+    rises[next_up[: total - int(rises.sum())]] += 1
+    return [int(rise) for rise in rises]
 
 
 class Karma(Periodic):
-    """Credits by quanta; a slice is the smallest part of the resource that the trace counts in.
+    """Credits by quanta, in slices of 1/65,536 of the cluster.
 
     What a user holds cannot be taken from it for the next quantum, so its demand is what it
     holds, or its guarantee if it has less and a task that waits. Everybody's weight is 1.
@@ -96,8 +101,8 @@ class Karma(Periodic):
     def __init__(self, policy: karma.Karma, capacity: Quantities, period: float) -> None:
         super().__init__(period)
         self._resource = policy.resource
-        self._slices = capacity[policy.resource]
-        self._public = int((1.0 - policy.alpha) * self._slices)
+        self._capacity = max(capacity[policy.resource], 1)
+        self._public = int((1.0 - policy.alpha) * _SLICES)
         self._places: dict[int, int] = {}
         self._credits: list[int] = []
         self._held: list[int] = []
@@ -107,7 +112,7 @@ class Karma(Periodic):
     def join(self, user: int, weight: float, owed: float) -> None:
         self._places[user] = len(self._places)
         mean = sum(self._credits) // len(self._credits) if self._credits else 0
-        self._credits.append(mean if self._credits else _PLENTY * self._slices)
+        self._credits.append(mean if self._credits else _PLENTY * _SLICES)
         self._held.append(0)
         self._wants.append(False)
 
@@ -127,19 +132,23 @@ class Karma(Periodic):
     def look(self, times: int) -> None:
         guaranteed = self._guaranteed
         demands = [
-            max(held, guaranteed) if wants else held
-            for held, wants in zip(self._held, self._wants, strict=True)
+            max(slices, guaranteed) if wants else slices
+            for slices, wants in zip(map(self._in_slices, self._held), self._wants, strict=True)
         ]
         if not demands or max(demands) <= guaranteed:
             return  # nobody borrows: everybody gets the same, which changes no order
         for _ in range(times):
-            self._credits = quantum(self._credits, demands, self._slices, self._public).credits
+            self._credits = quantum(self._credits, demands, _SLICES, self._public).credits
 
     @override
     def key(self, user: int) -> Key:
         place = self._places[user]
-        return float(self._held[place] >= self._guaranteed), float(-self._credits[place])
+        slices = self._in_slices(self._held[place])
+        return float(slices >= self._guaranteed), float(-self._credits[place])
+
+    def _in_slices(self, held: int) -> int:
+        return round(held * _SLICES / self._capacity)
 
     @property
     def _guaranteed(self) -> int:
-        return (self._slices - self._public) // max(len(self._credits), 1)
+        return (_SLICES - self._public) // max(len(self._credits), 1)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from allocator.simulation.studies import gains, own_findings, sdrf_findings, tsf_findings
+from allocator.simulation.studies import gains, own_findings, rivals, sdrf_findings, tsf_findings
 from allocator.simulation.studies.drawing import save
 from allocator.simulation.studies.page import render
 from allocator.simulation.studies.results import ResultsError, read_results
@@ -44,9 +44,14 @@ def write_report(
         *sdrf_findings.sections(theirs),
         *tsf_findings.sections(theirs),
         *own_findings.sections(own),
+        *rivals.sections(results, baseline or _BASELINE),
         *gains.sections(results, baseline or _BASELINE),
     ]
     figures = save(((s.name, s.figure) for s in sections if s.figure is not None), out / "figures")
+    if any("windows" in result.raw for result in results):
+        (out / rivals.CSV).write_text(
+            rivals.table(results, baseline or _BASELINE), encoding="utf-8"
+        )
     part = out / f"{PAGE}.part"
     part.write_text(render(title, sections, figures), encoding="utf-8")
     part.replace(out / PAGE)

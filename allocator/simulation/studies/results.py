@@ -120,8 +120,9 @@ def read_results(folder: Path) -> tuple[str, list[Result]]:
         wanted = [folder / "cells" / f"{key}.json" for key in index["cells"]]
         results = [read_result(file) for file in wanted if file.exists()]
     except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"{error.filename} cannot be read" if isinstance(error, OSError) else error
         raise ResultsError(
-            f"{folder} does not hold a sweep's results ({error}); 'longshare sweep' makes them"
+            f"{folder} does not hold a sweep's results ({what}); 'longshare sweep' makes them"
         ) from error
     if not results:
         raise ResultsError(f"{folder}: none of the sweep's {len(wanted)} cells is finished")

@@ -82,6 +82,25 @@ class _Totals:
             self.had[user] += self.measure(holds)
 
 
+class _DecayedUse:
+    """What users had, each stage back counting δ times as much (Slurm, Kueue, Volcano, HTCondor).
+
+    Those who are raised together have used the same, decayed, when the stage is over.
+    """
+
+    def __init__(self, measure: Callable[[Vector], Fraction], game: Game) -> None:
+        self._measure = measure
+        self._delta = game.delta
+        self._used = [_ZERO] * len(game.users)
+
+    def before(self, user: int) -> Fraction:
+        return self._used[user]
+
+    def learn(self, held: Sequence[Vector]) -> None:
+        for user, holds in enumerate(held):
+            self._used[user] = self._delta * (self._used[user] + self._measure(holds))
+
+
 def dominant(holds: Vector) -> Fraction:
     """Return the largest share of a resource."""
     return max(holds, default=_ZERO)
@@ -90,6 +109,11 @@ def dominant(holds: Vector) -> Fraction:
 def first(holds: Vector) -> Fraction:
     """Return the share of the first resource."""
     return holds[0] if holds else _ZERO
+
+
+def together(holds: Vector) -> Fraction:
+    """Return the sum of the shares of all resources."""
+    return sum(holds, start=_ZERO)
 
 
 def _nothing(_holds: Vector) -> Fraction:
@@ -101,6 +125,10 @@ def _totals(measure: Callable[[Vector], Fraction]) -> Callable[[Game], Memory]:
     return lambda game: _Totals(measure, [_ZERO] * len(game.users))
 
 
+def _decayed(measure: Callable[[Vector], Fraction]) -> Callable[[Game], Memory]:
+    return lambda game: _DecayedUse(measure, game)
+
+
 POLICIES: Mapping[str, GamePolicy] = {
     policy.name: policy
     for policy in (
@@ -110,9 +138,14 @@ POLICIES: Mapping[str, GamePolicy] = {
         GamePolicy("cmmf", first, _totals(_nothing)),
         GamePolicy("dynamic-drf", dominant, _totals(dominant), guarantees=True),
         GamePolicy("dynamic-mmf", first, _totals(first), guarantees=True),
+        GamePolicy("kueue-afs", together, _decayed(together)),
+        GamePolicy("volcano", first, _decayed(first)),
     )
 }
-"""By name. With one resource sdrf is the paper's SMMF, drf is MMF, dynamic-drf is dynamic-mmf."""
+"""By name. With one resource sdrf is the paper's SMMF, drf is MMF, dynamic-drf is dynamic-mmf.
+
+Played in stages, slurm-fair-tree and htcondor are volcano, and karma is dynamic-mmf.
+"""
 
 
 def policy_of(name: str) -> GamePolicy:

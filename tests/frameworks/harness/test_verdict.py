@@ -183,3 +183,15 @@ def test_task_shares_are_of_tasks_and_of_the_whole_cluster(tasks: float, *, agre
     verdict = judge(e, measured, Measurement(), seed=1, speed=1.0)
     assert [claim.holds for claim in verdict.claims] == [agrees, True]
     assert f"job-2: {tasks / 100:.3f}" in verdict.claims[0].claim
+
+
+def test_a_machine_that_cannot_keep_up_is_told_from_a_policy_that_does_not_hold() -> None:
+    measured = ideal(ADAPTIVE)
+    assert not judged(measured).too_slow
+    measured.running["all"] = {float(when): 100.0 for when in range(1, 601)}
+    verdict = judged(measured)
+    assert not verdict.agrees
+    assert verdict.too_slow
+    assert verdict.in_offers == pytest.approx(60 / 160, abs=0.01)
+    measured.cpus = measured.running  # all that is known of a master that is not ours
+    assert not judged(measured).too_slow

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
+from allocator.service.loop import turn
 from allocator.service.loop.slices import spread
 from allocator.service.loop.turn import Turn
-from allocator.service.masters.session import PART, Session, SessionStatistics
+from allocator.service.masters.parts import PART, parts_of
+from allocator.service.masters.session import Session, SessionStatistics
 from allocator.service.masters.sessions import Sessions
 from allocator.service.masters.stamps import Timeline
 from allocator.service.record.event_log import EventLog, LoggedEngine, read
@@ -25,6 +29,15 @@ from tests.service.served import hello
 
 FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
 ORDER = operator.Order(set_weight=operator.SetWeight(user="b", weight=2.0))
+
+
+def snapshot(agents: int) -> contract.Snapshot:
+    return contract.Snapshot(
+        time_ns=START_NS,
+        leading_since_ns=1,
+        agents=[agent_call(f"s{n}", "cpus:4;mem:4096") for n in range(1, agents + 1)],
+        frameworks=[FRAMEWORK],
+    )
 
 
 class Site:
@@ -52,18 +65,14 @@ class Site:
             before_message=self._count,
         )
 
-    async def answers(self, *events: contract.Event) -> AsyncIterator[contract.ToMaster]:
+    async def answers(
+        self, *events: contract.Event, agents: int = 1
+    ) -> AsyncIterator[contract.ToMaster]:
         """Serve a master that sends these events as one message, behind a snapshot."""
-        snapshot = contract.Snapshot(
-            time_ns=START_NS,
-            leading_since_ns=1,
-            agents=[agent_call("s1", "cpus:4;mem:4096")],
-            frameworks=[FRAMEWORK],
-        )
 
         async def requests() -> AsyncIterator[contract.FromMaster]:
             yield hello()
-            yield contract.FromMaster(snapshot=snapshot)
+            yield contract.FromMaster(snapshot=snapshot(agents))
             yield contract.FromMaster(events=contract.Events(events=events))
 
         said = requests()
@@ -123,6 +132,86 @@ def test_what_was_taken_back_for_an_operator_is_not_offered_before_he_has_it(sit
     assert [(reply.sequence, reply.error) for reply in heard[0].replies] == [(PART + 1, "")]
 
 
+BACK = contract.RecoverResources(
+    framework_id="f1", agent_id="s1", resources=resources("cpus:4;mem:4096", "a")
+)
+TENANT = contract.AddFramework(framework_id="f2", info=framework_info("f2", "b"))
+NEWCOMER = contract.AddFramework(framework_id="f3", info=framework_info("f3", "b"), active=True)
+AGENT = agent_call("s2", "cpus:2;mem:64", {"f2": resources("cpus:1", "b")})
+ASKED = contract.UpdateInverseOffer(agent_id="s1", framework_id="f1")
+PROVIDER = contract.AddResourceProvider(agent_id="s1")
+
+
+SAID: dict[str, dict[str, object]] = {
+    "add_agent": {"add_agent": AGENT},
+    "add_resource_provider": {"add_resource_provider": PROVIDER},
+    "deactivate_framework": {"deactivate_framework": contract.DeactivateFramework()},
+    "newcomer": {"add_framework": NEWCOMER},
+    "recover_resources": {"recover_resources": BACK},
+    "set_quota": {"set_quota": contract.SetQuota()},
+    "tenant": {"add_framework": TENANT},
+    "update_available": {"update_available": contract.UpdateAvailable()},
+    "update_inverse_offer": {"update_inverse_offer": ASKED},
+    "update_unavailability": {"update_unavailability": contract.UpdateUnavailability()},
+}
+
+
+def lengths(*calls: str) -> list[int]:
+    """Return how many events the parts of a message have in which these are at the cut."""
+    events = [*ticks(PART - 1), *(contract.Event(**SAID[call]) for call in calls), *ticks(9)]  # type: ignore[arg-type]
+    message = contract.FromMaster(events=contract.Events(events=events))
+    return [len(part.events.events) for part in parts_of(message)]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        ("recover_resources", "update_available"),
+        ("recover_resources", "update_inverse_offer", "update_unavailability"),
+        ("add_agent", "tenant", "tenant"),
+        ("add_resource_provider", "newcomer"),
+    ],
+    ids="-".join,
+)
+def test_calls_stay_together_of_which_the_last_decides_about_the_others(
+    calls: tuple[str, ...],
+) -> None:
+    assert lengths(*calls) == [PART - 1 + len(calls), 9]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        ("update_unavailability", "update_unavailability"),
+        ("recover_resources", "recover_resources"),
+        ("add_agent", "newcomer"),
+        ("deactivate_framework", "recover_resources"),
+        ("set_quota", "recover_resources"),
+    ],
+    ids="-".join,
+)
+def test_others_have_their_turn_between_calls_of_which_the_first_decides(
+    calls: tuple[str, ...],
+) -> None:
+    assert lengths(*calls) == [PART, len(calls) + 8]
+
+
+def test_nothing_is_offered_between_pause_and_resume_though_a_message_is_cut_there(
+    site: Site,
+) -> None:
+    events = ticks(PART + 5)
+    events[PART - 3].pause.SetInParent()
+    events[PART - 1].recover_resources.CopyFrom(BACK)
+    events[PART + 2].resume.SetInParent()
+
+    async def main() -> list[contract.Decisions]:
+        return [answer.decisions async for answer in site.answers(*events)][1:]
+
+    heard = asyncio.run(main())
+    assert [decisions.applied_sequence for decisions in heard] == [PART, PART + 5]
+    assert [bool(decisions.offers) for decisions in heard] == [False, True]
+
+
 def test_an_order_and_a_question_between_two_parts_are_heard_and_replayed(
     site: Site, tmp_path: Path
 ) -> None:
@@ -170,3 +259,76 @@ def test_what_contradicts_in_a_long_message_is_asked_about_once(site: Site, tmp_
     assert asyncio.run(main()) == ["decisions", "decisions", "snapshot_request"]
     site.event_log.flush()
     assert replay(tmp_path / "log").difference is None
+
+
+def test_a_snapshot_is_taken_step_by_step_and_until_it_is_whole_nothing_is_known_of_it() -> None:
+    engine = Engine(EngineSettings(policies.create("drf", {})))
+    engine.restore(contract.Options(), snapshot(3))
+    steps = engine.restoring(contract.Options(), snapshot(40))
+    for _part in range(41):
+        next(steps)
+        assert (engine.agents, engine.sequence) == (3, 0)
+    decisions = finished(steps)
+    assert engine.agents == 40
+    assert len(decisions.offers[0].offers) == 40
+
+
+def test_while_a_snapshot_is_taken_the_loop_is_others_and_who_wants_the_engine_waits(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "BUDGET", 0.0)
+    beats: list[int] = []
+    found: list[int] = []
+
+    async def look() -> None:
+        async with site.turn:
+            found.append(site.engine.agents)
+
+    async def main() -> None:
+        async def listen() -> None:
+            async for _answer in site.answers(*ticks(1), agents=60):
+                pass
+
+        listening = asyncio.create_task(listen())
+        looking: asyncio.Task[None] | None = None
+        while not listening.done():
+            if site.messages and looking is None:
+                looking = asyncio.create_task(look())
+            beats.append(site.engine.agents)
+            await asyncio.sleep(0)
+        assert looking is not None
+        await looking
+
+    asyncio.run(main())
+    assert beats.count(0) > 60, "once between any two agents"
+    assert found == [60]
+
+
+def test_a_master_that_is_gone_before_its_snapshot_is_read_does_not_lead(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "BUDGET", 0.0)
+
+    async def main() -> None:
+        session = Session(site.engine, site.statistics, site.sessions)
+
+        async def requests() -> AsyncIterator[contract.FromMaster]:
+            yield hello()
+            yield contract.FromMaster(snapshot=snapshot(60))
+
+        async def listen() -> None:
+            said = requests()
+            await session.greet(said)
+            async for _answer in session.serve(said):
+                pass
+
+        listening = asyncio.create_task(listen())
+        while not site.messages:  # noqa: ASYNC110 - as many turns of the loop as it takes
+            await asyncio.sleep(0)
+        listening.cancel()
+        site.sessions._leave(session)
+        async with site.turn:
+            assert not site.statistics.connected
+
+    asyncio.run(main())
+    assert site.engine.agents == 60

@@ -15,18 +15,21 @@ from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.masters.session import SessionStatistics
-from allocator.service.show.sightings import MOST_SAMPLES, OfferTrail, Past
+from allocator.service.show.sightings import OfferTrail
 from allocator.service.show.status import Status
 from allocator.service.show.waits import Waits
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.deploy.watched import busy_service
 from tests.service.browser import Browser, browsing, chromedriver
-from tests.service.served import free_port, service
+from tests.service.served import free_port, service, wait_for
+from tests.service.show import crowds
+from tests.service.show.crowds import crowded_service
 
 SETTINGS = EngineSettings(
     policies.create("sdrf", {"delta": 0.99}), users=(DeclaredUser("a"), DeclaredUser("b"))
 )
 PHONE = 360
+WIDTHS = (PHONE, 1280)
 
 
 def get(url: str) -> Any:  # noqa: ANN401 - JSON
@@ -58,10 +61,10 @@ def snapshot() -> contract.Snapshot:
 
 def offered(policy: str = "sdrf", seconds: int = 0) -> tuple[Engine, Status]:
     """One agent, two frameworks that want offers, and ticks of a second each."""
-    past, trail = Past(), OfferTrail()
+    trail = OfferTrail()
     parameters = {"delta": 0.99} if policy in ("sdrf", "stsf") else {}
     settings = EngineSettings(policies.create(policy, parameters), users=SETTINGS.users)
-    engine = Engine(settings, before_change=lambda at: past.sample_until(engine, at))
+    engine = Engine(settings)
     engine.watch(trail)
     engine.restore(contract.Options(), snapshot())
     for number in range(1, seconds + 1):
@@ -70,7 +73,7 @@ def offered(policy: str = "sdrf", seconds: int = 0) -> tuple[Engine, Status]:
         )
         engine.apply(contract.Events(events=[event]))
     waits = Waits(engine, SessionStatistics(connected=True))
-    return engine, Status(engine, waits, past, trail, None)
+    return engine, Status(engine, waits, trail, None)
 
 
 def test_an_offer_is_shown_with_who_was_next_when_it_was_made() -> None:
@@ -90,23 +93,6 @@ def test_an_agent_is_shown_with_who_holds_it_and_why_it_is_not_offered() -> None
         "b": {"cpus": 1.0, "mem": 512.0},
     }
     assert (second["state"], second["free"]) == ("deactivated", {"cpus": 2.0, "mem": 512.0})
-
-
-def test_the_past_agrees_with_the_present_and_never_grows_beyond_bounds() -> None:
-    engine, status = offered(seconds=60)
-    past = finished(status.now())["past"]
-    assert [instant - past["times"][0] for instant in past["times"]] == list(range(0, 60, 5))
-    last = engine.pool.standings_at(past["times"][-1])
-    assert past["users"]["a"]["share"][-1] == next(s.share for s in last if s.user == "a")
-    owed = past["users"]["a"]["commitment"]
-    assert owed == sorted(owed)
-    kept = Past()
-    for second in range(20_000):
-        kept.sample_until(engine, engine.now + second)
-    assert MOST_SAMPLES / 2 <= len(kept.samples) <= MOST_SAMPLES
-    instants = [instant for instant, _ in kept.samples]
-    assert instants == sorted(instants)
-    assert instants[0] == engine.now, "however long it goes on, it reaches back to the beginning"
 
 
 def test_looking_changes_no_decision() -> None:
@@ -150,7 +136,12 @@ def test_the_service_answers_with_a_strict_policy_and_explains_on_demand(tmp_pat
         assert "owes" in " ".join(get(f"{base}api/explain?user=owing")["words"])
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(f"{base}api/explain?user=%3Cscript%3E")
-        for path in ("", "page.js", "page.css", "api/status"):
+        past = get(f"{base}api/past?seconds=3600&user=owing&user=holding")
+        assert 0.8 < past["users"]["owing"][1][0] < 0.9, "what it owed after five seconds"
+        for wrong in ("never", "0", "nan", "inf"):
+            with pytest.raises(urllib.error.HTTPError, match="400"):
+                get(f"{base}api/past?seconds={wrong}")
+        for path in ("", "common.js", "users.js", "page.js", "page.css", "api/status", "api/past"):
             with urllib.request.urlopen(base + path) as answer:
                 policy = answer.headers["Content-Security-Policy"]
                 assert policy.startswith("default-src 'none'; script-src 'self';")
@@ -163,31 +154,36 @@ def need_a_browser() -> None:
         pytest.skip("chromium and chromedriver are not installed, so nobody looks at the page")
 
 
-def assert_it_fits(browser: Browser) -> None:
-    assert browser.run("return document.documentElement.clientWidth") == PHONE
-    assert browser.run("return document.documentElement.scrollWidth") <= PHONE
+def assert_it_fits(browser: Browser, width: int) -> None:
+    assert browser.run("return document.documentElement.clientWidth") == width
+    assert browser.run("return document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.slow
-def test_the_page_updates_itself_and_survives_the_services_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_updates_itself_and_survives_the_services_restart(
+    width: int, tmp_path: Path
+) -> None:
     need_a_browser()
     metrics = f"127.0.0.1:{free_port()}"
-    with browsing(tmp_path, PHONE) as browser:
+    with browsing(tmp_path, width) as browser:
         with busy_service(tmp_path, metrics) as (_, stream):
             browser.open(f"http://{metrics}/")
             browser.wait_for("#connection", "A leading master is connected.")
+            browser.wait_for("#policy", "sdrf · half-life 1.1\u00a0min · version")
+            browser.wait_for("#clock", "2020-09-13 12:26:50 UTC")
             browser.wait_for("#users", "owing")
             browser.wait_for("#offers", "in the order")
             browser.wait_for("#overtakings", "owing may pass holding")
-            assert browser.run("return document.querySelectorAll('#past svg').length") == 2
-            assert_it_fits(browser)
-            browser.run("document.querySelector('#users button').focus()")
+            wait_for(lambda: drawn(browser) == 4)
+            assert_it_fits(browser, width)
+            browser.run("document.querySelector('#users .name').focus()")
             browser.run("document.activeElement.click()")
             browser.wait_for("#why", "has rank")
             before = browser.text("#users")
             stream.now_ns += 60 * SECOND
             stream.tell(tick=contract.Tick())
-            browser.wait_for("#past", "1.1 min")
+            browser.wait_for("#clock", "12:27:50 UTC")
             assert browser.text("#users") != before
             assert browser.run("return document.activeElement.tagName") == "BUTTON"
             assert browser.complaints() == []
@@ -199,19 +195,86 @@ def test_the_page_updates_itself_and_survives_the_services_restart(tmp_path: Pat
             browser.wait_for("#connection", "No leading master is connected")
             refused = [each for each in browser.complaints() if "ERR_CONNECTION" not in each]
             assert refused == []
-            assert_it_fits(browser)
+            assert_it_fits(browser, width)
+
+
+def drawn(browser: Browser) -> int:
+    """Return how many lines of shares and commitments there are."""
+    lines = "document.querySelectorAll('#users path.share, #users path.commitment')"
+    return int(browser.run(f"return [...{lines}].filter((line) => line.getAttribute('d')).length"))
+
+
+def names(browser: Browser) -> list[str]:
+    found: list[str] = browser.run(
+        "return [...document.querySelectorAll('#users .name')].map((each) => each.textContent)"
+    )
+    return found
 
 
 @pytest.mark.slow
-def test_an_accessibility_checker_finds_nothing(tmp_path: Path) -> None:
+def test_a_thousand_users_are_searched_sorted_and_paged(tmp_path: Path) -> None:
+    need_a_browser()
+    with crowded_service(tmp_path) as (running, _):
+        with browsing(tmp_path, 1280) as browser:
+            browser.open(running.metrics_url.removesuffix("metrics"))
+            browser.wait_for("#users-shown", "1–25 of 1000")
+            wait_for(lambda: drawn(browser) > 0)
+            assert browser.run("return document.querySelectorAll('*').length") < 2500
+            assert_it_fits(browser, 1280)
+            click(browser, "#headings th:nth-child(4) button")
+            wait_for(lambda: names(browser)[0] == crowds.name(0))
+            shares = [float(row.split()[0]) for row in cells(browser, "share")]
+            assert shares == sorted(shares, reverse=True)
+            scales = browser.run(
+                "return [...document.querySelectorAll('#users svg')].map((each) => "
+                "each.getAttribute('aria-label').split('scale up to ')[1])"
+            )
+            assert len(set(scales)) == 1, "one scale for all"
+            click(browser, "#users-forth")
+            browser.wait_for("#users-shown", "26–50 of 1000")
+            search(browser, "USER-099")
+            browser.wait_for("#users-shown", "1–10 of 10 found of 1000")
+            assert set(names(browser)) == {crowds.name(990 + number) for number in range(10)}
+            wait_for(lambda: drawn(browser) == 20)
+            search(browser, "nobody at all")
+            browser.wait_for("#users-shown", "none found of 1000")
+            assert browser.complaints() == []
+        with browsing(tmp_path, PHONE) as browser:
+            browser.open(running.metrics_url.removesuffix("metrics"))
+            browser.wait_for("#users-shown", "1–25 of 1000")
+            assert_it_fits(browser, PHONE)
+
+
+def click(browser: Browser, selector: str) -> None:
+    browser.run(f"document.querySelector({json.dumps(selector)}).click()")
+
+
+def search(browser: Browser, what: str) -> None:
+    browser.run(
+        "const field = document.getElementById('search'); "
+        f"field.value = {json.dumps(what)}; field.dispatchEvent(new Event('input'))"
+    )
+
+
+def cells(browser: Browser, column: str) -> list[str]:
+    found: list[str] = browser.run(
+        f"return [...document.querySelectorAll('#users td[data-heading=\"{column}\"]')]"
+        ".map((each) => each.textContent)"
+    )
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+def test_an_accessibility_checker_finds_nothing(width: int, tmp_path: Path) -> None:
     need_a_browser()
     checker = axe()
     if checker is None:
         pytest.skip("axe-core-python is not installed, so accessibility is not checked")
-    with busy_service(tmp_path) as (running, _), browsing(tmp_path, PHONE) as browser:
+    with busy_service(tmp_path) as (running, _), browsing(tmp_path, width) as browser:
         browser.open(running.metrics_url.removesuffix("metrics"))
         browser.wait_for("#users", "owing")
-        browser.run("document.querySelector('#users button').click()")
+        browser.run("document.querySelector('#users .name').click()")
         browser.wait_for("#why", "has rank")
         browser.run(checker)
         found = browser.run_later(

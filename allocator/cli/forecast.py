@@ -1,0 +1,106 @@
+"""`longshare forecast USER`: what will come if nothing changes."""
+
+from typing import Annotated
+
+import typer
+
+from allocator.cli.connection import (
+    DEFAULT_TIMEOUT,
+    Address,
+    AsJson,
+    ConfigFile,
+    Connection,
+    Timeout,
+)
+from allocator.cli.span import duration
+
+_FORM = "as Mesos writes amounts: cpus:4;mem:1024."
+
+
+def forecast(
+    user: Annotated[str, typer.Argument(help="One that `longshare shares` shows, or a newcomer.")],
+    *,
+    tasks: Annotated[
+        int,
+        typer.Option("--tasks", min=0, help="When would so many further tasks have their turn?"),
+    ] = 0,
+    demand: Annotated[
+        str | None, typer.Option("--demand", help=f"What one of them needs, {_FORM}")
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option("--weight", help="Of a newcomer.", show_default="1")
+    ] = None,
+    below: Annotated[
+        float | None,
+        typer.Option("--below", help="When is its commitment below this part of the cluster?"),
+    ] = None,
+    burst: Annotated[
+        str | None,
+        typer.Option("--burst", help=f"What would it cost to hold so much more, {_FORM}"),
+    ] = None,
+    lasting: Annotated[
+        str | None, typer.Option("--for", help="For how long: 90s, 30m, 2h, 7d.")
+    ] = None,
+    horizon: Annotated[
+        str | None,
+        typer.Option(
+            "--horizon",
+            help="How far to look ahead.",
+            show_default="four time constants, at least a day",
+        ),
+    ] = None,
+    address: Address = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Say what will come for a user: who passes whom, when its turn comes, what a burst costs.
+
+    All of it is exact under what it assumes, which is printed: nothing changes but what was asked.
+    """
+    if (burst is None) != (lasting is None):
+        raise typer.BadParameter("--burst and --for belong together", param_hint="--burst")
+
+    from allocator.contract import admin_pb2 as admin  # noqa: PLC0415 - keeps `--help` fast
+
+    request = admin.ForecastRequest(
+        user=user,
+        tasks=tasks,
+        demand=_amounts(demand, "--demand"),
+        weight=weight,
+        below=below,
+        burst=_amounts(burst, "--burst"),
+        burst_seconds=_seconds(lasting, "--for"),
+        horizon=_seconds(horizon, "--horizon"),
+    )
+    reply = Connection(address, config, timeout).forecast(request)
+
+    from allocator.cli import tables  # noqa: PLC0415
+    from allocator.contract.printable import printable  # noqa: PLC0415
+
+    if as_json:
+        typer.echo(tables.as_json(reply))
+        return
+    console = tables.console()
+    for sentence in reply.words:
+        console.print(printable(sentence))
+    console.print()
+    console.print("Assumed:")
+    for sentence in reply.assumptions:
+        console.print(f"- {printable(sentence)}")
+
+
+def _amounts(text: str | None, option: str) -> dict[str, float]:
+    from allocator.fairness.quantities import Quantities  # noqa: PLC0415
+
+    try:
+        return Quantities.parse(text).to_doubles() if text is not None else {}
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+def _seconds(text: str | None, option: str) -> float:
+    try:
+        return duration(text) if text is not None else 0.0
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error

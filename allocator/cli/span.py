@@ -1,0 +1,66 @@
+"""Times as commands take them: a day, an instant, or so long ago. All are UTC."""
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+_AGO = re.compile(r"([0-9.]+)\s*([smhdw])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_FORMS = (
+    "write a day (2026-11-22), an instant (2026-11-22T14:00), or such as 36h or 7d for so long ago"
+)
+
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        help="A day, an instant, or so long ago: 2026-11-22, 2026-11-22T14:00, 36h, 7d; UTC.",
+        show_default="the begin of this day",
+    ),
+]
+Until = Annotated[
+    str | None, typer.Option("--until", help="Likewise; not included.", show_default="now")
+]
+
+
+def duration(text: str) -> float:
+    """Return seconds of such as `90s`, `2h`, `7d`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _AGO.fullmatch(text.strip())
+    try:
+        seconds = float(match[1]) * _SECONDS[match[2]] if match else -1.0
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 < seconds < 1e12:
+        raise ValueError(f"{text!r} is not a duration; write such as 90s, 30m, 2h, 7d")
+    return seconds
+
+
+def span(since: str | None, until: str | None) -> tuple[float, float]:
+    """Return two instants in seconds since the epoch.
+
+    Raises:
+        typer.BadParameter: one of them is none, or nothing is between them.
+    """
+    now = time.time()
+    begin = now - now % 86400.0 if since is None else _instant(since, now, "--since")
+    end = now + 1.0 if until is None else _instant(until, now, "--until")
+    if not begin < end:
+        raise typer.BadParameter("nothing lies between --since and --until", param_hint="--since")
+    return begin, end
+
+
+def _instant(text: str, now: float, option: str) -> float:
+    try:
+        if _AGO.fullmatch(text.strip()):
+            return now - duration(text)
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}: {_FORMS}", param_hint=option) from None
+    return (read if read.tzinfo is not None else read.replace(tzinfo=UTC)).timestamp()

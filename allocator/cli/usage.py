@@ -1,0 +1,176 @@
+"""`longshare usage` and `longshare audit`: who has had what, and who has ordered what."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from allocator.cli.connection import (
+    DEFAULT_TIMEOUT,
+    Address,
+    AsJson,
+    ConfigFile,
+    Connection,
+    Timeout,
+)
+from allocator.cli.span import Since, Until, span
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from allocator.contract import admin_pb2 as admin
+
+_HOUR = 3600.0
+_COLUMNS = ("held", "overused", "owed", "entitled")
+
+
+class By(StrEnum):
+    """What a line is about."""
+
+    USER = "user"
+    ROLE = "role"
+    DAY = "day"
+
+
+def usage(
+    *,
+    since: Since = None,
+    until: Until = None,
+    by: Annotated[
+        By, typer.Option("--by", help="A line for each user or role, or for each user and day.")
+    ] = By.USER,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in seconds.")] = False,
+    address: Address = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Show what users have held, over-used and owed, and how long they waited.
+
+    Amounts are resource-hours: 2 hours of 4 cores are 8 of cpus. All is counted until the master's
+    latest event, by hours that begin within the time asked for.
+    """
+    if as_csv and as_json:
+        raise typer.BadParameter("--csv or --json, not both")
+    begin, end = span(since, until)
+    reply = Connection(address, config, timeout).usage(begin, end, by.value)
+    if as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(
+            ("day", "user", "resource", *_COLUMNS, "offers", "refused", "wanted", "waited")
+        )
+        writer.writerows(_rows(reply.rows))
+        return
+
+    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+
+    if as_json:
+        typer.echo(tables.as_json(reply))
+        return
+    if not reply.rows:
+        typer.echo("Nobody has had or wanted anything in that time.")
+        return
+    tables.console().print(_table(reply.rows, by_day=by is By.DAY))
+
+
+def audit(
+    *,
+    since: Since = None,
+    until: Until = None,
+    address: Address = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Show what operators have ordered: who, from where, when, and what that changed.
+
+    Orders that were refused are shown, too, with the reason.
+    """
+    begin, end = span(since, until)
+    reply = Connection(address, config, timeout).audit(begin, end)
+
+    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+
+    if as_json:
+        typer.echo(tables.as_json(reply))
+        return
+    if not reply.orders:
+        typer.echo("Nothing was ordered in that time.")
+    for order in reply.orders:
+        typer.echo(_line(order))
+
+
+def _rows(rows: Sequence["admin.Usage"]) -> Iterator[tuple[object, ...]]:
+    for row in rows:
+        day = _day(row) if row.HasField("day") else ""
+        counted = (row.offers, row.refused, row.wanted, row.waited)
+        for name in sorted(row.resources) or [""]:
+            used = row.resources[name]
+            yield (day, row.user, name, *(getattr(used, each) for each in _COLUMNS), *counted)
+
+
+def _table(rows: Sequence["admin.Usage"], *, by_day: bool) -> "Table":
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    from allocator.contract.printable import printable  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    if by_day:
+        table.add_column("day", no_wrap=True)
+    table.add_column("user", no_wrap=True, overflow="ellipsis", min_width=8)
+    table.add_column("resource", no_wrap=True)
+    for header in ("held\n× h", "over-\nused", "owed", "entit-\nled to"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for header in ("offers", "refused", "wanted\nh", "waited\nh"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for row in rows:
+        first = [Text(printable(row.user))]
+        counted = [str(row.offers), str(row.refused)]
+        counted += [f"{row.wanted / _HOUR:.1f}", f"{row.waited / _HOUR:.1f}"]
+        if by_day:
+            first.insert(0, Text(_day(row)))
+        for name in sorted(row.resources):
+            used = row.resources[name]
+            amounts = (f"{getattr(used, each) / _HOUR:,.1f}" for each in _COLUMNS)
+            table.add_row(*first, Text(printable(name)), *amounts, *counted)
+            first, counted = [Text("") for _ in first], [""] * len(counted)
+    return table
+
+
+def _day(row: "admin.Usage") -> str:
+    return f"{datetime.fromtimestamp(row.day, tz=UTC):%Y-%m-%d}"
+
+
+def _line(order: "admin.Ordered") -> str:
+    from allocator.contract.printable import printable  # noqa: PLC0415
+
+    at = f"{datetime.fromtimestamp(order.at, tz=UTC):%Y-%m-%d %H:%M:%S}"
+    who = f"{order.who} ({order.how}, {order.peer})" if order.how != "address" else order.who
+    ordered = " ".join(f"{key}={_plain(value)}" for key, value in json.loads(order.order).items())
+    line = f"{at}  {who}  {order.kind.replace('_', ' ')} {ordered}".rstrip()
+    if order.refusal:
+        return printable(f"{line}  REFUSED: {order.refusal}")
+    before, after = json.loads(order.before), json.loads(order.after)
+    changes = (
+        f"{user}: {_stood(before[user])} → {_stood(after.get(user))}"
+        for user in before
+        if before[user] != after.get(user)
+    )
+    return printable(f"{line}  {'; '.join(changes) or 'nothing is different'}")
+
+
+def _stood(stood: object) -> str:
+    if not isinstance(stood, dict):
+        return "unknown"
+    owed = ", ".join(f"{name} {part:.1%}" for name, part in stood.get("commitments", {}).items())
+    return f"weight {stood.get('weight', 1.0):g}, owes {owed or 'nothing'}"
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,57 @@
+"""Who is counted for what: users of the cluster at hand, offers they get, offers they give back."""
+
+from allocator.cluster.clients import Clients
+from allocator.cluster.frameworks import Client
+from allocator.cluster.steps import Steps
+from allocator.cluster.users import Users
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.metering import Former, Meter
+
+
+def passing_on(meter: Meter, before: Users | None, after: Users) -> Steps[None]:
+    """Count users of another cluster from now on, as after a snapshot.
+
+    What both knew is counted in between as far as it is certain. O(users · resources).
+
+    Args:
+        meter: Counts.
+        before: Who was counted until now; None: nobody.
+        after: Who is to be.
+    """
+    formers: dict[str, Former] = {}
+    tau = meter.tau
+    if before is not None:
+        formers = yield from counting(before)
+    after.attach(meter)
+    present = yield from counting(after)
+    if before is None:
+        meter.beginning = present
+    else:
+        meter.bridge(formers, present, after.pool.capacity, tau)
+
+
+def counting(users: Users) -> Steps[dict[str, Former]]:
+    """Have counted what all users have had until now, one by one; return how each stood then."""
+    users.count_capacity()
+    formers = {}
+    for name in users.names():
+        former = users.count(name)
+        if former is not None:
+            formers[name] = former
+        yield
+    return formers
+
+
+def note_offers(meter: Meter, clients: Clients, decisions: contract.Decisions, now: float) -> None:
+    """Count offers that a run has made."""
+    for each in decisions.offers:
+        for offer in each.offers:
+            client = Client(offer.role, each.framework_id)
+            if client in clients:
+                meter.offered(clients.users.above(clients.user(client)), now)
+
+
+def note_refusal(meter: Meter, clients: Clients, client: Client, now: float) -> None:
+    """Count an offer that a client has given back, as a whole or in part."""
+    if client in clients:
+        meter.refused(clients.users.above(clients.user(client)), now)

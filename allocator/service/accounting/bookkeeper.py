@@ -1,0 +1,287 @@
+"""Writes what has been counted, and what was ordered, without making anybody wait.
+
+A database that is slow or dead costs accounting alone: what has come together is kept in memory,
+within bounds, and written when it answers again.
+"""
+
+import asyncio
+import math
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Container
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import UserKey
+from allocator.fairness.metering import Counted, Former, Meter, Tally
+from allocator.service.accounting import DAY
+from allocator.service.accounting.batch import Batch, Ordered
+from allocator.service.config import AccountingSection
+from allocator.service.loop.slices import Once, spread
+from allocator.service.loop.turn import Turn
+from allocator.service.store import StoreError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from allocator.service.accounting.database import Database
+
+MOST_TALLIES = 50_000
+"""Hours of users that wait to be written; beyond, the earliest hour is lost."""
+MOST_ORDERS = 1000
+"""That wait to be written; beyond, the earliest is in the log alone."""
+LEAST_PAUSE = 1.0
+"""Seconds between two writes."""
+LONGEST_PAUSE = 300.0
+"""Seconds between attempts while the database fails."""
+PATIENCE = 30.0
+"""Seconds that somebody who asks, or the end of the service, waits for the database."""
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class AccountingStatistics:
+    """How writing goes."""
+
+    degraded: bool = False
+    """Whether the latest attempt failed: what is counted is in memory alone."""
+    writes: int = 0
+    failures: int = 0
+    lost: int = 0
+    """Hours of users that were given up, as the database failed for too long."""
+    overtaken: int = 0
+    """Batches that were left out, as another service had counted the same time."""
+    last_write: float | None = None
+    """Seconds since the epoch, by this machine's clock."""
+
+
+class Bookkeeper:
+    """Keeps the accounting database up to date.
+
+    Args:
+        engine: Looked at in the event loop's thread, in slices.
+        meter: The engine's.
+        connect: Opens the database; called in another thread, again after each failure.
+        section: How often, and how much is kept.
+        turn: Waited for before the engine is looked at.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        meter: Meter,
+        connect: "Callable[[], Database]",
+        section: AccountingSection,
+        turn: Turn | None = None,
+    ) -> None:
+        self.statistics = AccountingStatistics()
+        self.totals: dict[str, Tally] = {}
+        """What known users have had since the service began, as of the latest write."""
+        self._engine = engine
+        self._meter = meter
+        self._connect = connect
+        self._section = section
+        self._turn = Turn() if turn is None else turn
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="accounting")
+        self._database: Database | None = None
+        self._writing = Once(self._written)
+        self._stopping = asyncio.Event()
+        self._wake = asyncio.Event()
+        """Ends a pause: it is time to stop, or to keep an order."""
+        self._writer = uuid.uuid4().hex
+        self._counted = Counted()
+        """That waits to be written."""
+        self._orders: list[Ordered] = []
+        self._since: float | None = None
+        """The instant from which on that is."""
+        self._batch: Batch | None = None
+        """That has perhaps been written, as nobody heard."""
+        self._number = 0
+        self._rolled_up = -1
+
+    @property
+    def user_key(self) -> UserKey:
+        """What the users are whose accounts are kept."""
+        return self._engine.settings.user_key
+
+    def note(self, order: Ordered) -> None:
+        """Have an order kept with the next write."""
+        self._orders.append(order)
+        if len(self._orders) > MOST_ORDERS:  # nobody can push out what was carried out
+            refused = (number for number, each in enumerate(self._orders) if each.refusal)
+            del self._orders[next(refused, 0)]
+        self._wake.set()
+
+    async def write(self) -> bool:
+        """Write all that there is to be written now; return whether that was possible.
+
+        However many ask, it is done once for all who ask meanwhile.
+        """
+        return await self._writing.get()
+
+    async def read(self, query: "Callable[[Connection], T]") -> T | None:
+        """Return what a query finds of what has been written; None: no database answers."""
+        reading = self._in_thread(lambda: self._open().read(query))
+        try:
+            return await asyncio.wait_for(reading, PATIENCE)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asks is to hear something
+            self._failed(error)
+            return None
+
+    async def run(self) -> None:
+        """Write regularly until told to stop, then once more."""
+        pause = self._section.every
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause)
+            self._wake.clear()
+            if not self._stopping.is_set():
+                written = await self.write()
+                pause = self._section.every if written else min(2 * pause, LONGEST_PAUSE)
+                await self._rest()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.write(), PATIENCE)
+        self._thread.submit(self._close)
+        self._thread.shutdown(wait=False)
+
+    def stop(self) -> None:
+        """Make `run` write and end."""
+        self._stopping.set()
+        self._wake.set()
+
+    async def _rest(self) -> None:
+        """Keep no more than one write a second, however many orders there are."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), LEAST_PAUSE)
+
+    async def _written(self) -> bool:
+        try:
+            await self._write()
+        except Exception as error:  # noqa: BLE001 - whatever it is, offers go on
+            self._failed(error)
+            return False
+        self._succeeded()
+        return True
+
+    async def _write(self) -> None:
+        try:
+            database = await self._in_thread(self._open)
+            if self._batch is not None:  # first of all, as it was counted before
+                await self._commit(database, self._batch)
+            if self._meter.beginning is not None:
+                await self._bridge(database, self._meter.beginning)
+        finally:
+            formers = await spread(self._engine.counting(), self._turn)
+            taken = self._meter.take()
+            self._counted.add(taken)
+            self._add_up(taken, formers)
+            self._bound()
+        led = self._engine.statistics.snapshots > 0
+        until = self._engine.now
+        self._number += 1
+        self._batch = Batch(
+            writer=self._writer,
+            number=self._number,
+            since=until if self._since is None else self._since,
+            until=until,
+            counted=self._counted,
+            formers=formers if led else {},
+            orders=self._orders,
+        )
+        self._counted, self._orders = Counted(), []
+        self._since = until if led else None
+        await self._commit(database, self._batch)
+        await self._roll_up(database, until)
+
+    async def _commit(self, database: "Database", batch: Batch) -> None:
+        added = await self._in_thread(lambda: database.write(batch, self._section.users))
+        self._batch = None
+        if not added:
+            self.statistics.overtaken += 1
+            _log.warning(
+                "another service has counted the same time; what this one did is left out",
+                since=batch.since,
+                until=batch.until,
+            )
+
+    async def _bridge(self, database: "Database", beginning: dict[str, Former]) -> None:
+        """Count the time since a former service wrote last, as far as it is certain."""
+        until, formers = await self._in_thread(lambda: database.formers(self._writer))
+        begun = min((former.at for former in beginning.values()), default=self._engine.now)
+        self._meter.bridge(formers, beginning, self._engine.pool.capacity)
+        self._since = min(until, begun) if formers else begun
+        self._meter.beginning = None
+
+    async def _roll_up(self, database: "Database", now: float) -> None:
+        """Make days of what is long ago, once a day."""
+        day = math.floor(now / DAY)
+        if day != self._rolled_up:
+            hours, days = (DAY * (day - kept) for kept in (self._section.hours, self._section.days))
+            await self._in_thread(lambda: database.roll_up(hours, days))
+            self._rolled_up = day
+
+    def _add_up(self, taken: Counted, known: Container[str]) -> None:
+        totals = self.totals
+        for tallies in taken.users.values():
+            for user, tally in tallies.items():
+                totals.setdefault(user, Tally()).add(tally)
+        self.totals = {user: total for user, total in totals.items() if user in known}
+
+    def _bound(self) -> None:
+        users = self._counted.users
+        while len(users) > 1 and sum(map(len, users.values())) > MOST_TALLIES:
+            hour = min(users)
+            self.statistics.lost += len(users.pop(hour))
+            self._counted.capacity.pop(hour, None)
+
+    def _open(self) -> "Database":
+        if self._database is None:
+            self._database = self._connect()
+            _log.info("accounting opened", database=self._database.name)
+        return self._database
+
+    def _close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _succeeded(self) -> None:
+        told = self.statistics
+        if told.degraded:
+            _log.info("what is counted is written again", failures=told.failures)
+        told.degraded = False
+        told.writes += 1
+        told.last_write = time.time()
+
+    def _failed(self, error: Exception) -> None:
+        told = self.statistics
+        told.failures += 1
+        if not told.degraded:
+            _log.warning(
+                "what users have had cannot be written and is kept in memory alone; trying on",
+                reason=str(error) or repr(error),
+                exc_info=None if isinstance(error, StoreError | TimeoutError) else error,
+            )
+        told.degraded = True
+        self._thread.submit(self._close)  # and opened anew with the next attempt
+
+
+@asynccontextmanager
+async def bookkeeping(bookkeeper: Bookkeeper) -> AsyncIterator[Bookkeeper]:
+    """Keep the database up to date while the block runs; write a last time at its end."""
+    running = asyncio.create_task(bookkeeper.run())
+    try:
+        yield bookkeeper
+    finally:
+        bookkeeper.stop()
+        await running

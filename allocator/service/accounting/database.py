@@ -1,0 +1,323 @@
+"""The accounting database, SQLite or PostgreSQL: opened by rule, written a batch at a time.
+
+Its methods block, and are called from one thread at a time.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, Table, create_engine, delete, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import NullPool, StaticPool
+
+from allocator.fairness.metering import Former, Stretch
+from allocator.fairness.quantities import Quantities
+from allocator.service.accounting import DAY, HOUR
+from allocator.service.accounting.batch import Batch, Row
+from allocator.service.accounting.schema import LAYOUT, SUMS, metadata, orders, state, usage
+from allocator.service.store import StoreError, StoreUnavailable, file
+
+APPLICATION_ID = 0x4C534841
+"""In a SQLite file's header, by which `file` and we know it: LSHA."""
+MOST_ORDERS = 100_000
+"""Kept at the most; beyond, the oldest go."""
+_BUSY = 5.0
+"""Seconds to wait for somebody who reads a SQLite file."""
+_PATIENCE = 10
+"""Seconds for a connection, or a statement, of PostgreSQL's."""
+_DRIVER = "postgresql+psycopg"
+_PARTS = 500
+"""Rows in a statement."""
+
+T = TypeVar("T")
+
+
+def located(where: str) -> Path | URL:
+    """Return what is meant by a path, or by the URL of a PostgreSQL database.
+
+    Raises:
+        StoreError: it is a URL that is malformed.
+    """
+    if "://" not in where:
+        return Path(where)
+    try:
+        return make_url(where).set(drivername=_DRIVER)
+    except ArgumentError as error:
+        raise StoreError(f"{where!r} is no URL such as postgresql://HOST/DATABASE") from error
+
+
+class Database:
+    """A database that is open.
+
+    Args:
+        where: The path of a SQLite file, or the URL of a PostgreSQL database.
+
+    Raises:
+        StoreUnavailable: it does not answer, or may not be used.
+        StoreError: it is not ours, of another version, or in use by another service.
+    """
+
+    def __init__(self, where: Path | URL) -> None:
+        self.name = where.render_as_string() if isinstance(where, URL) else str(where)
+        self._path = where if isinstance(where, Path) else None
+        self._named: dict[int, set[str]] = {}
+        """Users that have rows of their own, by day."""
+        with self._explained():
+            if isinstance(where, URL):
+                self._engine = _postgresql(where)
+                self._prepare()
+            else:
+                where.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._held = file.claim(where, _make)
+                try:
+                    file.layout(where, APPLICATION_ID, (LAYOUT,))
+                    self._engine = _sqlite(where)
+                except BaseException:
+                    self._held.close()
+                    raise
+
+    def close(self) -> None:
+        """Let go of it, so that another service can have it."""
+        self._engine.dispose()
+        if self._path is not None:
+            self._held.close()
+
+    def read(self, query: Callable[[Connection], T]) -> T:
+        """Return what a query finds.
+
+        Raises:
+            StoreUnavailable: it does not answer.
+        """
+        with self._explained(), self._engine.connect() as connection:
+            return query(connection)
+
+    def formers(self, writer: str) -> tuple[float, dict[str, Former]]:
+        """Return until when others have counted, and how users stood then.
+
+        Nothing, if the latest to write was this writer itself.
+
+        Raises:
+            StoreUnavailable: it does not answer.
+        """
+        found = self.read(_state)
+        if found.get("writer") in (None, writer):
+            return 0.0, {}
+        return float(found.get("until", "0")), _decoded(found.get("standing", "{}"))
+
+    def write(self, batch: Batch, most_users: int) -> bool:
+        """Add a batch, once, however often this is tried; return whether all of it could be.
+
+        Where another writer has counted the same time, what the batch counts is left out.
+
+        Args:
+            batch: What to add.
+            most_users: Named in a day; what others have had is added up under one name.
+
+        Raises:
+            StoreUnavailable: it does not answer; perhaps the batch has been added nevertheless.
+            StoreError: it is no longer the one that was opened.
+        """
+        with self._explained(), self._writing() as connection:
+            before = _state(connection, lock=True)
+            ours = before.get("writer") == batch.writer
+            if ours and int(before["number"]) >= batch.number:
+                return True
+            self._upsert(connection, orders, [each.row() for each in batch.orders], ())
+            if batch.orders:
+                _prune_orders(connection)
+            if not ours and float(before.get("until", "0")) > batch.since:
+                return False
+            for name, rows in batch.rows(self._names(connection, most_users)).items():
+                table = metadata.tables[name]
+                self._upsert(connection, table, rows, SUMS[table])
+            if batch.formers:
+                after = {
+                    "writer": batch.writer,
+                    "number": str(batch.number),
+                    "until": repr(batch.until),
+                    "standing": _encoded(batch.formers),
+                }
+                rows = [{"key": key, "value": value} for key, value in after.items()]
+                self._upsert(connection, state, rows, ())
+            return True
+
+    def roll_up(self, hours_until: int, days_until: int) -> None:
+        """Make days of hours that are long ago, and forget days that are longer ago.
+
+        Args:
+            hours_until: The day, in seconds since the epoch, before which there are only days.
+            days_until: The day before which there is nothing.
+
+        Raises:
+            StoreUnavailable: it does not answer.
+        """
+        with self._explained(), self._writing() as connection:
+            for table, sums in SUMS.items():
+                keys = [c for c in table.primary_key.columns if c.name not in ("seconds", "start")]
+                old = (table.c.seconds == HOUR) & (table.c.start < hours_until)
+                day = table.c.start - table.c.start % DAY
+                days = (
+                    select(
+                        day.label("start"), *keys, *(func.sum(table.c[n]).label(n) for n in sums)
+                    )
+                    .where(old)
+                    .group_by(day, *keys)
+                )
+                rows = [{"seconds": DAY, **row} for row in connection.execute(days).mappings()]
+                self._upsert(connection, table, rows, sums)
+                connection.execute(delete(table).where(old | (table.c.start < days_until)))
+            connection.execute(delete(orders).where(orders.c.at < days_until))
+        self._named = {day: names for day, names in self._named.items() if day >= hours_until}
+
+    def _prepare(self) -> None:
+        """Make the tables of PostgreSQL's, if they are not there."""
+        with self._engine.begin() as connection:
+            metadata.create_all(connection)
+            found = _state(connection).get("layout")
+            if found is None:
+                self._upsert(connection, state, [{"key": "layout", "value": str(LAYOUT)}], ())
+            elif found != str(LAYOUT):
+                raise StoreError(
+                    f"written in version {found} of the layout, this Longshare knows version "
+                    f"{LAYOUT}; use the release that wrote it, or a newer one"
+                )
+
+    def _names(self, connection: Connection, most: int) -> Callable[[int, str], bool]:
+        """Return what says whether a user has rows of its own in an hour."""
+
+        def named(start: int, user: str) -> bool:
+            day = start - start % DAY
+            names = self._named.get(day)
+            if names is None:
+                there = select(usage.c.user).distinct()
+                there = there.where(usage.c.start >= day, usage.c.start < day + DAY)
+                names = self._named[day] = set(connection.execute(there).scalars())
+            if user not in names and len(names) < most:
+                names.add(user)
+            return user in names
+
+        return named
+
+    def _upsert(
+        self, connection: Connection, table: Table, rows: Sequence[Row], sums: Sequence[str]
+    ) -> None:
+        """Insert rows; one that is there is added to in these columns, and else replaced."""
+        if not rows:
+            return
+        dialect = sqlite if self._path is not None else postgresql
+        keys = [column.name for column in table.primary_key.columns]
+        insert = dialect.insert(table)
+        changed = {
+            column.name: table.c[column.name] + insert.excluded[column.name]
+            if column.name in sums
+            else insert.excluded[column.name]
+            for column in table.columns
+            if column.name not in keys
+        }
+        statement = insert.on_conflict_do_update(index_elements=keys, set_=changed)
+        for first in range(0, len(rows), _PARTS):
+            connection.execute(statement, list(rows[first : first + _PARTS]))
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        if self._path is not None:
+            with suppress(FileNotFoundError):
+                if not file.same(self._path, self._held):
+                    raise StoreError("has been replaced by another file; restart the service")
+        with self._engine.begin() as connection:
+            try:
+                yield connection
+            except BaseException:
+                self._named.clear()  # what has been noted may never have been written
+                raise
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what goes wrong into errors that name the database, and no password."""
+        try:
+            yield
+        except StoreError as error:
+            if self.name in str(error):
+                raise
+            raise type(error)(f"{self.name}: {error}") from error
+        except OSError as error:
+            raise StoreUnavailable(f"{self.name}: {error.strerror}") from error
+        except ModuleNotFoundError as error:
+            raise StoreError(
+                f"{self.name}: needs {error.name}; pip install 'longshare[postgresql]'"
+            ) from error
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            cause = getattr(error, "orig", None) or error
+            words = " ".join(str(cause).split()) or repr(cause)
+            raise StoreUnavailable(f"{self.name}: {words}") from error
+
+
+def _sqlite(path: Path) -> Engine:
+    def connect() -> sqlite3.Connection:
+        # Never makes a file: one that is gone is not to come back empty, and open to everybody.
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        return sqlite3.connect(uri, uri=True, timeout=_BUSY, check_same_thread=False)
+
+    return create_engine("sqlite+pysqlite://", creator=connect, poolclass=NullPool)
+
+
+def _make(connection: sqlite3.Connection) -> None:
+    """Make the tables of a new SQLite file."""
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {LAYOUT}")
+    engine = create_engine("sqlite+pysqlite://", creator=lambda: connection, poolclass=StaticPool)
+    metadata.create_all(engine)
+    connection.commit()
+
+
+def _postgresql(url: URL) -> Engine:
+    return create_engine(
+        url,
+        pool_size=1,
+        max_overflow=1,
+        pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": _PATIENCE,
+            "tcp_user_timeout": 1000 * _PATIENCE,
+            "options": f"-c statement_timeout={1000 * _PATIENCE}",
+        },
+    )
+
+
+def _state(connection: Connection, *, lock: bool = False) -> dict[str, str]:
+    found = select(state.c.key, state.c.value)
+    rows = connection.execute(found.with_for_update() if lock else found)
+    return {row.key: row.value for row in rows}
+
+
+def _prune_orders(connection: Connection) -> None:
+    """Delete the oldest beyond bounds; who is refused often does not push out what was done."""
+    for refused in (orders.c.refusal != "", orders.c.refusal == ""):
+        newest = select(orders.c.at).where(refused).order_by(orders.c.at.desc())
+        oldest = connection.execute(newest.offset(MOST_ORDERS).limit(1)).scalar()
+        if oldest is not None:
+            connection.execute(delete(orders).where(refused, orders.c.at <= oldest))
+
+
+def _encoded(formers: Mapping[str, Former]) -> str:
+    return json.dumps(
+        {
+            user: (former.at, dict(stood.allocation.items()), *stood[1:])
+            for user, former in formers.items()
+            for stood in (former.stretch,)
+        }
+    )
+
+
+def _decoded(text: str) -> dict[str, Former]:
+    plain: dict[str, Any] = json.loads(text)
+    return {
+        user: Former(at, Stretch(Quantities(held), *rest))
+        for user, (at, held, *rest) in plain.items()
+    }

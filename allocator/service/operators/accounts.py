@@ -1,0 +1,113 @@
+"""Answers operators from the accounting database: who has had what, and who has ordered what."""
+
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import grpc
+
+from allocator.contract import admin_pb2 as admin
+from allocator.service.accounting.bookkeeper import Bookkeeper
+
+if TYPE_CHECKING:
+    from allocator.service.accounting.reading import By, Usage
+
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+_BY: "dict[str, By]" = {"user": "user", "role": "user", "day": "day", "": "user"}
+
+
+async def usage(
+    bookkeeper: Bookkeeper | None, request: admin.UsageRequest, context: _Context
+) -> admin.UsageReply:
+    """Say who has had what until now."""
+    from allocator.service.accounting.reading import usages  # noqa: PLC0415 - takes SQLAlchemy
+
+    keeper = await _required(bookkeeper, context)
+    if request.by not in _BY:
+        await _abort(
+            context,
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"usage by {request.by!r}; it can be by user, role or day",
+        )
+    if request.by == "role" and keeper.user_key != "role":
+        await _abort(
+            context,
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"users are no roles here (users.key is {keeper.user_key!r}), and accounts are by user",
+        )
+    since, until = request.since, request.until
+    await keeper.write()
+    rows = await keeper.read(lambda c: usages(c, since, until, _BY[request.by]))
+    if rows is None:
+        await _not_now(context)
+    return admin.UsageReply(rows=map(_usage, rows))
+
+
+async def audit(
+    bookkeeper: Bookkeeper | None, request: admin.AuditRequest, context: _Context
+) -> admin.AuditReply:
+    """Say who has ordered what until now."""
+    from allocator.service.accounting.reading import ordered  # noqa: PLC0415 - likewise
+
+    keeper = await _required(bookkeeper, context)
+    await keeper.write()
+    rows = await keeper.read(lambda c: ordered(c, request.since, request.until))
+    if rows is None:
+        await _not_now(context)
+    return admin.AuditReply(
+        orders=(
+            admin.Ordered(
+                at=row.at,
+                who=row.who,
+                how=row.how,
+                peer=row.peer,
+                kind=row.kind,
+                order=row.order,
+                before=row.before,
+                after=row.after,
+                refusal=row.refusal,
+            )
+            for row in rows
+        )
+    )
+
+
+def _usage(row: "Usage") -> admin.Usage:
+    return admin.Usage(
+        user=row.user,
+        day=row.start,
+        resources={
+            each.resource: admin.Used(
+                held=each.held,
+                overused=each.overused,
+                owed=each.owed,
+                entitled=each.entitled,
+            )
+            for each in row.used
+        },
+        offers=row.offers,
+        refused=row.refused,
+        wanted=row.wanted,
+        waited=row.waited,
+    )
+
+
+async def _required(bookkeeper: Bookkeeper | None, context: _Context) -> Bookkeeper:
+    if bookkeeper is None:
+        await _abort(
+            context,
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "this service keeps no accounts: accounting.database is none, or there is no store",
+        )
+    return bookkeeper
+
+
+async def _not_now(context: _Context) -> NoReturn:
+    await _abort(
+        context,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "the accounting database does not answer; the service's log says why",
+    )
+
+
+async def _abort(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:
+    await context.abort(code, text)
+    raise AssertionError("abort raises")

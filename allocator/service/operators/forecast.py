@@ -1,0 +1,255 @@
+"""Tells operators what will come if nothing changes, in numbers and in words."""
+
+import asyncio
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import grpc
+
+from allocator.cluster.engine import Engine
+from allocator.contract import admin_pb2 as admin
+from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
+from allocator.fairness.forecast import Passing, below_after, cost, passings, turn
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+from allocator.service.loop.turn import Turn
+from allocator.service.show.speech import called, counted, duration
+
+MOST_PASSINGS = 100
+"""That are told; the first."""
+MOST_TASKS = 1_000_000
+LONGEST = 366 * 86400.0
+"""Seconds that one looks ahead."""
+_CONSTANTS = 4.0
+"""Time constants after which what has been is hardly felt."""
+_LEAST = 86400.0
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class InvalidQuestionError(ValueError):
+    """A question cannot be answered; says why."""
+
+
+class UnknownUserError(InvalidQuestionError):
+    """There is no such user."""
+
+
+async def foretell(
+    engine: Engine, request: admin.ForecastRequest, turn: Turn
+) -> admin.ForecastReply:
+    """Answer; only what is to be looked at is copied in the event loop's thread.
+
+    Raises:
+        InvalidQuestionError: it asks for what cannot be.
+    """
+    async with turn:
+        found = engine.twin(request.user)
+        newcomer = found is None
+        if found is None:
+            if not request.tasks or "/" in request.user:
+                raise UnknownUserError(
+                    f"no such user: {request.user}; a newcomer at the top is asked for with --tasks"
+                )
+            found = engine.pool.twin()
+        demands = engine.demands().get(request.user, [])
+        room = None
+        demand = _demand(request, demands)
+        if demand is not None:
+            room = sum(
+                min((free[name] // amount for name, amount in demand.items()), default=0)
+                for free in engine.available().values()
+            )
+    asked = _Asked(request, found, demand, room, newcomer=newcomer)
+    return await asyncio.to_thread(asked.answer)
+
+
+def _demand(request: admin.ForecastRequest, known: list[Quantities]) -> Quantities | None:
+    """Return what one task needs; None: no tasks are asked for."""
+    if not request.tasks:
+        return None
+    demand = _amounts(request.demand) if request.demand else next(iter(known), None)
+    if not demand:
+        raise InvalidQuestionError("nobody knows what one of its tasks needs; say it with --demand")
+    return demand
+
+
+def _amounts(amounts: Mapping[str, float]) -> Quantities:
+    try:
+        return Quantities.from_doubles(amounts)
+    except ValueError as error:
+        raise InvalidQuestionError(str(error)) from error
+
+
+class _Asked:
+    """One question about a pool that is nobody else's."""
+
+    def __init__(
+        self,
+        request: admin.ForecastRequest,
+        pool: Pool[str],
+        demand: Quantities | None,
+        room: int | None,
+        *,
+        newcomer: bool,
+    ) -> None:
+        self._request = request
+        self._pool = pool
+        self._user = request.user
+        self._demand = demand
+        self._room = room or 0
+        self._newcomer = newcomer
+        self._horizon = _horizon(request.horizon, pool.policy.tau)
+        self._check()
+
+    def answer(self) -> admin.ForecastReply:
+        """Answer, in numbers and in words."""
+        request, pool, user = self._request, self._pool, self._user
+        reply = admin.ForecastReply(assumptions=self._assumptions())
+        if self._newcomer:
+            pool.add(user, weight=request.weight if request.HasField("weight") else 1.0)
+        was_active = pool.standing(user).active
+        pool.set_active(user, True)
+        until = pool.now + self._horizon
+        for passing in passings(pool, user, until)[:MOST_PASSINGS]:
+            reply.passings.append(_passing(passing, pool.now))
+        if request.HasField("below"):
+            after = below_after(pool.standing(user), pool.policy.tau, request.below)
+            if after is not None:
+                reply.below_after = after
+        if self._demand is not None:
+            said = turn(pool, user, self._demand, request.tasks, until)
+            reply.wait.CopyFrom(
+                admin.Wait(
+                    tasks=request.tasks,
+                    ahead=said.ahead,
+                    at_once=said.at_once,
+                    first_after=said.first_after,
+                    room=self._room,
+                )
+            )
+        if request.burst:
+            burst, seconds = _amounts(request.burst), request.burst_seconds
+            what = cost(pool, user, burst, seconds, until + seconds)
+            reply.cost.CopyFrom(
+                admin.Cost(
+                    commitment_after=what.after,
+                    commitment_without=what.without,
+                    recovered_after=what.recovered,
+                    overtaken_by=[
+                        admin.Overtaking(user=other, until=back) for other, back in what.overtaken
+                    ],
+                )
+            )
+        reply.words.extend(_words(request, reply, self._horizon, wants=was_active))
+        return reply
+
+    def _check(self) -> None:
+        request, capacity = self._request, self._pool.capacity
+        if request.tasks > MOST_TASKS:
+            raise InvalidQuestionError(
+                f"{request.tasks} tasks; at most {MOST_TASKS:,} can be asked for"
+            )
+        weight = request.weight if request.HasField("weight") else 1.0
+        if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
+            raise InvalidQuestionError(
+                f"a weight of {weight:g}; it is from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
+            )
+        if request.HasField("weight") and not self._newcomer:
+            raise InvalidQuestionError(f"{request.user} is known, and has a weight")
+        if request.HasField("below") and not request.below > 0.0:
+            raise InvalidQuestionError("a commitment never falls to 0; ask for a level above")
+        for what, amounts in (("task", self._demand), ("burst", _amounts(request.burst))):
+            if amounts and not capacity.contains(amounts):
+                raise InvalidQuestionError(
+                    f"a {what} of {amounts}; the whole cluster has {capacity}"
+                )
+        if request.burst and not 0.0 < request.burst_seconds <= LONGEST:
+            raise InvalidQuestionError(
+                f"a burst of {request.burst_seconds:g} s; say for how long with --for"
+            )
+
+    def _assumptions(self) -> list[str]:
+        pool = self._pool
+        said = [
+            "Nobody else's allocation, weight or demand changes; no agent or user comes or goes.",
+            "Turns are those of the order; quota, constraints and refusals may delay them.",
+        ]
+        if self._demand is not None:
+            said.append(
+                "When something becomes free nobody knows: what is told is whose turn it is."
+            )
+        if pool.policy.tau is None:
+            said.append(f"The policy {pool.policy.name} remembers no over-use.")
+        return said
+
+
+def _horizon(asked: float, tau: float | None) -> float:
+    if not 0.0 <= asked <= LONGEST:
+        raise InvalidQuestionError(f"a horizon of {asked:g} s; at most {LONGEST / 86400:.0f} days")
+    return asked or min(max(_CONSTANTS * (tau or 0.0), _LEAST), LONGEST)
+
+
+def _passing(passing: Passing[str], now: float) -> admin.Passing:
+    after = max(passing.when - now, 0.0)
+    return admin.Passing(after=after, passing=passing.passing, passed=passing.passed)
+
+
+def _words(
+    request: admin.ForecastRequest, reply: admin.ForecastReply, horizon: float, *, wants: bool
+) -> list[str]:
+    user, within = called(request.user), duration(horizon)
+    words = [] if wants else [f"{user} wants no offers now; this is as if it did."]
+    for passing in reply.passings:
+        when = duration(passing.after)
+        if passing.passing == request.user:
+            words.append(f"In {when} it overtakes {called(passing.passed)}.")
+        else:
+            words.append(f"In {when} {called(passing.passing)} overtakes it.")
+    if not reply.passings:
+        words.append(f"{user} neither overtakes anybody nor is overtaken within {within}.")
+    if request.HasField("below"):
+        level = f"{request.below:.1%}"
+        if reply.HasField("below_after"):
+            words.append(f"Its commitment is not above {level} in {duration(reply.below_after)}.")
+        else:
+            words.append(f"While it holds what it holds, it goes on owing more than {level}.")
+    if reply.HasField("wait"):
+        words.extend(_words_of_wait(reply.wait, within))
+    if reply.HasField("cost"):
+        words.extend(_words_of_cost(request, reply.cost, within))
+    return words
+
+
+def _words_of_wait(wait: admin.Wait, within: str) -> list[str]:
+    ahead = f"{counted(wait.ahead, 'user')} {'is' if wait.ahead == 1 else 'are'} ahead of it now"
+    words = [f"{ahead if wait.ahead else 'Nobody is ahead of it now'}."]
+    if wait.at_once >= wait.tasks:
+        words.append(f"All of its {wait.tasks} tasks come before anybody else has a turn.")
+    else:
+        words.append(
+            f"Of its {wait.tasks} tasks {wait.at_once} come before anybody else has a turn."
+        )
+        if not wait.HasField("first_after"):
+            words.append(f"Its turn for the last one does not come within {within}.")
+        elif wait.first_after > 0.0:
+            words.append(f"Its turn for the last one comes in {duration(wait.first_after)}.")
+        else:
+            words.append("For the last one, too, it is first.")
+    words.append(f"What is free now would do for {counted(wait.room, 'such task')}.")
+    return words
+
+
+def _words_of_cost(request: admin.ForecastRequest, cost: admin.Cost, within: str) -> list[str]:
+    owed, lasted = f"{cost.commitment_after:.1%}", duration(request.burst_seconds)
+    words = [f"After {lasted} of it it owes {owed}, and {cost.commitment_without:.1%} without."]
+    for each in cost.overtaken_by:
+        back = f"for {duration(each.until)}" if each.HasField("until") else f"for over {within}"
+        words.append(f"Because of it {called(each.user)} is ahead of it then, {back}.")
+    if not cost.HasField("recovered_after") or math.isinf(cost.recovered_after):
+        words.append("What it owes more does not fade.")
+    elif cost.recovered_after > 0.0:
+        after = duration(cost.recovered_after)
+        words.append(f"After {after} it owes less than 1% of the cluster more than without it.")
+    return words

@@ -1,0 +1,41 @@
+"""How users stand, in the words of the contract."""
+
+from allocator.cluster.engine import Engine
+from allocator.contract import admin_pb2 as admin
+from allocator.service.show.shares import UserShare
+
+
+def message(row: UserShare, engine: Engine) -> admin.UserShare:
+    """Return how a user stands, and whose word its weight is."""
+    own, weights = row.standing, engine.weights
+    made = admin.UserShare(
+        user=row.user,
+        parent=row.parent,
+        rank=row.rank,
+        weight=own.weight,
+        entitlement=own.entitlement,
+        allocation={name: holding.allocation for name, holding in row.holdings.items()},
+        shares={name: holding.share for name, holding in row.holdings.items()},
+        counted=list(own.shares),
+        dominant_resource=row.dominant_resource,
+        dominant_share=own.share,
+        commitments=own.commitments,
+        dominant_commitment=row.owed,
+        priority=own.priority,
+        active=own.active,
+        shortfall=row.shortfall,
+        task_share=own.task_share,
+        offered={
+            name: holding.offered
+            for name, holding in row.holdings.items()
+            if holding.offered is not None
+        },
+        offered_share=row.offered_share,
+        weight_by=weights.by(row.user),
+        demands=[admin.Demand(amounts=demand.to_doubles()) for demand in row.demands],
+    )
+    boost = weights.boost(row.user)
+    if boost is not None:
+        made.boost_ends_after = max(boost.until - engine.now, 0.0)
+        made.weight_after_boost = weights.after_boost(row.user)
+    return made

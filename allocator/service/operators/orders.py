@@ -1,0 +1,191 @@
+"""Carries out what operators order, says what has changed, and keeps who has ordered it."""
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NoReturn, TypeAlias
+
+import grpc
+import structlog
+from google.protobuf.json_format import MessageToDict
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.errors import InvalidOrder
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import operator_pb2 as operator
+from allocator.fairness.standing import Standing
+from allocator.service.accounting.batch import Ordered
+from allocator.service.accounting.bookkeeper import Bookkeeper
+from allocator.service.loop.slices import Once
+from allocator.service.loop.turn import Turn
+from allocator.service.operators.messages import message
+from allocator.service.rights import Rights, certificate, identified
+from allocator.service.show.shares import UserShare
+from allocator.service.store.keeper import Keeper
+
+LONGEST = 2000
+"""Characters of an order, and of what it changed, that are kept."""
+
+_Context: TypeAlias = "grpc.aio.ServicerContext[operator.Order, admin.OrderReply]"
+_log = structlog.get_logger(__name__)
+
+
+class Orders:
+    """Carries out one order at a time, at a stretch, between two messages of the master.
+
+    Args:
+        engine: Whom the orders are for.
+        rows: How all users stand.
+        keeper: Stores what is ordered at once; None: it is kept in memory alone.
+        bookkeeper: Keeps who has ordered what; None: the log alone does.
+        rights: Who may order.
+        turn: Waited for before the engine is touched.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - all that an order has to do with
+        self,
+        engine: Engine,
+        rows: Once[list[UserShare]],
+        keeper: Keeper | None,
+        bookkeeper: Bookkeeper | None,
+        rights: Rights,
+        turn: Turn,
+    ) -> None:
+        self._engine = engine
+        self._rows = rows
+        self._keeper = keeper
+        self._bookkeeper = bookkeeper
+        self._rights = rights
+        self._turn = turn
+
+    async def carry_out(self, order: operator.Order, context: _Context) -> admin.OrderReply:
+        """Carry out an order, or end the call."""
+        refusal = self._rights.refusal(context, "operators")
+        if refusal is not None:
+            self._keep(order, context, {}, {}, refusal)
+        await self._rights.require(context, "operators")
+        engine = self._engine
+        before = {row.user: row for row in await self._rows.get()}
+        concerned = _concerned(order, before.values())
+        stood: dict[str, Standing[str] | None] = {}
+        try:
+            async with self._turn:
+                stood = {user: engine.standing(user) for user in concerned}
+                engine.order(order)
+                stands = {user: engine.standing(user) for user in concerned}
+        except InvalidOrder as error:
+            self._keep(order, context, stood, {}, str(error))
+            known = {user for user, row in before.items() if row.can_be_ordered}
+            unknown = _named(order) - known
+            code = grpc.StatusCode.NOT_FOUND if unknown else grpc.StatusCode.INVALID_ARGUMENT
+            await _abort(context, code, str(error))
+        self._keep(order, context, stood, stands, "")
+        after = {row.user: row for row in await self._rows.get()}
+        changes = [
+            admin.Change(
+                before=message(replace(before[user], standing=former), engine),
+                after=message(replace(after[user], standing=present), engine),
+            )
+            for user, former in stood.items()
+            if former is not None
+            and (present := stands[user]) is not None
+            and user in after
+            and not _alike(former, present)
+        ]
+        _log.info(
+            "order carried out",
+            order=order.WhichOneof("order"),
+            users=sorted(_named(order)) or "all",
+            changed=len(changes),
+            peer=context.peer(),
+            certificate=certificate(context),
+        )
+        stored = None if self._keeper is None else await self._keeper.remember_soon()
+        return admin.OrderReply(changes=changes, stored=stored, volatile=self._keeper is None)
+
+    def _keep(
+        self,
+        order: operator.Order,
+        context: _Context,
+        before: Mapping[str, Standing[str] | None],
+        after: Mapping[str, Standing[str] | None],
+        refusal: str,
+    ) -> None:
+        """Have it kept who has ordered what, and what that changed."""
+        if self._bookkeeper is None:
+            return
+        who, how = identified(context)
+        kind = order.WhichOneof("order") or ""
+        plain = MessageToDict(order, preserving_proto_field_name=True).get(kind, {})
+        differ = [
+            user
+            for user in before
+            if refusal or not _alike(before.get(user), after.get(user)) or user in _named(order)
+        ]
+        self._bookkeeper.note(
+            Ordered(
+                id=uuid.uuid4().hex,
+                at=time.time(),
+                who=who,
+                how=how,
+                peer=context.peer(),
+                kind=kind,
+                order=_json(plain),
+                before=_json({user: _said(before.get(user)) for user in differ}),
+                after=_json({user: _said(after.get(user)) for user in differ}),
+                refusal=refusal[:LONGEST],
+            )
+        )
+
+
+def _json(plain: object) -> str:
+    """Return JSON; of what is too long, that it is."""
+    text = json.dumps(plain, sort_keys=True)
+    return text if len(text) <= LONGEST else json.dumps({"too long to be kept": len(text)})
+
+
+def _said(standing: Standing[str] | None) -> dict[str, object] | None:
+    if standing is None:
+        return None
+    owed = {name: round(c, 9) for name, c in standing.commitments.items() if c}
+    return {"weight": standing.weight, "commitments": owed}
+
+
+def _named(order: operator.Order) -> set[str]:
+    match order.WhichOneof("order"):
+        case "set_weight":
+            return {order.set_weight.user}
+        case "reset_commitments":
+            return set(order.reset_commitments.users)
+        case "set_commitments":
+            return {order.set_commitments.user}
+        case _:
+            return set()
+
+
+def _concerned(order: operator.Order, rows: Iterable[UserShare]) -> list[str]:
+    """Return whom an order may change: those that it names, all that are below, or all."""
+    named = _named(order)
+    return [
+        row.user
+        for row in rows
+        if not named or row.user in named or any(row.user.startswith(f"{name}/") for name in named)
+    ]
+
+
+def _alike(former: Standing[str] | None, present: Standing[str] | None) -> bool:
+    if former is None or present is None:
+        return former is present
+    return _subject_to_orders(former) == _subject_to_orders(present)
+
+
+def _subject_to_orders(own: Standing[str]) -> tuple[float, Mapping[str, float], float]:
+    owed = {name: commitment for name, commitment in own.commitments.items() if commitment}
+    return own.weight, owed, own.inherited
+
+
+async def _abort(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:
+    await context.abort(code, text)
+    raise AssertionError("abort raises")

@@ -1,0 +1,87 @@
+// What all parts of the page share: words, nodes that are kept through updates, pages of a table.
+"use strict";
+
+const element = (id) => document.getElementById(id);
+const percent = (ratio) => (100 * ratio).toFixed(1) + "\u00a0%";
+const amount = (value) => String(Math.round(value * 1000) / 1000);
+const amounts = (each) =>
+  Object.entries(each).filter(([, value]) => value > 0)
+    .map(([name, value]) => name + " " + amount(value)).join(", ") || "nothing";
+const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19) + " UTC";
+const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ");
+
+function duration(seconds) {
+  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+    if (seconds >= size) return Number((seconds / size).toFixed(1)) + "\u00a0" + unit;
+  }
+  return Number(seconds.toFixed(1)) + "\u00a0s";
+}
+
+function made(tag, text, attributes = {}) {
+  const node = document.createElement(tag);
+  if (text !== undefined) node.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+}
+
+function drawing(tag, attributes = {}) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+}
+
+function write(node, text) { // only what has changed, so that nothing is announced twice
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function set(node, name, value) {
+  if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+}
+
+// Keeps one child for each key, in order, so that focus and selection survive an update.
+function keep(parent, items, key, create, update) {
+  const present = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const name = String(key(item));
+    let child = present.get(name);
+    present.delete(name);
+    if (!child) {
+      child = create(item);
+      child.dataset.key = name;
+    }
+    update(child, item);
+    if (child === place) place = place.nextElementSibling;
+    else parent.insertBefore(child, place);
+  }
+  for (const child of present.values()) child.remove();
+}
+
+// Shows so many of a list at a time.
+class Pages {
+  constructor(name, size, changed) {
+    this.size = size;
+    this.first = 0;
+    this.shown = element(name + "-shown");
+    this.back = element(name + "-back");
+    this.forth = element(name + "-forth");
+    this.back.addEventListener("click", () => this.go(this.first - size, changed));
+    this.forth.addEventListener("click", () => this.go(this.first + size, changed));
+  }
+
+  go(first, changed) {
+    this.first = Math.max(first, 0);
+    changed();
+  }
+
+  of(list, all, known) {
+    while (this.first >= list.length && this.first > 0) this.first = Math.max(this.first - this.size, 0);
+    const part = list.slice(this.first, this.first + this.size);
+    const found = list.length === all ? "" : " found of " + all;
+    const beyond = known > all ? " (of " + known + " the first " + all + " are listed)" : "";
+    write(this.shown, (part.length ? this.first + 1 + "–" + (this.first + part.length) + " of " + list.length : "none") + found + beyond);
+    this.back.disabled = this.first === 0;
+    this.forth.disabled = this.first + this.size >= list.length;
+    return part;
+  }
+}

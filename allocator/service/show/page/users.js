@@ -1,0 +1,219 @@
+// The table of users: numbers, and how they stood over time, in one order, on one scale.
+"use strict";
+
+const PAGE = 25; // users at a time
+const LINES = 5000; // milliseconds between two looks at the past
+
+const demand = (each) => Object.entries(each).map(([name, value]) => name + ":" + amount(value)).join(" ");
+
+// Heading, what it sorts by, what stands there; in the words of `longshare shares`.
+const COLUMNS = [
+  { name: "rank", sort: (row) => row.place, text: (row) => (row.parent ? "· " : "") + row.rank },
+  { name: "user", kind: "user", sort: (row) => row.user },
+  { name: "over time", kind: "chart" },
+  { name: "share", down: true, sort: (row) => -row.share, text: (row) => percent(row.share) },
+  { name: "of that offered", down: true, sort: (row) => -row.offered, text: (row) => percent(row.offered), if: (row) => row.offered !== null },
+  { name: "task share", down: true, sort: (row) => -row.task_share, text: (row) => (row.task_share === null ? "-" : percent(row.task_share)), if: (row) => row.task_share !== null },
+  { name: "entitled to", down: true, sort: (row) => -row.entitlement, text: (row) => percent(row.entitlement) },
+  { name: "commitment", down: true, sort: (row) => -row.commitment, text: (row) => percent(row.commitment) },
+  { name: "shortfall", down: true, sort: (row) => -row.shortfall, text: (row) => percent(row.shortfall) },
+  { name: "priority", sort: (row) => row.priority, text: (row) => row.priority.toFixed(4) },
+  { name: "weight", down: true, sort: (row) => -row.weight, text: (row) => amount(row.weight) },
+  { name: "wants offers", sort: (row) => !row.wants, text: (row) => (row.wants ? "yes" : "no") },
+  { name: "why not more", kind: "text", sort: (row) => row.kept_by || "\uffff", text: (row) => row.kept_by },
+];
+
+class Users {
+  constructor() {
+    this.rows = [];
+    this.known = 0;
+    this.sorting = "rank";
+    this.backwards = false;
+    this.past = null;
+    this.top = 0;
+    this.pages = new Pages("users", PAGE, () => this.showAgain());
+    element("search").addEventListener("input", () => this.pages.go(0, () => this.showAgain()));
+    element("range").addEventListener("change", () => {
+      this.top = 0;
+      this.look();
+    });
+    element("why-close").addEventListener("click", () => this.explain(null));
+    this.explained = null;
+    this.later = null;
+    this.asked = 0;
+  }
+
+  update(seen) {
+    this.rows = seen.users.map((row, place) => ({
+      ...row, place, words: [row.user, row.kept_by, ...row.demands.map(demand), ...row.constraints].join(" ").toLowerCase(),
+    }));
+    this.known = seen.users_known;
+    this.columns = COLUMNS.filter((column) => !column.if || this.rows.some(column.if));
+    this.show();
+    if (this.later === null) this.look();
+  }
+
+  showAgain() {
+    this.show();
+    this.look();
+  }
+
+  ordered() {
+    const wanted = element("search").value.trim().toLowerCase();
+    const rows = wanted ? this.rows.filter((row) => row.words.includes(wanted)) : this.rows.slice();
+    const by = this.columns.find((column) => column.name === this.sorting) || COLUMNS[0];
+    const sign = this.backwards ? -1 : 1;
+    return rows.sort((a, b) => {
+      const [left, right] = [by.sort(a), by.sort(b)];
+      return sign * (left < right ? -1 : left > right ? 1 : a.place - b.place);
+    });
+  }
+
+  show() {
+    if (!this.columns) return;
+    this.showHeadings();
+    this.shown = this.pages.of(this.ordered(), this.rows.length, this.known);
+    const signature = this.columns.map((column) => column.name).join();
+    keep(element("users"), this.shown, (row) => signature + row.user, (row) => this.made(row), (line, row) => this.fill(line, row));
+  }
+
+  showHeadings() {
+    keep(element("headings"), this.columns, (column) => column.name, (column) => {
+      const kind = column.kind || "number";
+      const head = made("th", undefined, { scope: "col", role: "columnheader", class: kind === "number" ? "" : kind === "user" ? "text" : kind });
+      if (column.kind === "chart") {
+        const axis = made("span", undefined, { class: "axis" });
+        axis.append(made("span"), made("span"));
+        head.append(axis);
+        return head;
+      }
+      const button = made("button", column.name, { type: "button" });
+      button.addEventListener("click", () => {
+        this.backwards = this.sorting === column.name && !this.backwards;
+        this.sorting = column.name;
+        this.pages.go(0, () => this.showAgain());
+      });
+      head.append(button);
+      return head;
+    }, (head, column) => {
+      if (column.name === this.sorting) set(head, "aria-sort", Boolean(column.down) === this.backwards ? "ascending" : "descending");
+      else head.removeAttribute("aria-sort");
+      if (column.kind === "chart") {
+        const { since, until } = this.past || {};
+        head.firstChild.children[0].textContent = this.past ? moment(since) : "over time";
+        head.firstChild.children[1].textContent = this.past ? moment(until) + " UTC" : "";
+      }
+    });
+  }
+
+  made(row) {
+    const line = made("tr", undefined, { role: "row" });
+    for (const column of this.columns) {
+      if (column.kind === "user") {
+        const head = made("th", undefined, { scope: "row", role: "rowheader" });
+        const ask = made("button", row.user, { type: "button", class: "name" });
+        ask.addEventListener("click", () => this.explain(row.user));
+        head.append(ask, made("small"));
+        line.append(head);
+      } else if (column.kind === "chart") {
+        const cell = made("td", undefined, { role: "cell", class: "chart" });
+        const chart = drawing("svg", { viewBox: "0 0 300 100", preserveAspectRatio: "none", role: "img" });
+        for (const name of ["grid", "fair", "share", "commitment"]) chart.append(drawing("path", { class: name }));
+        cell.append(chart);
+        line.append(cell);
+      } else {
+        line.append(made("td", undefined, { role: "cell", class: column.kind || (column.name === "rank" ? "rank" : ""), "data-heading": column.name }));
+      }
+    }
+    return line;
+  }
+
+  fill(line, row) {
+    line.className = row.wants ? "" : "idle";
+    set(line, "aria-selected", String(this.explained === row.user));
+    this.columns.forEach((column, place) => {
+      const cell = line.children[place];
+      if (column.kind === "user") {
+        const needs = [...new Set(row.demands.map(demand))].join("; ");
+        write(cell.children[1], [needs && "demand " + needs, ...row.constraints].filter(Boolean).join(" · "));
+      } else if (column.kind === "chart") this.draw(cell.firstChild, row);
+      else write(cell, column.text(row));
+    });
+  }
+
+  draw(chart, row) {
+    const { times, users, since, until } = this.past || { times: [], users: {}, since: 0, until: 1 };
+    const [shares, debts] = users[row.user] || [[], []];
+    const top = this.top || 1;
+    const x = (when) => ((when - since) / (until - since || 1) * 300).toFixed(1);
+    const y = (value) => (98 - value / top * 94).toFixed(1);
+    const path = (values) => {
+      let d = "";
+      let pen = "M";
+      values.forEach((value, index) => {
+        if (value === null) pen = "M";
+        else {
+          d += pen + x(times[index]) + "," + y(value);
+          pen = "L";
+        }
+      });
+      return d;
+    };
+    const [grid, fair, share, commitment] = chart.children;
+    set(grid, "d", [75, 150, 225].map((at) => "M" + at + ",0V100").join(""));
+    set(fair, "d", "M0," + y(Math.min(row.entitlement, top)) + "H300");
+    set(share, "d", path(shares) + (shares.length && shares.at(-1) !== null ? "L300," + y(row.share) : ""));
+    set(commitment, "d", path(debts) + (debts.length && debts.at(-1) !== null ? "L300," + y(row.commitment) : ""));
+    set(chart, "aria-label", row.user + " over " + duration(until - since) + ": share " + percent(row.share) + " now, commitment " +
+      percent(row.commitment) + " now, entitled to " + percent(row.entitlement) + ", scale up to " + percent(top));
+  }
+
+  async look() {
+    clearTimeout(this.later);
+    const number = this.asked += 1;
+    const query = new URLSearchParams({ seconds: element("range").value });
+    for (const row of this.shown || []) query.append("user", row.user);
+    try {
+      const answer = await fetch("api/past?" + query, { cache: "no-store" });
+      if (!answer.ok) throw new Error("HTTP " + answer.status);
+      const past = await answer.json();
+      if (number === this.asked) {
+        this.past = past;
+        this.rescale();
+        this.show();
+      }
+    } catch { /* told by the line under the title; what is drawn is old */ }
+    if (number === this.asked) this.later = setTimeout(() => this.look(), LINES);
+  }
+
+  // One scale for all users, also those on other pages: the most that anybody holds, owes or did.
+  rescale() {
+    let top = Math.max(0.05, this.top);
+    for (const row of this.rows) top = Math.max(top, row.share, row.commitment, row.parent ? 0 : row.entitlement);
+    for (const lines of Object.values(this.past.users)) for (const line of lines) for (const value of line) if (value > top) top = value;
+    this.top = top;
+    const { chronicle, seen_since: since, times } = this.past;
+    const first = chronicle && times.length && times[0] < since;
+    const source = chronicle === false ? " The accounting database does not answer."
+      : !first && since !== null && since > this.past.since + 60 ? " Nothing is known of before " + moment(since) + " UTC."
+      : "";
+    write(element("scale"), "All charts have one time axis and go up to " + percent(top) + " of the cluster." + source);
+  }
+
+  async explain(user) {
+    this.explained = user;
+    element("why").hidden = user === null;
+    for (const line of element("users").children) {
+      set(line, "aria-selected", String(user !== null && line.querySelector(".name").textContent === user));
+    }
+    if (user === null) return;
+    write(element("why-heading"), user);
+    let words = ["The service does not answer."];
+    try {
+      const answer = await fetch("api/explain?user=" + encodeURIComponent(user));
+      const told = await answer.json();
+      words = told.words ? ["As of " + clock(Date.now() / 1000) + ":", ...told.words] : [told.error];
+    } catch { /* told above, and by the line under the title */ }
+    if (this.explained === user) element("why-words").replaceChildren(...words.map((each) => made("p", each)));
+  }
+}

@@ -1,0 +1,153 @@
+"""The public API as its source says it: the site's page Reference, and the record in api.txt.
+
+`python docs/reference.py` renews the record, and says what CHANGELOG.md wants to be told.
+"""
+
+import ast
+import hashlib
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from allocator import api
+
+RECORD = Path(__file__).parent / "api.txt"
+_HEAD = (
+    "# What allocator.api promises; `python docs/reference.py` renews it, CHANGELOG.md tells it.\n"
+)
+_SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A public name."""
+
+    name: str
+    signature: str
+    """As it would be declared."""
+    text: str
+    """Its docstring."""
+
+
+def entries() -> Iterator[Entry]:
+    """Go through all public names, and what is public in classes after the class."""
+    for name in sorted(api.__all__):
+        found = getattr(api, name)
+        source = textwrap.dedent(inspect.getsource(found))
+        (node,) = ast.parse(source).body
+        if isinstance(node, ast.ClassDef):
+            bases = ", ".join(map(ast.unparse, node.bases))
+            yield Entry(name, f"class {name}({bases})" if bases else f"class {name}", _doc(node))
+            yield from _members(name, node)
+        else:
+            assert isinstance(node, ast.FunctionDef)
+            yield Entry(name, _signature(name, node), _doc(node))
+
+
+def _members(owner: str, node: ast.ClassDef) -> Iterator[Entry]:
+    for place, member in enumerate(node.body):
+        if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+            name = member.target.id
+            default = "" if member.value is None else f" = {ast.unparse(member.value)}"
+            signature = f"{name}: {ast.unparse(member.annotation)}{default}"
+            following = node.body[place + 1] if place + 1 < len(node.body) else None
+            text = _said(following) if isinstance(following, ast.Expr) else ""
+        elif isinstance(member, ast.FunctionDef):
+            name, text = member.name, _doc(member)
+            decorators = "".join(f"@{ast.unparse(each)} " for each in member.decorator_list)
+            signature = decorators + _signature(name, member)
+        else:
+            continue
+        if not name.startswith("_") or name == "__init__":
+            yield Entry(f"{owner}.{name}", signature, text)
+
+
+def _signature(name: str, node: ast.FunctionDef) -> str:
+    returns = "" if node.returns is None else f" -> {ast.unparse(node.returns)}"
+    return f"{name}({ast.unparse(node.args)}){returns}"
+
+
+def _doc(node: ast.ClassDef | ast.FunctionDef) -> str:
+    return ast.get_docstring(node) or ""
+
+
+def _said(node: ast.Expr) -> str:
+    value = node.value
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return inspect.cleandoc(value.value)
+    return ""
+
+
+def page() -> str:
+    """Return the page Reference."""
+    intro = (
+        "All that is public: `from allocator.api import …`, made from the docstrings. "
+        "What is not here, and other modules, may change at any time."
+    )
+    parts = ["# Reference", intro]
+    for entry in entries():
+        own = "." not in entry.name
+        parts.append(f"{'##' if own else '###'} `{entry.name}`")
+        parts.append(f"```text\n{entry.signature}\n```")
+        parts.append(_markdown(entry.text))
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _markdown(text: str) -> str:
+    """Return a docstring as Markdown: its sections as lists."""
+    lines, within = [], False
+    for line in text.splitlines():
+        section = _SECTION.match(line)
+        if section is not None:
+            within = True
+            lines += [f"*{section[1]}*", ""]
+        elif within and re.match(r"    \S", line):
+            lines.append(f"* {line.strip()}")
+        elif within and line.startswith("     "):
+            lines.append(f"  {line.strip()}")
+        else:
+            within = within and not line
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def promised() -> list[str]:
+    """Return a line for each public name, with its signature and types."""
+    return [f"{entry.name} | {entry.signature}" for entry in entries()]
+
+
+def digest(lines: list[str]) -> str:
+    """Return what stands for all of it in CHANGELOG.md."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]
+
+
+def recorded() -> tuple[str, list[str], list[str]]:
+    """Return the recorded digest, the names that changed with it, and the lines."""
+    head, changed, *lines = RECORD.read_text(encoding="utf-8").removeprefix(_HEAD).splitlines()
+    return head.removeprefix("digest "), changed.removeprefix("changed ").split(), lines
+
+
+def main() -> None:
+    """Renew the record."""
+    lines = promised()
+    before = recorded()[2] if RECORD.exists() else []
+    differing = set(before) ^ set(lines)
+    if before and not differing:
+        return
+    changed = sorted({line.partition(" ")[0].partition(".")[0] for line in differing})
+    if not before:
+        changed = ["everything"]
+    content = [f"digest {digest(lines)}", f"changed {' '.join(changed)}", *lines]
+    RECORD.write_text(_HEAD + "\n".join(content) + "\n", encoding="utf-8")
+    sys.stdout.write(
+        f"CHANGELOG.md wants a line that has `{digest(lines)}` and names what it is about: "
+        f"{', '.join(changed)}\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Traces from tasks, and what comes of them as tables and arrays."""
+
+import numpy as np
+import pytest
+
+from allocator.api import MachineClass, Task, make_trace, optimum, simulate, violation
+
+TASKS = [
+    Task("b", 5.0, 10.0, {"cpus": 1.0, "gpus": 1.0}, machines=["gpu"]),
+    Task("a", 0.0, 10.0, {"cpus": 2.0}, job=7),
+]
+MACHINES = [MachineClass("plain", 1, (2.0, 0.0)), MachineClass("gpu", 1, (2.0, 1.0))]
+
+
+def test_tasks_in_any_order_are_a_trace() -> None:
+    trace = make_trace(TASKS, MACHINES)
+    assert (trace.resources, trace.users) == (("cpus", "gpus"), ("a", "b"))
+    assert trace.submitted.tolist() == [0, 5_000_000]
+    assert trace.job.tolist() == [7, 9]
+    assert trace.demand.tolist() == [[2.0, 0.0], [1.0, 1.0]]
+    assert (trace.constraints, trace.constraint.tolist()) == (((1,),), [-1, 0])
+
+
+def test_no_tasks_are_an_empty_trace() -> None:
+    assert len(make_trace([])) == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "complaint"),
+    [
+        (
+            Task("a", 0.0, 1.0, {"cpus": 1.0}, machines=["tpu"]),
+            "may run on 'tpu'.* there are: plain",
+        ),
+        (Task("a", 0.0, -1.0, {"cpus": 1.0}), "a negative run time"),
+        (Task("a", 0.0, 1.0, {"cpus": float("nan")}), "a demand that is no number"),
+    ],
+)
+def test_a_task_that_cannot_be_is_named(task: Task, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        make_trace([*TASKS, task], MACHINES)
+
+
+def test_results_are_tables_and_arrays_that_agree() -> None:
+    trace = make_trace(TASKS, MACHINES)
+    done = simulate(trace, "sdrf", {"half_life": "1m"}, blocking="skip", over_time=True)
+    tasks, users = done.tasks_table(), done.users_table()
+    assert tasks.column("started_us").to_pylist() == done.outcome.started.tolist()
+    assert users.column("mean_wait_s").to_pylist() == done.users.mean_wait_s.tolist() == [0.0, 0.0]
+    assert done.series is not None
+    assert done.series_table().num_rows == done.series.shares.size
+    assert done.summary["tasks"] == len(trace) == tasks.num_rows
+
+
+def test_what_was_not_followed_has_no_table() -> None:
+    done = simulate(make_trace(TASKS, MACHINES), "drf", blocking="skip")
+    with pytest.raises(ValueError, match="simulate with over_time=True"):
+        done.series_table()
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"load": 1.0, "capacity": {"cpus": 1.0}}, "either a load or a capacity"),
+        ({"capacity": {"cpus": 1.0}}, "the trace's resources are cpus, gpus"),
+        ({"per": "job", "over_time": True, "load": 1.0}, "each job is one"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_said(given: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        simulate(make_trace(TASKS, MACHINES), "drf", **given)  # type: ignore[arg-type]
+
+
+def test_an_optimum_and_a_violation_are_one_call_each() -> None:
+    problem = {
+        "machines": [{"name": "m", "resources": {"cpus": 4}}],
+        "users": [{"name": name, "demand": {"cpus": 1}} for name in "ab"],
+    }
+    assert optimum(problem, "tsf").users["a"].tasks == 2
+    found = violation("drfh", "sharing-incentive", trials=60)
+    assert found is not None
+    assert found.has < found.instead
+    with pytest.raises(ValueError, match="there is no property 'honesty'; there are: sharing"):
+        violation("drf", "honesty")
+
+
+def test_weights_count() -> None:
+    tasks = [Task(user, 0.0, 10.0, {"cpus": 1.0}) for user in "ab" for _ in range(30)]
+    done = simulate(make_trace(tasks), "drf", weights={"b": 5.0}, capacity={"cpus": 6.0})
+    waits = done.users.mean_wait_s
+    assert waits[1] < waits[0]
+    assert not np.isnan(waits).any()

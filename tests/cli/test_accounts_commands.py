@@ -1,0 +1,142 @@
+"""What an operator asks of accounts, orders and the future, at the prompt."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from allocator.cli import app
+from allocator.contract import allocator_pb2 as contract
+from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
+from tests.service.served import Service, Stream, service
+
+SETTINGS = """
+[policy]
+name = "sdrf"
+half_life = "1h"
+[accounting]
+every = 60
+[[users.declared]]
+name = "web"
+commitment = 0.5
+[[users.declared]]
+name = "idle"
+"""
+SPAN = ("--since", "2020-09-13T12:00", "--until", "2020-09-13T14:00")
+"""The master's clock is of that day."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service on which batch has held three of four cores for 100 s."""
+    with service(tmp_path_factory.mktemp("accounts"), SETTINGS) as made:
+        stream = Stream(made.address)
+        stream.open(
+            agents=[
+                agent_call("s1", "cpus:4;mem:4096", {"f1": resources("cpus:3;mem:1024", "batch")})
+            ],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id="f1", info=framework_info("f1", "batch"), active=False
+                )
+            ],
+        )
+        stream.now_ns += 100 * SECOND
+        stream.tell(tick=contract.Tick())
+        yield made
+        stream.close()
+
+
+def run(running: Service, *command: str, code: int = 0) -> Result:
+    made = CliRunner().invoke(app, [*command, "--address", running.address], env={"COLUMNS": "80"})
+    assert made.exit_code == code, made.output
+    return made
+
+
+@pytest.mark.slow
+def test_usage_is_a_table_csv_and_json(running: Service) -> None:
+    shown = run(running, "usage", *SPAN).output
+    assert max(map(len, shown.splitlines())) <= 80
+    [row] = [line for line in shown.splitlines() if line.startswith("batch")]
+    assert row.split()[:3] == ["batch", "cpus", "0.1"]
+    rows = list(csv.DictReader(io.StringIO(run(running, "usage", *SPAN, "--csv").output)))
+    [cpus] = [row for row in rows if (row["user"], row["resource"]) == ("batch", "cpus")]
+    assert float(cpus["held"]) == pytest.approx(300.0)
+    told = json.loads(run(running, "usage", *SPAN, "--by", "day", "--json").output)
+    assert {row["day"] for row in told["rows"]} == {"1599955200"}
+    assert json.loads(run(running, "usage", *SPAN, "--by", "role", "--json").output)["rows"]
+    assert (
+        "Nobody has had"
+        in run(running, "usage", "--since", "2001-01-01", "--until", "2002-01-01").output
+    )
+    for wrong in (
+        ("--since", "yesterday"),
+        ("--since", "1h", "--until", "2h"),
+        ("--csv", "--json"),
+    ):
+        run(running, "usage", *wrong, code=2)
+
+
+@pytest.mark.slow
+def test_orders_are_audited_with_who_and_what_and_boosts_say_when_they_end(
+    running: Service,
+) -> None:
+    assert (
+        "weight 1 → 4 for 2.0 h" in run(running, "weight", "set", "idle", "4", "--for", "2h").output
+    )
+    listed = run(running, "weight", "list").output
+    assert "boost, ends in 2.0 h; then 1" in listed
+    assert "nobody" in listed
+    assert "configuration" in listed
+    run(running, "weight", "set", "idle", "4", "--for", "soon", code=2)
+    run(running, "weight", "unset", "idle")
+    assert "commitment" in run(running, "commitments", "set", "idle", "cpus=25%", "mem=0.1").output
+    run(running, "commitments", "set", "idle", "0")
+    run(running, "commitments", "set", "idle", "cpu=25%", code=1)
+    run(running, "commitments", "set", "idle", "cpus=a", code=2)
+    orders = json.loads(run(running, "audit", "--since", "1h", "--json").output)["orders"]
+    assert [order["kind"] for order in orders] == [
+        *("set_weight", "set_weight"),
+        *("set_commitments",) * 3,
+    ]
+    assert {order["how"] for order in orders} == {"socket"}
+    assert json.loads(orders[0]["before"])["idle"]["weight"] == 1.0
+    assert json.loads(orders[0]["after"])["idle"]["weight"] == 4.0
+    assert [bool(order["refusal"]) for order in orders] == [False] * 4 + [True]
+    shown = run(running, "audit", "--since", "1h").output
+    assert "set weight" in shown
+    assert "weight 1, owes nothing → weight 4" in " ".join(shown.split())
+    assert "REFUSED: the cluster has no 'cpu'; it has cpus, mem" in shown
+
+
+@pytest.mark.slow
+def test_a_forecast_is_sentences_and_what_they_assume(running: Service) -> None:
+    shown = run(running, "forecast", "web", "--below", "0.25").output
+    assert "Its commitment is not above 25.0% in 58.3 min." in shown
+    assert "Assumed:" in shown
+    told = json.loads(
+        run(running, "forecast", "new", "--tasks", "3", "--demand", "cpus:1", "--json").output
+    )
+    assert told["wait"] == {"tasks": 3, "ahead": 0, "at_once": 3, "first_after": 0.0, "room": 1}
+    burst = run(running, "forecast", "idle", "--burst", "cpus:2", "--for", "2h").output
+    assert "it owes 12.5%" in " ".join(burst.split())  # (2/4 − 1/3) · 3/4
+    assert "no such user: nwe" in run(running, "forecast", "nwe", code=1).output
+    assert (
+        "whole cluster has"
+        in run(running, "forecast", "new", "--tasks", "1", "--demand", "cpus:9", code=1).output
+    )
+    run(running, "forecast", "web", "--burst", "cpus:1", code=2)
+
+
+@pytest.mark.slow
+def test_without_a_store_an_order_says_that_it_will_not_last(tmp_path: Path) -> None:
+    with service(
+        tmp_path, SETTINGS.replace("[accounting]\nevery = 60", '[store]\nkind = "none"')
+    ) as made:
+        told = run(made, "weight", "set", "idle", "2").output
+        assert "this will not last: the service has no store" in told
+        assert "keeps no accounts" in run(made, "usage", code=1).output

@@ -1,0 +1,149 @@
+"""What operators order holds, for as long as they say, and nothing else does."""
+
+import math
+
+import pytest
+
+from allocator.cluster.errors import InvalidOrder
+from allocator.cluster.memory import Boost, Memory, Remembered
+from allocator.cluster.orders import LONGEST_BOOST
+from allocator.cluster.settings import DeclaredUser
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import operator_pb2 as operator
+from tests.cluster.master_side import SECOND, MasterSide, agent_call, resources
+
+HALF_LIFE = 600.0
+USERS = (DeclaredUser("a"), DeclaredUser("b", weight=2.0))
+
+
+def made(memory: Memory | None = None) -> MasterSide:
+    master = MasterSide("sdrf", {"half_life": HALF_LIFE}, users=USERS, memory=memory)
+    master.add_framework("f", "a", active=False)
+    master.send(agent_call("s1", "cpus:4;mem:4096", {"f": resources("cpus:3;mem:1024", "a")}))
+    return master
+
+
+def set_weight(master: MasterSide, weight: float | None, seconds: float | None = None) -> None:
+    change = operator.SetWeight(user="a", weight=weight, seconds=seconds)
+    master.engine.order(operator.Order(set_weight=change))
+
+
+def weight(master: MasterSide) -> float:
+    standing = master.engine.standing("a")
+    assert standing is not None
+    return standing.weight
+
+
+def owed(master: MasterSide) -> float:
+    standing = master.engine.standing("a")
+    assert standing is not None
+    return standing.commitments["cpus"]
+
+
+def test_a_boost_ends_at_its_time_however_late_the_next_event_is() -> None:
+    boosted, by_hand = made(), made()
+    set_weight(boosted, 6.0, 90.0)
+    set_weight(by_hand, 6.0)
+    for master in (boosted, by_hand):
+        master.tick(89.0)
+        assert weight(master) == 6.0
+    by_hand.tick(1.0)
+    set_weight(by_hand, None)
+    by_hand.tick(500.0)
+    boosted.tick(501.0)
+    assert weight(boosted) == weight(by_hand) == 1.0
+    assert owed(boosted) == pytest.approx(owed(by_hand), rel=1e-12)
+
+
+def test_after_a_boost_holds_what_held_before() -> None:
+    master = made()
+    set_weight(master, 3.0)
+    set_weight(master, 9.0, 60.0)
+    assert (weight(master), master.engine.weights.by("a")) == (9.0, "boost")
+    master.tick(60.0)
+    assert (weight(master), master.engine.weights.by("a")) == (3.0, "operator")
+    set_weight(master, 9.0, 60.0)
+    set_weight(master, 2.0)  # which is for good, and ends it
+    master.tick(30.0)
+    assert weight(master) == 2.0
+    set_weight(master, 9.0, 60.0)
+    set_weight(master, None)
+    assert (weight(master), master.engine.weights.by("a")) == (1.0, "configuration")
+
+
+def test_a_boost_survives_a_successor_and_a_snapshot_and_ends_in_time() -> None:
+    master = made()
+    set_weight(master, 9.0, 600.0)
+    master.tick(100.0)
+    until = master.engine.now + 500.0
+    memory = master.engine.memory()
+    assert memory.users["a"].boost == Boost(9.0, until)
+    assert master.engine.changes().courses["a"].remembered.boost == Boost(9.0, until)
+    for elapsed, expected in ((499.0, 9.0), (500.0, 1.0), (5000.0, 1.0)):
+        successor = made(memory)
+        assert weight(successor) == 9.0
+        successor.now_ns = master.now_ns + round(elapsed * SECOND)
+        successor.restore(contract.Snapshot(time_ns=successor.now_ns))
+        assert weight(successor) == expected
+
+
+def test_a_user_that_is_boosted_is_not_forgotten_and_one_that_was_is() -> None:
+    memory = Memory(1.0, {"idle": Remembered(boost=Boost(2.0, 1e12))})
+    master = made(memory)
+    assert "idle" in master.engine.users()
+    change = operator.SetWeight(user="idle")
+    master.engine.order(operator.Order(set_weight=change))
+    for _ in range(30):
+        master.tick(3600.0)
+    assert "idle" not in master.engine.users()
+
+
+def test_a_commitment_that_is_set_fades_like_any_other() -> None:
+    master = made()
+    change = operator.SetCommitments(user="b", commitments={"cpus": 0.5}, others=0.25)
+    master.engine.order(operator.Order(set_commitments=change))
+    standing = master.engine.standing("b")
+    assert standing is not None
+    assert standing.commitments == {"cpus": 0.5, "mem": 0.25}
+    master.tick(HALF_LIFE)
+    standing = master.engine.standing("b")
+    assert standing is not None
+    assert standing.commitments == pytest.approx({"cpus": 0.25, "mem": 0.125})
+    assert owed(master) > 0.0  # another's is what it would be
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (operator.SetWeight(user="a", weight=2.0, seconds=0.0), "a positive time"),
+        (operator.SetWeight(user="a", weight=2.0, seconds=math.nan), "a positive time"),
+        (operator.SetWeight(user="a", weight=2.0, seconds=LONGEST_BOOST + 1), "366 days"),
+        (operator.SetWeight(user="a", seconds=5.0), "needs a weight"),
+        (operator.SetWeight(user="a", weight=-1.0, seconds=5.0), "weight -1"),
+        (operator.SetWeight(user="nobody", weight=1.0), "no such user: nobody"),
+        (operator.SetCommitments(user="nobody"), "no such user: nobody"),
+        (operator.SetCommitments(user="a", others=1.5), "commitment of 1.5"),
+        (operator.SetCommitments(user="a", commitments={"cpus": -0.1}), "-0.1 of cpus"),
+        (operator.SetCommitments(user="a", commitments={"cpus": math.nan}), "nan of cpus"),
+        (operator.SetCommitments(user="a", commitments={"cpu": 0.1}), "no 'cpu'; it has cpus"),
+    ],
+)
+def test_what_cannot_be_ordered_changes_nothing(change: object, words: str) -> None:
+    master = made()
+    before = master.engine.standings()
+    order = operator.Order()
+    if isinstance(change, operator.SetWeight):
+        order.set_weight.CopyFrom(change)
+    elif isinstance(change, operator.SetCommitments):
+        order.set_commitments.CopyFrom(change)
+    with pytest.raises(InvalidOrder, match=words):
+        master.engine.order(order)
+    assert master.engine.standings() == before
+    assert master.engine.memory().users["a"].boost is None
+
+
+def test_where_nobody_owes_anything_commitments_cannot_be_set() -> None:
+    master = MasterSide("drf", users=USERS)
+    change = operator.SetCommitments(user="a", others=0.1)
+    with pytest.raises(InvalidOrder, match="nobody owes anything"):
+        master.engine.order(operator.Order(set_commitments=change))

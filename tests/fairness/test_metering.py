@@ -1,0 +1,207 @@
+"""What users hold, over-use and owe is counted exactly, by hour, whenever somebody looks."""
+
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from allocator.fairness import policies
+from allocator.fairness.metering import HOUR, LONGEST_GAP, Counted, Former, Meter, Stretch
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+CAPACITY = Quantities.parse("cpus:160;mem:245760;disk:100")
+TASK = Quantities.parse("cpus:1;mem:1024")
+BEGIN = 1_700_000_000.0
+NODES = (-0.906179845938664, -0.538469310105683, 0.0, 0.538469310105683, 0.906179845938664)
+WEIGHTS = (0.236926885056189, 0.478628670499366, 0.568888888888889, 0.478628670499366)
+GAUSS = list(zip(NODES, (*WEIGHTS, WEIGHTS[0]), strict=True))
+"""Of Gauss and Legendre: exact for polynomials of degree 9."""
+
+Sums = dict[tuple[int, str, str], dict[str, float]]
+
+
+def slow(pool: Pool[str], begin: float, end: float) -> Iterator[tuple[int, float, float]]:
+    """Cut a time into short pieces, each with an instant and its weight in a quadrature."""
+    hours = range(math.floor(begin / HOUR) + 1, math.ceil(end / HOUR))
+    edges = [begin, *(float(hour * HOUR) for hour in hours)]
+    for left, right in zip(edges, [*edges[1:], end], strict=True):
+        pieces = max(1, math.ceil((right - left) / 300.0))
+        for piece in range(pieces):
+            middle = left + (piece + 0.5) * (right - left) / pieces
+            half = (right - left) / pieces / 2
+            for node, weight in GAUSS:
+                yield math.floor(left / HOUR), middle + node * half, weight * half
+
+
+class Reference:
+    """Looks at a pool that is not metered at many instants, and adds up."""
+
+    def __init__(self, pool: Pool[str]) -> None:
+        self.pool = pool
+        self.sums: Sums = {}
+        self.wanted: dict[tuple[int, str], float] = {}
+        self.waited: dict[tuple[int, str], float] = {}
+
+    def advance(self, now: float) -> None:
+        capacity = self.pool.capacity
+        for hour, when, weight in slow(self.pool, self.pool.now, now):
+            for standing in self.pool.still().standings_at(when):
+                user = standing.user
+                for name, total in capacity.items():
+                    sums = self.sums.setdefault((hour, user, name), {})
+                    held, entitled = standing.allocation[name], standing.entitlement * total
+                    for what, amount in {
+                        "held": held,
+                        "overused": max(held - entitled, 0.0),
+                        "owed": standing.commitments.get(name, 0.0) * total,
+                        "entitled": entitled,
+                    }.items():
+                        sums[what] = sums.get(what, 0.0) + amount * weight
+                if standing.active:
+                    key = hour, user
+                    self.wanted[key] = self.wanted.get(key, 0.0) + weight
+                    if standing.share < standing.entitlement:
+                        self.waited[key] = self.waited.get(key, 0.0) + weight
+        self.pool.advance(now)
+
+
+def made(policy: str, parameters: dict[str, object]) -> Pool[str]:
+    pool: Pool[str] = Pool(policies.create(policy, parameters), now=BEGIN, capacity=CAPACITY)
+    for user in "ABC":
+        pool.add(user)
+    return pool
+
+
+def change(pool: Pool[str], chance: random.Random) -> None:
+    user = chance.choice(sorted(pool.users()))
+    match chance.randrange(8):
+        case 0:
+            pool.set_active(user, chance.random() < 0.5)
+        case 1:
+            pool.set_weight(user, chance.choice([0.5, 1.0, 3.0]))
+        case 2:
+            pool.set_capacity(CAPACITY.times(chance.randint(1, 3)))
+        case 3:
+            pool.set_commitment(user, {"cpus": chance.random()})
+        case 4 if not pool.held(user):
+            pool.remove(user)
+        case 5 if "D" not in pool:
+            pool.add("D", commitment=0.25)
+        case _:
+            if pool.held(user) and chance.random() < 0.4:
+                pool.release(user, pool.held(user))
+            else:
+                pool.allocate(user, TASK.times(chance.randint(1, 60)))
+
+
+@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "parameters"), [("sdrf", {"half_life": "20m"}), ("drf", {})], ids=["sdrf", "drf"]
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_integrals_are_those_of_a_slow_reference(
+    seed: int, policy: str, parameters: dict[str, object], *, look: bool
+) -> None:
+    chance = random.Random(seed)
+    pool, reference = made(policy, parameters), Reference(made(policy, parameters))
+    meter, counted = Meter(), Counted()
+    meter.begin_anew(BEGIN, pool.policy.tau, ())
+    pool.attach(meter)
+    now = BEGIN
+    for _ in range(25):
+        now += chance.choice([0.0, 1.0, 90.0, 2000.0])
+        pool.advance(now)
+        reference.advance(now)
+        state = chance.getstate()
+        change(pool, chance)
+        chance.setstate(state)
+        change(reference.pool, chance)
+        if look:
+            for user in pool.users():
+                pool.count(user)
+            counted.add(meter.take())
+    now += 5000.0
+    pool.advance(now)
+    reference.advance(now)
+    for user in pool.users():
+        pool.count(user)
+    counted.add(meter.take())
+    for (hour, user, name), expected in reference.sums.items():
+        tally = counted.users[hour][user]
+        for what, amount in expected.items():
+            found = getattr(tally.resources[name], what)
+            assert found == pytest.approx(amount, rel=1e-9, abs=1e-3)
+        assert tally.wanted == pytest.approx(reference.wanted.get((hour, user), 0.0))
+        assert tally.waited == pytest.approx(reference.waited.get((hour, user), 0.0))
+    assert {(h, u) for h, us in counted.users.items() for u in us} == {
+        (hour, user) for hour, user, _ in reference.sums
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counting_changes_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    metered, bare = (made("sdrf", {"half_life": "20m"}) for _ in range(2))
+    meter = Meter()
+    meter.begin_anew(BEGIN, metered.policy.tau, ())
+    metered.attach(meter)
+    now = BEGIN
+    for _ in range(60):
+        now += chance.choice([0.0, 1.0, 900.0])
+        state = chance.getstate()
+        for pool in (metered, bare):
+            chance.setstate(state)
+            pool.advance(now)
+            change(pool, chance)
+        assert metered.standings() == bare.standings()
+        assert list(metered) == list(bare)
+
+
+def test_no_instant_is_counted_twice_when_a_clock_goes_back() -> None:
+    meter = Meter()
+    for begin in (BEGIN, BEGIN - 500.0):  # another master, whose clock is behind
+        pool: Pool[str] = Pool(policies.create("drf", {}), now=begin, capacity=CAPACITY)
+        meter.begin_anew(begin, None, ())
+        pool.attach(meter)
+        pool.add("A")
+        pool.allocate("A", TASK)
+        pool.advance(begin + 1000.0)
+        pool.count("A")
+    counted = Counted()
+    counted.add(meter.take())
+    held = sum(
+        tally.resources["cpus"].held for users in counted.users.values() for tally in users.values()
+    )
+    assert held == pytest.approx(1000 * 1000.0)  # the second time, half a thousand seconds less 500
+
+
+def former(at: float, cpus: int, *, owed: float = 0.0, over: float = 0.0) -> Former:
+    stretch = Stretch(
+        Quantities({"cpus": 1000 * cpus}), 0.5, {"cpus": owed}, {"cpus": over}, active=True
+    )
+    return Former(at, stretch)
+
+
+def test_in_a_gap_counts_what_was_held_both_before_and_after() -> None:
+    meter = Meter()
+    meter.tau = 1000.0
+    before = {"A": former(BEGIN, 90, owed=0.5, over=0.2), "gone": former(BEGIN, 5)}
+    after = {"A": former(BEGIN + 60.0, 100, over=0.1), "new": former(BEGIN + 60.0, 5)}
+    meter.bridge(before, after, CAPACITY)
+    [users] = meter.counted.users.values()
+    assert set(users) == {"A"}
+    cpus = users["A"].resources["cpus"]
+    assert cpus.held == 90_000 * 60.0
+    assert cpus.overused == 10_000 * 60.0
+    part = -math.expm1(-0.06)
+    assert cpus.owed == pytest.approx((0.1 * 60.0 + 0.4 * 1000.0 * part) * 160_000)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -5.0, LONGEST_GAP + 1.0])
+def test_a_gap_that_is_too_long_or_none_is_left_out(seconds: float) -> None:
+    meter = Meter()
+    meter.bridge({"A": former(BEGIN, 9)}, {"A": former(BEGIN + seconds, 9)}, CAPACITY)
+    assert not meter.counted.users
+    assert not meter.counted.capacity

@@ -1,0 +1,204 @@
+"""Accounts are exact across restarts, failovers and databases that fail; offers never wait."""
+
+import math
+import signal
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import grpc
+import pytest
+from pydantic import ValidationError
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.contract.admin_pb2_grpc import AdminStub
+from allocator.service.config import Config
+from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
+from tests.service.accounting.postgres import Postgres, postgres, why_not
+from tests.service.served import Service, Stream, service, wait_for
+from tests.service.show.test_metrics import scrape
+
+DELTA = 0.999
+BARE = f'[policy]\nname = "sdrf"\ndelta = {DELTA}\n[[users.declared]]\nname = "b"\n'
+SETTINGS = f"{BARE}[accounting]\nevery = 60\n"
+EVERY = f"{BARE}[accounting]\nevery = 1\n"
+FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=False)
+TOTAL = "cpus:4;mem:4096"
+THREE = agent_call("s1", TOTAL, {"f1": resources("cpus:3;mem:1024", "a")})
+TWO = agent_call("s1", TOTAL, {"f1": resources("cpus:2;mem:1024", "a")})
+ALWAYS = admin.UsageRequest(since=0.0, until=1e12)
+
+
+def usage(running: Service, request: admin.UsageRequest = ALWAYS) -> dict[str, admin.Usage]:
+    with grpc.insecure_channel(running.address) as channel:
+        return {row.user: row for row in AdminStub(channel).Usage(request).rows}
+
+
+def cores(running: Service) -> float:
+    """Core-seconds that a has held."""
+    rows = usage(running)
+    return rows["a"].resources["cpus"].held if "a" in rows else 0.0
+
+
+def tick(stream: Stream, seconds: float) -> None:
+    stream.now_ns += round(seconds * SECOND)
+    stream.tell(tick=contract.Tick())
+
+
+def begin(running: Service, now_ns: int | None = None, agent: object = THREE) -> Stream:
+    stream = Stream(running.address)
+    if now_ns is not None:
+        stream.now_ns = now_ns
+    stream.open(agents=[agent], frameworks=[FRAMEWORK])
+    return stream
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        with postgres(Path(folder, "pg")) as running:
+            yield running
+
+
+@pytest.mark.slow
+def test_usage_is_exact_and_counted_once_when_masters_fail_over(
+    tmp_path: Path,
+) -> None:
+    with service(tmp_path, SETTINGS) as running:
+        stream = begin(running)
+        tick(stream, 100.5)
+        row = usage(running)["a"]
+        cpus = row.resources["cpus"]
+        assert cpus.held == pytest.approx(3 * 100.5, rel=1e-12)
+        assert cpus.entitled == pytest.approx(2 * 100.5, rel=1e-12)
+        assert cpus.overused == pytest.approx(1 * 100.5, rel=1e-12)
+        tau = -1 / math.log(DELTA)  # ∫ō(1 − e^(−t/τ)) dt
+        assert cpus.owed == pytest.approx(100.5 - tau * (1 - DELTA**100.5), rel=1e-9)
+        assert row.resources["mem"].held == pytest.approx(1024 * 100.5, rel=1e-12)
+        assert (row.offers, row.wanted) == (0, 0.0)
+        tick(stream, 10.0)
+        assert cores(running) == pytest.approx(3 * 110.5, rel=1e-12)
+        told = scrape(running)
+        assert told["longshare_user_held_resource_seconds_total", "a", "cpus"] == 3 * 110.5
+        stream.close()
+        wait_for(lambda: not scrape(running)["longshare_session_connected",])
+        other = Stream(running.address, "another")
+        other.leading_since_ns = stream.now_ns
+        other.now_ns = stream.now_ns - 20 * SECOND  # its clock is behind
+        other.open(agents=[THREE], frameworks=[FRAMEWORK])
+        tick(other, 15.0)
+        assert cores(running) == pytest.approx(3 * 110.5)
+        tick(other, 15.0)
+        assert cores(running) == pytest.approx(3 * 120.5)
+        other.resynchronise(agents=[THREE], frameworks=[FRAMEWORK])
+        tick(other, 5.0)
+        assert cores(running) == pytest.approx(3 * 125.5)
+
+
+@pytest.mark.slow
+def test_offers_refusals_and_waiting_are_counted(tmp_path: Path) -> None:
+    wants = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
+    with service(tmp_path, SETTINGS) as running:
+        stream = Stream(running.address)
+        offered = stream.open(agents=[agent_call("s1", TOTAL)], frameworks=[wants])
+        [offer] = offered.offers[0].offers
+        stream.now_ns += 10 * SECOND  # it holds all of it meanwhile
+        stream.tell(
+            recover_resources=contract.RecoverResources(
+                framework_id="f1",
+                agent_id="s1",
+                resources=offer.resources,
+                filters=mesos.Filters(refuse_seconds=1000.0).SerializeToString(),
+            )
+        )
+        tick(stream, 30.0)
+        row = usage(running)["a"]
+    assert (row.offers, row.refused) == (1, 1)
+    assert (row.wanted, row.waited) == (40.0, 30.0)
+    assert row.resources["cpus"].held == 40.0
+
+
+@pytest.mark.slow
+def test_an_end_and_a_crash_cost_nothing_while_nothing_changes(tmp_path: Path) -> None:
+    with service(tmp_path, SETTINGS) as first:
+        stream = begin(first)
+        tick(stream, 50.0)
+        assert first.stop(signal.SIGTERM) == 0
+    with service(tmp_path, SETTINGS) as second:
+        assert cores(second) == 150.0
+        # Of the time in between, what was held both before and after is certain.
+        later = begin(second, stream.now_ns + 20 * SECOND, TWO)
+        tick(later, 10.0)
+        assert cores(second) == pytest.approx(150.0 + 2 * 20.0 + 2 * 10.0)
+        with closing(sqlite3.connect(tmp_path / "accounting.sqlite")) as connection:
+            capacity = "SELECT sum(amount) FROM capacity WHERE resource = 'cpus'"
+            assert connection.execute(capacity).fetchone() == (4 * 80.0,)
+        tick(later, 7.0)
+        second.stop(signal.SIGKILL)
+    with service(tmp_path, SETTINGS) as third:
+        last = begin(third, later.now_ns + 3 * SECOND, TWO)
+        tick(last, 10.0)
+        assert cores(third) == pytest.approx(150.0 + 2 * 50.0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_postgresql_may_die_or_stand_still_and_offers_go_on(
+    tmp_path: Path, server: Postgres
+) -> None:
+    settings = f'{EVERY}database = "{server.new_database()}"\n'
+    with service(tmp_path, settings) as running:
+        stream = begin(running)
+        tick(stream, 10.0)
+        assert cores(running) == 30.0
+        server.kill()
+        tick(stream, 10.0)
+        wait_for(lambda: scrape(running)["longshare_accounting_degraded",] == 1)
+        tick(stream, 10.0)
+        server.start()
+        wait_for(lambda: scrape(running)["longshare_accounting_degraded",] == 0)
+        assert cores(running) == pytest.approx(90.0)
+        server.stall(stalled=True)
+        try:
+            begun = time.monotonic()
+            for _ in range(20):
+                tick(stream, 1.0)
+            assert scrape(running)["longshare_session_connected",] == 1
+            assert time.monotonic() - begun < 10.0  # far from what a connection waits at most
+        finally:
+            server.stall(stalled=False)
+        wait_for(lambda: cores(running) == pytest.approx(150.0))
+
+
+@pytest.mark.slow
+def test_a_database_that_cannot_be_opened_costs_accounts_alone(tmp_path: Path) -> None:
+    file = tmp_path / "other"
+    file.write_text("of others")
+    with service(tmp_path, f'{EVERY}database = "{file}"\n') as running:
+        stream = begin(running)
+        tick(stream, 10.0)
+        wait_for(lambda: scrape(running)["longshare_accounting_degraded",] == 1)
+        with pytest.raises(grpc.RpcError) as error:
+            usage(running)
+        assert error.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+        assert str(file) in running.log.read_text()
+    assert file.read_text() == "of others"
+
+
+def test_without_a_store_there_are_no_accounts_unless_they_are_asked_for() -> None:
+    def where(**sections: dict[str, object]) -> str | None:
+        return Config.model_validate(sections).accounting_database()
+
+    beside = where(store={"path": "/var/lib/longshare/commitments.sqlite"})
+    assert beside == "/var/lib/longshare/accounting.sqlite"
+    assert where(store={"kind": "none"}) is None
+    assert where(accounting={"database": "none"}) is None
+    assert where(store={"kind": "none"}, accounting={"database": "/a/b"}) == "/a/b"
+    with pytest.raises(ValidationError, match="'mysql://a/b' is neither postgresql://"):
+        where(accounting={"database": "mysql://a/b"})

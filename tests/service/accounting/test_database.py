@@ -1,0 +1,204 @@
+"""The accounting database adds up exactly once, in SQLite and in PostgreSQL, and stays bounded."""
+
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from allocator.fairness.metering import Counted, Former, Integrals, Stretch
+from allocator.fairness.quantities import Quantities
+from allocator.service.accounting import DAY, HOUR, OTHERS
+from allocator.service.accounting.batch import Batch, Ordered
+from allocator.service.accounting.database import Database, located
+from allocator.service.accounting.reading import hours, ordered, usages
+from allocator.service.store import StoreError
+from tests.service.accounting.postgres import Postgres, postgres, why_not
+
+NOON = 1_700_000_000 // DAY * DAY + 12 * HOUR
+Open = Callable[[], Database]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        with postgres(Path(folder, "pg")) as running:
+            yield running
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=[pytest.mark.skipif(bool(why_not()), reason=why_not())]),
+    ]
+)
+def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    if request.param == "sqlite":
+        return lambda: Database(tmp_path / "accounting.sqlite")
+    url: str = request.getfixturevalue("server").new_database()
+    return lambda: Database(located(url))
+
+
+def counted(hour: int, **held: float) -> Counted:
+    """Return users who have held so many cores for all of an hour, of 100."""
+    made = Counted()
+    for user, cores in held.items():
+        integrals = made.tally(hour, user).resources.setdefault("cpus", Integrals())
+        integrals.held = cores * 1000 * HOUR
+        integrals.overused = integrals.held / 2
+        integrals.owed = integrals.held / 4
+        integrals.entitled = 50 * 1000 * HOUR
+        made.users[hour][user].offers = 3
+        made.users[hour][user].wanted = 10.0
+    made.capacity[hour] = {"cpus": 100_000.0 * HOUR}
+    return made
+
+
+def batch(number: int, what: Counted, writer: str = "one", **more: float) -> Batch:
+    since, until = more.get("since", NOON), more.get("until", NOON + 1.0)
+    stretch = Stretch(Quantities({"cpus": 5000}), 0.5, {"cpus": 0.25}, {"cpus": 0.5}, active=True)
+    return Batch(writer, number, since, until, what, {"A": Former(until, stretch)})
+
+
+def held(database: Database, since: float = 0.0, until: float = 1e12) -> dict[str, float]:
+    found = database.read(lambda connection: usages(connection, since, until, "user"))
+    return {each.user: sum(used.held for used in each.used) / HOUR for each in found}
+
+
+def test_what_is_written_adds_up_and_is_there_after_a_restart(connect: Open) -> None:
+    with closing(connect()) as database:
+        assert database.write(batch(1, counted(NOON // HOUR, A=8.0)), 100)
+        assert database.write(batch(2, counted(NOON // HOUR, A=1.0, B=2.0)), 100)
+    with closing(connect()) as database:
+        assert held(database) == {"A": 9.0, "B": 2.0}
+        [first, second] = database.read(lambda c: hours(c, 0.0, 1e12))
+        # The cluster's capacity was counted twice for this hour, too.
+        assert (first.start, first.seconds, first.user, first.resource) == (NOON, HOUR, "A", "cpus")
+        assert (first.share, first.overuse, first.commitment) == (0.045, 0.0225, 0.01125)
+        assert second.entitlement == 0.25
+        [used, _] = database.read(lambda c: usages(c, 0.0, 1e12, "day"))
+        assert (used.start, used.offers, used.wanted) == (NOON // DAY * DAY, 6, 20.0)
+
+
+def test_a_batch_that_is_tried_again_counts_once(connect: Open) -> None:
+    with closing(connect()) as database:
+        for _ in range(3):
+            assert database.write(batch(1, counted(NOON // HOUR, A=8.0)), 100)
+        assert held(database) == {"A": 8.0}
+
+
+def test_no_two_services_count_the_same_time(connect: Open) -> None:
+    with closing(connect()) as database:
+        assert database.write(batch(1, counted(NOON // HOUR, A=8.0), until=NOON + 60.0), 100)
+        other = batch(1, counted(NOON // HOUR, A=8.0), "two", since=NOON + 59.0, until=NOON + 90.0)
+        assert not database.write(other, 100)
+        later = batch(2, counted(NOON // HOUR, A=1.0), "two", since=NOON + 60.0, until=NOON + 90.0)
+        assert database.write(later, 100)
+        assert held(database) == {"A": 9.0}
+
+
+def test_another_service_learns_how_users_stood(connect: Open) -> None:
+    written = batch(1, counted(NOON // HOUR, A=8.0))
+    with closing(connect()) as database:
+        assert database.formers("two") == (0.0, {})
+        database.write(written, 100)
+        assert database.formers("one") == (0.0, {})
+        assert database.formers("two") == (written.until, written.formers)
+
+
+def test_hours_become_days_and_days_end(connect: Open) -> None:
+    day = NOON // DAY * DAY
+    with closing(connect()) as database:
+        for number, hour in enumerate((0, 5, 24), start=1):
+            database.write(batch(number, counted(day // HOUR + hour, A=1.0)), 100)
+        database.roll_up(day + DAY, 0)
+        database.roll_up(day + DAY, 0)
+        rows = database.read(lambda c: hours(c, 0.0, 1e12))
+        assert [(row.start, row.seconds) for row in rows] == [(day, DAY), (day + DAY, HOUR)]
+        assert [row.share for row in rows] == [0.01, 0.01]
+        assert held(database) == {"A": 3.0}
+        database.write(batch(4, counted(day // HOUR, A=1.0)), 100)  # late
+        database.roll_up(day + DAY, 0)
+        assert held(database, until=day + DAY) == {"A": 3.0}
+        database.roll_up(day + 2 * DAY, day + DAY)
+        assert held(database) == {"A": 1.0}
+
+
+def test_many_users_are_added_up_under_one_name(connect: Open) -> None:
+    many = {f"user-{number}": float(number) for number in range(1, 11)}
+    with closing(connect()) as database:
+        database.write(batch(1, counted(NOON // HOUR, **many)), 3)
+        largest = {"user-10": 10.0, "user-9": 9.0, "user-8": 8.0}
+        assert held(database) == {OTHERS: 28.0, **largest}
+    with closing(connect()) as database:  # who has a name has it all day
+        database.write(batch(2, counted(NOON // HOUR + 1, **many)), 3)
+        assert held(database)[OTHERS] == 56.0
+        database.write(batch(3, counted(NOON // HOUR + 24, new=5.0)), 3)
+        assert held(database)["new"] == 5.0
+
+
+def test_no_name_breaks_a_write(connect: Open) -> None:
+    hostile = "a\0b'; DROP TABLE usage; --\N{PILE OF POO}"
+    with closing(connect()) as database:
+        assert database.write(batch(1, counted(NOON // HOUR, **{hostile: 1.0})), 100)
+        assert list(held(database)) == [hostile.replace("\0", "\N{SYMBOL FOR NULL}")]
+
+
+def test_orders_are_kept_with_what_is_counted(connect: Open) -> None:
+    order = Ordered(
+        "x1",
+        NOON + 0.5,
+        "alice",
+        "certificate",
+        "ipv4:1.2.3.4:5",
+        "set_weight",
+        "{}",
+        "{}",
+        "{}",
+        "",
+    )
+    made = batch(1, Counted())
+    made.orders.append(order)
+    with closing(connect()) as database:
+        database.write(made, 100)
+        database.write(made, 100)
+        assert database.read(lambda c: ordered(c, NOON, NOON + 1)) == [order]
+        assert database.read(lambda c: ordered(c, NOON + 1, NOON + 2)) == []
+
+
+def test_a_file_is_for_its_owner_alone_and_one_service_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "accounting.sqlite"
+    with closing(Database(path)):
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        with pytest.raises(StoreError, match="in use by another service"):
+            Database(path)
+    with closing(Database(path)):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database\n" * 20], ids=["empty", "text"])
+def test_a_file_of_others_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="not a SQLite file"):
+        Database(path)
+    assert path.read_bytes() == content
+
+
+def test_a_database_of_another_program_or_release_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    with pytest.raises(StoreError, match="of another program's"):
+        Database(path)
+    ours = tmp_path / "accounting.sqlite"
+    with closing(Database(ours)):
+        pass
+    with closing(sqlite3.connect(ours)) as connection:
+        connection.execute("PRAGMA user_version = 9")
+    with pytest.raises(StoreError, match="written in version 9"):
+        Database(ours)

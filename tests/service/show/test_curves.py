@@ -1,0 +1,128 @@
+"""Curves of shares and commitments: hours that a chronicle knows, then what was seen."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+from allocator.service.accounting.reading import Hour
+from allocator.service.show import curves
+from allocator.service.show.curves import MOST_POINTS, Curves
+from allocator.service.show.sightings import EVERY, MOST_SAMPLES, Past
+from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
+
+HOUR = 3600
+START = START_NS // SECOND
+SETTINGS = EngineSettings(
+    policies.create("sdrf", {"half_life": 600.0}), users=(DeclaredUser("a"), DeclaredUser("b"))
+)
+
+
+def hour(start: int, user: str, share: float, commitment: float) -> Hour:
+    return Hour(start, HOUR, user, "cpus", share, commitment, 0.5, 0.0)
+
+
+class Chronicle:
+    def __init__(self, hours: list[Hour] | None) -> None:
+        self._hours = hours
+
+    async def hours(
+        self, users: Collection[str], since: float, until: float
+    ) -> Sequence[Hour] | None:
+        if self._hours is None:
+            return None
+        return [h for h in self._hours if h.user in users and since <= h.start < until]
+
+
+def watched(seconds: int, step: int = 5) -> tuple[Engine, Past]:
+    """One agent, three quarters of which `a` holds."""
+    past = Past()
+    engine = Engine(SETTINGS, before_change=lambda at: past.sample_until(engine, at))
+    held = {"f": resources("cpus:3;mem:512", "a")}
+    framework = contract.AddFramework(
+        framework_id="f", info=framework_info("f", "a"), active=True, suppressed_roles=["a"]
+    )
+    agents = [agent_call("s", "cpus:4;mem:1024", held)]
+    snapshot = contract.Snapshot(time_ns=START_NS, agents=agents, frameworks=[framework])
+    engine.restore(contract.Options(), snapshot)
+    for number in range(1, seconds // step + 1):
+        now = START_NS + number * step * SECOND
+        event = contract.Event(sequence=number, time_ns=now, tick=contract.Tick())
+        engine.apply(contract.Events(events=[event]))
+    return engine, past
+
+
+def read(found: Curves, users: Sequence[str], seconds: float) -> dict[str, Any]:
+    return asyncio.run(found.read(users, seconds))
+
+
+def test_what_was_seen_agrees_with_the_engine_and_everybody_has_the_same_instants() -> None:
+    engine, past = watched(600)
+    told = read(Curves(engine, past), ["a", "b", "nobody"], HOUR)
+    assert told["until"] == engine.now
+    assert told["seen_since"] == told["times"][0] < START + 10
+    shares, debts = told["users"]["a"]
+    assert len(told["times"]) == len(shares) == len(debts) > 50
+    assert set(shares) == {0.75}
+    for instant, owed in zip(told["times"], debts, strict=True):
+        fading = 0.5 ** ((instant - START) / 600)
+        assert owed == pytest.approx(0.25 * (1 - fading), abs=1e-4), (
+            "Eq. 12: it is entitled to half"
+        )
+    assert set(told["users"]["nobody"][0]) == {0.0}
+
+
+def test_hours_before_the_service_began_come_from_the_chronicle() -> None:
+    engine, past = watched(600)
+    before = START - START % HOUR - 3 * HOUR
+    chronicle = Chronicle(
+        [
+            *(hour(before + n * HOUR, "a", 0.1 * n, 0.2) for n in range(3)),
+            hour(before, "a", 0.05, 0.3),  # another resource
+            hour(START, "a", 0.9, 0.9),  # of which this service has seen more itself
+        ]
+    )
+    told = read(Curves(engine, past, chronicle), ["a", "b"], 24 * HOUR)
+    assert told["chronicle"] is True
+    assert told["times"][:3] == [before + HOUR / 2 + n * HOUR for n in range(3)]
+    shares, debts = told["users"]["a"]
+    assert shares[:3] == [0.05, 0.1, 0.2]
+    assert debts[:3] == [0.3, 0.2, 0.2]
+    assert told["users"]["b"][0][:3] == [None] * 3, "nobody knows"
+    assert told["times"][3] >= START
+    short = read(Curves(engine, past, chronicle), ["a"], 60)
+    assert short["times"][0] >= engine.now - 60
+
+
+def test_a_chronicle_that_does_not_answer_costs_the_hours_alone() -> None:
+    engine, past = watched(60)
+    told = read(Curves(engine, past, Chronicle(None)), ["a"], HOUR)
+    assert (told["chronicle"], len(told["times"])) == (False, 6)
+
+
+def test_however_much_is_asked_answers_are_bounded() -> None:
+    engine, past = watched(2 * HOUR, 10)
+    told = read(Curves(engine, past), [f"u{n}" for n in range(1000)], 1e300)
+    assert len(told["users"]) == curves.MOST_ASKED
+    assert MOST_POINTS / 2 < len(told["times"]) <= MOST_POINTS
+    assert told["times"][-1] >= engine.now - 2 * EVERY
+
+
+def test_the_last_hour_is_kept_closely_and_the_past_reaches_back_to_the_beginning() -> None:
+    engine, _ = watched(10)
+    kept = Past()
+    for number in range(20_000):
+        kept.sample_until(engine, engine.now + EVERY * number)
+    instants = [sample.time for sample in kept.samples]
+    assert instants == sorted(set(instants))
+    assert instants[0] == engine.now, "however long it goes on, it reaches back to the beginning"
+    assert len(instants) <= 2 * MOST_SAMPLES
+    recent = [each for each in instants if each > engine.now + EVERY * 19_999 - HOUR]
+    assert len(recent) == MOST_SAMPLES
+    kept.sample_until(engine, engine.now)
+    assert [sample.time for sample in kept.samples] == [engine.now], "another master's clock"
