@@ -26,6 +26,7 @@ Reason: TypeAlias = Literal[
     "recovering",
     "no_agents",
     "turn",
+    "held",
     "quota",
     "refused",
     "nothing_free",
@@ -40,6 +41,7 @@ Reason: TypeAlias = Literal[
 
 _OF_AGENTS: tuple[Reason, ...] = (
     "turn",
+    "held",
     "quota",
     "refused",
     "nothing_free",
@@ -91,6 +93,8 @@ class _Alike:
     """Why they are not offered; None: they are."""
     total: Resources
     free: Resources
+    held_for: Client | None
+    """Whom they are held back for."""
     ids: set[str] = field(default_factory=set)
 
 
@@ -149,13 +153,15 @@ class Survey:
         """Count an agent."""
         state = self._state(agent)
         total, free = agent.total, agent.available
+        hold = self._cluster.holds.on(agent.id)
+        held_for = None if hold is None else hold.client
         key = (
-            *(state, total.key, free.key, agent.region),
+            *(state, total.key, free.key, agent.region, held_for),
             *(agent.multi_role, agent.hierarchical_role),
         )
         alike = self._alike.get(key)
         if alike is None:
-            alike = self._alike[key] = _Alike(agent, state, total, free)
+            alike = self._alike[key] = _Alike(agent, state, total, free, held_for)
         alike.ids.add(agent.id)
 
     def look(self, client: Client) -> Steps[Why | None]:
@@ -243,6 +249,8 @@ class Survey:
             return alike.state, NOTHING
         if not wants.fits(alike.free):
             return "nothing_free", NOTHING
+        if alike.held_for not in {None, wants.client}:
+            return "held", NOTHING
         give = wants.of(alike.free)
         held_back = self._headroom is not None and self._holds_back(self._headroom, wants, give)
         return ("quota" if held_back else "turn"), give

@@ -78,6 +78,8 @@ class Pool(Generic[User]):
         """Those that hold something else than when somebody asked how it goes on."""
         self._all_diverted = True
         """Whether everybody's course may be another one since then."""
+        self._noted: set[User] | None = None
+        """Those whose account changed since somebody asked; None: nobody has, or any may have."""
         self._meter: Meter | None = None
 
     @property
@@ -247,6 +249,8 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         account.demand = self._terms.counted(demand)
+        if self._noted is not None:
+            self._noted.add(user)
         if self.policy.counts_tasks and not self._unrated:
             self._settle(user, account)
             self._terms.count_tasks(user, account)
@@ -264,6 +268,8 @@ class Pool(Generic[User]):
         if self._meter is not None:
             self._count(user, account)
         account.active = active
+        if self._noted is not None:
+            self._noted.add(user)
         if active and not account.allocation:
             self._turns += 1
             account.turn = self._turns
@@ -402,6 +408,28 @@ class Pool(Generic[User]):
         self._diverted, self._all_diverted = set(), False
         return diverted
 
+    @property
+    def excluded(self) -> frozenset[str]:
+        """Resources that do not count in shares."""
+        return self._terms.excluded
+
+    @property
+    def machines(self) -> Machines[User]:
+        """Of which the capacity is the sum."""
+        return self._terms.machines
+
+    def take_changed(self) -> Mapping[User, Account] | None:
+        """Return accounts that changed since this was last asked; None: any may have, or be gone.
+
+        They are the pool's own: whoever asks may look, not touch.
+        """
+        noted, self._noted = self._noted, set()
+        return None if noted is None else {user: self._accounts[user] for user in noted}
+
+    def accounts(self) -> Mapping[User, Account]:
+        """Return all accounts, to be looked at."""
+        return self._accounts
+
     def course(self, user: User) -> Course:
         """Return how it goes on with what a user owes. O(resources).
 
@@ -519,6 +547,8 @@ class Pool(Generic[User]):
         account.count = count
         if not self._all_diverted:
             self._diverted.add(user)
+        if self._noted is not None:
+            self._noted.add(user)
         if not self._unrated:
             self._note_change(user, account)
 
@@ -559,6 +589,7 @@ class Pool(Generic[User]):
 
     def _unsettle(self) -> None:
         """Settle everybody under the values that held until now, which are about to change."""
+        self._noted = None
         if self._unrated and self._settled == self._now:
             return
         for account in self._changed.values():

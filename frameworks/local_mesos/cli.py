@@ -1,6 +1,5 @@
 """`longshare local-mesos`: an embedded Mesos on this machine."""
 
-import asyncio
 from typing import Annotated
 
 import typer
@@ -68,6 +67,8 @@ def local_mesos(
     Point a scheduler at the address that is printed, or look at /state, /slaves and
     /metrics/snapshot there. Stops on SIGTERM and Ctrl-C.
     """
+    import asyncio  # noqa: PLC0415 - keeps `--help` fast
+
     from frameworks.local_mesos.notation import (  # noqa: PLC0415 - keeps `--help` fast
         parse_attributes,
         parse_flag,

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.holding.holds import Hold
 from allocator.cluster.quarantine import SetAside
 from allocator.cluster.quota import Quota
 from allocator.cluster.reasons import Survey, survey
@@ -100,6 +101,10 @@ class View:
     def filters(self) -> int:
         """Number of offer filters in force."""
         return len(self._cluster.filters)
+
+    def holds(self) -> list[Hold]:
+        """Return which agents are held back for whom, the oldest hold first."""
+        return list(self._cluster.holds)
 
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand, each level of a role tree in order of priority."""
