@@ -76,6 +76,8 @@ class Pool(Generic[User]):
         """Those that hold something else than when somebody asked how it goes on."""
         self._all_diverted = True
         """Whether everybody's course may be another one since then."""
+        self._noted: set[User] | None = None
+        """Those whose account changed since somebody asked; None: nobody has, or any may have."""
         self._meter: Meter | None = None
 
     @property
@@ -242,6 +244,8 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         account.demand = self._terms.counted(demand)
+        if self._noted is not None:
+            self._noted.add(user)
         if self.policy.counts_tasks and not self._stale:
             self._settle(user, account)
             self._terms.count_tasks(user, account)
@@ -259,6 +263,8 @@ class Pool(Generic[User]):
         if self._meter is not None:
             self._count(user, account)
         account.active = active
+        if self._noted is not None:
+            self._noted.add(user)
         if active and not account.allocation:
             self._turns += 1
             account.turn = self._turns
@@ -397,6 +403,28 @@ class Pool(Generic[User]):
         self._diverted, self._all_diverted = set(), False
         return diverted
 
+    @property
+    def excluded(self) -> frozenset[str]:
+        """Resources that do not count in shares."""
+        return self._terms.excluded
+
+    @property
+    def machines(self) -> Machines[User]:
+        """Of which the capacity is the sum."""
+        return self._terms.machines
+
+    def take_changed(self) -> Mapping[User, Account] | None:
+        """Return accounts that changed since this was last asked; None: any may have, or be gone.
+
+        They are the pool's own: whoever asks may look, not touch.
+        """
+        noted, self._noted = self._noted, set()
+        return None if noted is None else {user: self._accounts[user] for user in noted}
+
+    def accounts(self) -> Mapping[User, Account]:
+        """Return all accounts, to be looked at."""
+        return self._accounts
+
     def course(self, user: User) -> Course:
         """Return how it goes on with what a user owes. O(resources).
 
@@ -514,6 +542,8 @@ class Pool(Generic[User]):
         account.count = count
         if not self._all_diverted:
             self._diverted.add(user)
+        if self._noted is not None:
+            self._noted.add(user)
         if not self._stale:
             self._note_change(user, account)
 
@@ -564,6 +594,7 @@ class Pool(Generic[User]):
                 account.settle(self._now, self._terms.tau)
             self._stale = self._all_diverted = True
             self._diverted.clear()
+        self._noted = None
 
     def _catch_up(self) -> None:
         """Rate and rank who holds something else than at the last look, and follow time."""
