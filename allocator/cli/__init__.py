@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from allocator import __version__
 from allocator.cli.advise import advise
 from allocator.cli.commitments import commitments_app
 from allocator.cli.compare import compare
@@ -84,6 +83,8 @@ _unwrap(app)
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's signature
     if wanted:
+        from allocator import __version__  # noqa: PLC0415 - keeps `--help` fast
+
         typer.echo(f"longshare {__version__}")
         raise typer.Exit
 

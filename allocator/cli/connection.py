@@ -190,7 +190,7 @@ def in_words(error: Exception) -> str:
 
 def _target(address: str) -> str:
     """Accept what a service can listen at; anything else ends the command."""
-    from allocator.service.config import target  # noqa: PLC0415
+    from allocator.service.addresses import target  # noqa: PLC0415
 
     try:
         return target(address)
@@ -199,10 +199,14 @@ def _target(address: str) -> str:
 
 
 def _configured(config: Path | None) -> str:
-    from allocator.service.config import Config, ConfigError, load  # noqa: PLC0415
+    if config is None:
+        from allocator.service.addresses import DEFAULT  # noqa: PLC0415
+
+        return DEFAULT
+    from allocator.service.config import ConfigError, load_listen  # noqa: PLC0415
 
     try:
-        listen = (load(config) if config is not None else Config()).listen
+        listen = load_listen(config)
     except ConfigError as error:
         # Not through `fail`: what is wrong takes several lines.
         typer.echo(f"longshare: {error}", err=True)
