@@ -197,6 +197,12 @@ class LimitsSection(_Section):
     largest agent has of some resource: a framework whose tasks need less gets several at a time. So
     however small its tasks, an agent is not divided into more parts than that. 0: no such bound.
     """
+    unanswered: Annotated[float, Field(gt=0.0, le=1.0)] = _LIMITS.unanswered
+    """The part of the cluster, in any resource, up to which one framework is offered more while it
+    has not answered; the agent that reaches it is still offered as a whole. So one that hoards
+    offers leaves the rest to others. Masters say since Mesos 1.10 what is only offered; before,
+    this does nothing. 1: no such bound, as in stock Mesos.
+    """
     resource: Annotated[int, Field(ge=1024)] = _LIMITS.resource
     """Bytes of one resource of an agent, with all its ranges, items and labels."""
     idle_users: Annotated[int, Field(ge=0)] = _LIMITS.idle_users

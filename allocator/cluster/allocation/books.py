@@ -3,6 +3,7 @@
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.filling import Needs
 from allocator.cluster.allocation.order import Order
+from allocator.cluster.allocation.unanswered import Unanswered
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.metered import note_offer
 from allocator.cluster.quota import Headroom
@@ -16,8 +17,9 @@ from allocator.fairness.quantities import Quantities
 class Books:
     """The books of one run."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, unanswered: Unanswered) -> None:
         self._cluster = cluster
+        self._unanswered = unanswered
         self._ledger = cluster.ledger
         self.quotas = cluster.ledger.quotas
         self.order = Order(cluster.ledger.clients)
@@ -100,6 +102,7 @@ class Books:
         parts = self._made.setdefault(client.framework, {})
         place = (agent.id, client.role)
         parts[place] = parts[place] + give if place in parts else give
+        self._unanswered.give(client, give.scalars)
         self._cluster.demands.note_offer(client, agent.id, parts[place])
         holds = self._cluster.holds
         if holds.enabled:

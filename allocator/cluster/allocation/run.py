@@ -7,6 +7,7 @@ from allocator.cluster.allocation.books import Books
 from allocator.cluster.allocation.guarantees import Guarantees
 from allocator.cluster.allocation.order import Order
 from allocator.cluster.allocation.sharing import Sharing
+from allocator.cluster.allocation.unanswered import Unanswered
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.holding.choosing import choose, fits
@@ -37,13 +38,15 @@ class Allocation:
         if not open_agents:
             return 0
         wanting = self._renewed()
-        books = Books(self._cluster)
+        unanswered = Unanswered(self._cluster, wanting)
+        books = Books(self._cluster, unanswered)
         walk = Walk(self._ledger.clients, books.order, wanting)
         quotas = self._ledger.quotas
         if quotas:
             guarantees = Guarantees(books, wanting, walk)
             for agent in open_agents:
-                guarantees.serve(agent, wanting.everybody & ~wanting.not_on(agent.id))
+                may = wanting.everybody & ~wanting.not_on(agent.id)
+                guarantees.serve(agent, unanswered.without(may))
                 yield
         sharing = Sharing(books, wanting, walk)
         shared = wanting.everybody if books.headroom.divisible else wanting.unguaranteed(quotas)
@@ -51,12 +54,14 @@ class Allocation:
             may = shared & ~(
                 self._filters.blocked(agent.id, agent.available) | wanting.not_on(agent.id)
             )
+            may = unanswered.without(may)
             if may:
                 if number:
                     yield
                 sharing.serve(agent, self._kept_for(agent, may, wanting, sharing))
         books.order.commit()
-        if quotas:  # what is held back today may be free to go when the next run looks
+        # What is held back today may be free to go when the next run looks.
+        if quotas or unanswered.kept:
             for agent in open_agents:
                 if agent.available:
                     self._cluster.marks.change(agent.id)
