@@ -20,7 +20,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.service.record.event_log import EventLogError, decode_settings, read
 from allocator.service.record.history import History, reconstruct_all
 from allocator.service.record.replay import header_and_rest, new_engine
-from allocator.service.show.speech import duration
+from allocator.service.show.speech import counted, duration
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass, Trace
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class _Conversion:
             )
             if changed:
                 self._notes.append(
-                    f"weights of {changed} users changed meanwhile: the first ones hold"
+                    f"the weight of {counted(changed, 'user')} changed meanwhile: the first holds"
                 )
         bounded = [min(max(weight, LEAST_WEIGHT), LARGEST_WEIGHT) for weight in weights]
         return tuple(bounded) if any(weight != 1.0 for weight in bounded) else ()
@@ -259,11 +259,11 @@ class _Conversion:
         history, notes = self._history, self._notes
         if history.running_at_first:
             notes.append(
-                f"{history.running_at_first} tasks ran when recording began: submitted then, with "
-                "what was left of their time"
+                f"{counted(history.running_at_first, 'task')} ran when recording began: submitted "
+                "then, with what was left of the time"
             )
         if history.cut_off:
-            notes.append(f"{history.cut_off} tasks ran when it ended: cut off there")
+            notes.append(f"{counted(history.cut_off, 'task')} ran when it ended: cut off there")
         for before, after in history.gaps:
             notes.append(
                 f"nothing was recorded for {duration(after - before)}, from "

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Literal, TypeAlias
 
 from allocator.cluster.agents import Agent
+from allocator.cluster.allocation.unanswered import bound, offered, reached
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Resources
@@ -24,8 +25,10 @@ Reason: TypeAlias = Literal[
     "inactive",
     "suppressed",
     "recovering",
+    "unanswered",
     "no_agents",
     "turn",
+    "held",
     "quota",
     "refused",
     "nothing_free",
@@ -40,6 +43,7 @@ Reason: TypeAlias = Literal[
 
 _OF_AGENTS: tuple[Reason, ...] = (
     "turn",
+    "held",
     "quota",
     "refused",
     "nothing_free",
@@ -53,6 +57,7 @@ _OF_AGENTS: tuple[Reason, ...] = (
 ORDER: tuple[Reason, ...] = (
     *_OF_AGENTS,
     "no_agents",
+    "unanswered",
     "recovering",
     "inactive",
     "set_aside",
@@ -91,6 +96,8 @@ class _Alike:
     """Why they are not offered; None: they are."""
     total: Resources
     free: Resources
+    held_for: Client | None
+    """Whom they are held back for."""
     ids: set[str] = field(default_factory=set)
 
 
@@ -148,14 +155,16 @@ class Survey:
     def put(self, agent: Agent) -> None:
         """Count an agent."""
         state = self._state(agent)
-        total, free = agent.total, agent.available
+        total, free = agent.total, agent.shown
+        hold = self._cluster.holds.on(agent.id)
+        held_for = None if hold is None else hold.client
         key = (
-            *(state, total.key, free.key, agent.region),
+            *(state, total.key, free.key, agent.region, held_for),
             *(agent.multi_role, agent.hierarchical_role),
         )
         alike = self._alike.get(key)
         if alike is None:
-            alike = self._alike[key] = _Alike(agent, state, total, free)
+            alike = self._alike[key] = _Alike(agent, state, total, free, held_for)
         alike.ids.add(agent.id)
 
     def look(self, client: Client) -> Steps[Why | None]:
@@ -208,7 +217,11 @@ class Survey:
             return "inactive"
         if client.role in framework.suppressed:
             return "suppressed"
-        return None if self._cluster.allocates else "recovering"
+        if not self._cluster.allocates:
+            return "recovering"
+        most = bound(self._cluster)
+        full = most is not None and reached(offered(self._cluster, framework.id), most)
+        return "unanswered" if full else None
 
     def _state(self, agent: Agent) -> Reason | None:
         whitelist = self._cluster.whitelist
@@ -243,6 +256,8 @@ class Survey:
             return alike.state, NOTHING
         if not wants.fits(alike.free):
             return "nothing_free", NOTHING
+        if alike.held_for not in {None, wants.client}:
+            return "held", NOTHING
         give = wants.of(alike.free)
         held_back = self._headroom is not None and self._holds_back(self._headroom, wants, give)
         return ("quota" if held_back else "turn"), give

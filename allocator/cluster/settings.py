@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from allocator.cluster.constraints import Constraint
+from allocator.cluster.holding.holds import Holding
 from allocator.cluster.limits import Limits
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
@@ -38,6 +39,10 @@ class EngineSettings:
     """Where tasks may run, by framework name; on top of what frameworks say themselves."""
     learn_demands: bool = False
     """Whether to take what a framework keeps of its offers for its task, if it does not say."""
+    hold_for: Holding = "off"
+    """For how many clients an agent may be held back whose next task fits nowhere now."""
+    longest_hold: float = 600.0
+    """Seconds for which an agent is held back at most."""
     limits: Limits = field(default_factory=Limits)
     """How much of one thing anybody may say."""
     seed: int = 0

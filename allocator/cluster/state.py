@@ -9,6 +9,7 @@ from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.failover import Failover
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Framework, Rules
+from allocator.cluster.holding.holds import Holds, HoldStatistics
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.limits import Limits
 from allocator.cluster.maintenance import Maintenance
@@ -42,6 +43,8 @@ class Statistics:
     """Calls that contradicted what is known so soon after others that no snapshot was asked for."""
     faults: int = 0
     """Errors in the allocator itself; each cost one call, or the offers of one run."""
+    holds: HoldStatistics = field(default_factory=HoldStatistics)
+    """Agents that have been held back."""
 
 
 class Marks:
@@ -128,6 +131,7 @@ class Cluster:
     """Whether freed resources are offered at once, or at the next tick."""
     statistics: Statistics
     limits: Limits
+    holds: Holds
     quarantine: Quarantine = field(default_factory=Quarantine)
     meter: Meter | None = None
     """Counts what users have; None: nobody does, or not yet."""
@@ -181,6 +185,14 @@ class Cluster:
         late = failover is not None and users.counts_tasks
         users.set_charging(charging=self.offering and not late)
 
+    def is_offered(self, agent: Agent) -> bool:
+        """Whether what an agent has free may be offered at all."""
+        return (
+            agent.active
+            and agent.flaw is None
+            and (self.whitelist is None or agent.hostname in self.whitelist)
+        )
+
     def agent(self, agent_id: str) -> Agent:
         """Return an agent.
 
@@ -208,6 +220,11 @@ class Cluster:
         self.marks.change(agent_id)
         if self.at_once:
             self.marks.call(agent_id)
+
+    def no_longer_held(self, agent_id: str | None) -> None:
+        """Follow that an agent may be had by others than the one it was held back for."""
+        if agent_id in self.ledger.agents:
+            self.marks.change(agent_id)
 
     def anybody(self) -> None:
         """Follow that somebody may want now what nobody wanted."""

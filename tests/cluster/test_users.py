@@ -12,7 +12,9 @@ from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.cluster.users import Users
 from allocator.fairness import policies
 from allocator.fairness.commitment import decayed
+from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from tests.cluster.master_side import MasterSide
 from tests.cluster.one_by_one import order
 
 ROLES = ["a", "a/b", "a/b/c", "a/d", "e", "f/g", "f/h"]
@@ -188,3 +190,17 @@ def test_a_user_that_owes_is_known_to_the_successor_and_one_that_does_not_is_not
     assert known == {"gone", "gone/owes", "weighed"}
     assert users.memory().users["gone/owes"].commitments["cpus"] == pytest.approx(0.25)
     assert users.memory().users["weighed"].weight == 2.0
+
+
+def test_however_many_roles_come_in_one_event_each_level_is_told_its_part_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = []
+    monkeypatch.setattr(Pool, "set_part", lambda pool, part: told.append((pool, part)))
+    master = MasterSide()
+    roles = ["/".join(f"{role}.{level}" for level in range(25)) for role in range(10)]
+    master.add_framework("f1", *roles)
+    assert len(master.engine.users()) == 250
+    assert len(told) == 240, "of all users but the last of each role"
+    master.tick()
+    assert len(told) == 240, "nothing has changed"

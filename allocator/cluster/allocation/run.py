@@ -5,9 +5,12 @@ from collections.abc import Iterable
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
 from allocator.cluster.allocation.guarantees import Guarantees
+from allocator.cluster.allocation.order import Order
 from allocator.cluster.allocation.sharing import Sharing
+from allocator.cluster.allocation.unanswered import Unanswered
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting
+from allocator.cluster.holding.choosing import choose, fits
 from allocator.cluster.state import Cluster
 from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
@@ -25,6 +28,7 @@ class Allocation:
         self._cluster = cluster
         self._ledger = cluster.ledger
         self._filters = cluster.filters
+        self._holds = cluster.holds
         self._wanting: Wanting | None = None
         self._version: tuple[object, ...] = ()
 
@@ -34,13 +38,15 @@ class Allocation:
         if not open_agents:
             return 0
         wanting = self._renewed()
-        books = Books(self._cluster)
+        unanswered = Unanswered(self._cluster, wanting)
+        books = Books(self._cluster, unanswered)
         walk = Walk(self._ledger.clients, books.order, wanting)
         quotas = self._ledger.quotas
         if quotas:
             guarantees = Guarantees(books, wanting, walk)
             for agent in open_agents:
-                guarantees.serve(agent, wanting.everybody & ~wanting.not_on(agent.id))
+                may = wanting.everybody & ~wanting.not_on(agent.id)
+                guarantees.serve(agent, unanswered.without(may))
                 yield
         sharing = Sharing(books, wanting, walk)
         shared = wanting.everybody if books.headroom.divisible else wanting.unguaranteed(quotas)
@@ -48,25 +54,51 @@ class Allocation:
             may = shared & ~(
                 self._filters.blocked(agent.id, agent.available) | wanting.not_on(agent.id)
             )
+            may = unanswered.without(may)
             if may:
                 if number:
                     yield
-                sharing.serve(agent, may)
+                sharing.serve(agent, self._kept_for(agent, may, wanting, sharing))
         books.order.commit()
-        if quotas:  # what is held back today may be free to go when the next run looks
+        # What is held back today may be free to go when the next run looks.
+        if quotas or unanswered.kept:
             for agent in open_agents:
                 if agent.available:
                     self._cluster.marks.change(agent.id)
         return books.offer(decisions)
 
+    def hold_back(self) -> None:
+        """Hold back agents for those whose tasks fit nowhere, if that is wished. Once a tick."""
+        agents = self._ledger.agents
+        if self._holds.full or not agents:
+            return
+        wanting = self._renewed()
+        walk = Walk(self._ledger.clients, Order(self._ledger.clients), wanting)
+        known = wanting.everybody & ~wanting.unknown
+        choose(self._cluster, walk.clients(next(iter(agents.values())), known))
+
+    def _kept_for(self, agent: Agent, may: int, wanting: Wanting, sharing: Sharing) -> int:
+        """Serve the one that an agent is held back for; return who may have what is left.
+
+        As long as its task does not fit, that is those whose tasks end before it is expected to.
+        """
+        hold = self._holds.on(agent.id)
+        if hold is None:
+            return may
+        bit = wanting.bit.get(hold.client, 0)
+        if not bit & may:
+            self._holds.drop(hold)
+        elif fits(agent, hold.task):
+            sharing.serve(agent, bit)
+            self._holds.drop(hold)  # where it was not offered: it has refused as much
+        else:
+            left_ns = hold.ready_ns - self._cluster.now_ns
+            gone = {name for name, long in self._holds.run_times.known() if long <= left_ns}
+            return may & sum(each for client, each in wanting.bit.items() if client[1] in gone)
+        return may
+
     def _may_be_offered(self, agent: Agent) -> bool:
-        whitelist = self._cluster.whitelist
-        return (
-            agent.active
-            and agent.flaw is None
-            and (whitelist is None or agent.hostname in whitelist)
-            and bool(agent.available)
-        )
+        return self._cluster.is_offered(agent) and bool(agent.available)
 
     def _renewed(self) -> Wanting:
         """Return who wants what, made anew if anything of that has changed."""

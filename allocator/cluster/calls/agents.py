@@ -36,6 +36,7 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
         cluster.quarantine.put("agent", agent.id, "maintenance", unreadable)
         cluster.ledger.exclude(agent.id, _clients(call.excluded))
         cluster.ledger.add_agent(agent, used)
+        _note_stays(cluster, agent, used)
         _begin(cluster, agent, running)
         cluster.maintenance.schedule(agent.id, unavailability)
         cluster.marks.change(agent.id)
@@ -51,6 +52,7 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
     def change() -> None:
         cluster.ledger.remove_agent(agent)
         cluster.filters.drop_agent(agent.id)
+        cluster.holds.forget_agent(agent.id)
         cluster.maintenance.schedule(agent.id, None)
         cluster.marks.forget(agent.id)
         cluster.quarantine.forget("agent", agent.id)
@@ -110,6 +112,7 @@ def add_resource_provider(
             cluster.quarantine.put("agent", agent.id, "resources", sieve.flaw)
         cluster.ledger.set_total(agent, total)
         cluster.ledger.add_used(agent, used)
+        _note_stays(cluster, agent, used)
         if cluster.tells_running:
             _begin(cluster, agent, used)
         cluster.marks.change(agent.id)
@@ -203,3 +206,12 @@ def _read_allocations(
         for role, resources in sieve.used(allocation.resources).items():
             roles[role] = roles[role] + resources if role in roles else resources
     return allocations
+
+
+def _note_stays(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
+    """Follow what runs on an agent since nobody knows when: as if it had begun now."""
+    if cluster.holds.enabled:
+        for framework, roles in used.items():
+            for role, resources in roles.items():
+                client = Client(role, framework)
+                cluster.holds.run_times.given(client, agent.id, resources.scalars, cluster.now_ns)

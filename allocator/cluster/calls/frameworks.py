@@ -70,9 +70,12 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
     def change() -> None:
         cluster.roles -= levels(framework.said.roles)
         clients = cluster.ledger.clients.of(framework.id)
-        for agent in cluster.ledger.remove_framework(framework):
+        agents = cluster.ledger.remove_framework(framework)
+        for agent in agents:
             cluster.freed(agent)
+        cluster.holds.run_times.forget_framework(framework.id, agents)
         for client in clients:
+            cluster.no_longer_held(cluster.holds.forget(client))
             cluster.filters.forget(client)
             cluster.demands.forget(client)
         cluster.quarantine.forget("framework", framework.id)

@@ -27,6 +27,7 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
         if call.is_allocated:
             cluster.ledger.running.end(call.agent_id, client, resources)
         agent = _release(cluster, client, call.agent_id, resources)
+        _note_stay(cluster, client, call.agent_id, resources, declined=call.HasField("filters"))
         if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
             return
         cluster.demands.note_answer(client, agent.id, resources)
@@ -65,7 +66,9 @@ def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
 
     def change() -> None:
         _note(cluster, call.framework_id, sieve.flaw)
-        _release(cluster, Client(role, call.framework_id), call.agent_id, resources)
+        client = Client(role, call.framework_id)
+        _release(cluster, client, call.agent_id, resources)
+        _note_stay(cluster, client, call.agent_id, resources, declined=True)
         cluster.statistics.rejected += 1
 
     return change
@@ -144,6 +147,20 @@ def _note(cluster: Cluster, framework: str, flaw: Flaw | None) -> None:
         return
     if framework in cluster.ledger.frameworks:
         cluster.quarantine.put("framework", framework, "resources", flaw)
+
+
+def _note_stay(
+    cluster: Cluster, client: Client, agent_id: str, resources: Resources, *, declined: bool
+) -> None:
+    """Learn from what comes back how long a framework's tasks run."""
+    holds = cluster.holds
+    if not holds.enabled:
+        return
+    if declined:
+        holds.run_times.declined(client, agent_id, resources.scalars)
+        holds.declined(client, agent_id, cluster.now_ns)
+    else:
+        holds.run_times.ended(client, agent_id, resources.scalars, cluster.now_ns)
 
 
 def _lose_track(cluster: Cluster, call: contract.UpdateAllocation, flaw: Flaw | None) -> None:

@@ -13,6 +13,7 @@ from allocator.cluster.engine.runs import Runs
 from allocator.cluster.engine.view import View
 from allocator.cluster.errors import InvalidEvent, LostTrack
 from allocator.cluster.filters import OfferFilters
+from allocator.cluster.holding.holds import Holds
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.metered import counting, passing_on
@@ -366,4 +367,7 @@ def _empty(
         recovery=recovery(options),
         tells_running=options.tells_running,
         limits=settings.limits,
+        holds=Holds(
+            settings.hold_for, round(settings.longest_hold * _NANOSECONDS), statistics.holds
+        ),
     )

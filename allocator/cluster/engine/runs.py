@@ -4,7 +4,6 @@ from collections.abc import Callable
 from random import Random
 
 from allocator.cluster.allocation import Allocation
-from allocator.cluster.metered import note_offers
 from allocator.cluster.quarantine import in_words
 from allocator.cluster.state import Cluster
 from allocator.cluster.steps import Steps
@@ -54,11 +53,16 @@ class Runs:
         cluster, decisions = self._cluster, contract.Decisions()
         if not cluster.marks.due or not cluster.allocates:
             return decisions
+        if cluster.holds.enabled:
+            for agent in cluster.holds.expire(cluster.now_ns):
+                cluster.no_longer_held(agent)
         changed, called = cluster.marks.take()
         agents = [cluster.ledger.agents[name] for name in changed]
         self._before()
         self._random.shuffle(agents)  # so that no agent is always the first to be used
         made = yield from self._allocation.run(agents, decisions)
+        if called is None and cluster.holds.enabled:
+            self._allocation.hold_back()
         inverse_offers = self._inverse_offers(called)
         decisions.inverse_offers.extend(inverse_offers)
         done = cluster.statistics
@@ -66,8 +70,6 @@ class Runs:
         done.candidates += len(agents)
         done.offers += made
         done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
-        if made and cluster.meter is not None:
-            note_offers(cluster.meter, cluster.ledger.clients, decisions, cluster.now_ns / 1e9)
         self._after(decisions)
         return decisions
 

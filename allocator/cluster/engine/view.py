@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.holding.holds import Hold
 from allocator.cluster.quarantine import SetAside
 from allocator.cluster.quota import Quota
 from allocator.cluster.reasons import Survey, survey
@@ -100,6 +101,10 @@ class View:
     def filters(self) -> int:
         """Number of offer filters in force."""
         return len(self._cluster.filters)
+
+    def holds(self) -> list[Hold]:
+        """Return which agents are held back for whom, the oldest hold first."""
+        return list(self._cluster.holds)
 
     def standings(self) -> list[Standing[str]]:
         """Return how all users stand, each level of a role tree in order of priority."""
@@ -237,7 +242,7 @@ class View:
     def available(self) -> dict[str, Quantities]:
         """Return the scalars that are free on each agent."""
         agents = self._cluster.ledger.agents
-        return {agent.id: agent.available.scalars for agent in agents.values()}
+        return {agent.id: agent.shown.scalars for agent in agents.values()}
 
     def places(self) -> Iterator[Place]:
         """Go through the agents and what users hold of each, in order of arrival.
@@ -257,9 +262,9 @@ class View:
                 state = "deactivated"
             elif cluster.whitelist is not None and agent.hostname not in cluster.whitelist:
                 state = "not on the whitelist"
-            elif not agent.available:
+            elif not agent.shown:
                 state = "full"
-            total, free = agent.total.scalars, agent.available.scalars
+            total, free = agent.total.scalars, agent.shown.scalars
             yield Place(agent.id, agent.hostname, state, total, free, held)
 
     def agent(self, agent: str) -> Agent | None:

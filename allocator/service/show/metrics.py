@@ -126,6 +126,12 @@ class _EngineCollector(Collector):
                 "Calls that contradicted what is known and were passed over.",
                 done.passed_over,
             ),
+            "holds": ("Agents that were held back for somebody.", done.holds.begun),
+            "holds_served": (
+                "Holds that ended with an offer to whom they were for.",
+                done.holds.served,
+            ),
+            "holds_in_vain": ("Holds that lasted for too long.", done.holds.in_vain),
             "faults": ("Errors in the allocator itself; each cost one call or run.", done.faults),
             "policy_faults": (
                 "Priorities that a policy from outside could not say; its user came last instead.",

@@ -1,0 +1,1 @@
+"""Agents held back for users whose tasks fit nowhere, so that small tasks starve no big one."""

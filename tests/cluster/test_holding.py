@@ -1,0 +1,222 @@
+"""Agents are held back for whose task fits nowhere: no big task waits for ever."""
+
+import heapq
+import random
+from collections import Counter
+from itertools import count
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.cluster.reasons import Survey
+from allocator.cluster.settings import EngineSettings
+from allocator.cluster.steps import finished
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+from tests.cluster.master_side import SECOND, MasterSide, Offered
+from tests.cluster.test_task_offers import add
+
+HOLDING: list[Literal["one", "all"]] = ["one", "all"]
+
+
+class Site(MasterSide):
+    """A cluster in which frameworks take all they are offered, and tasks end.
+
+    Args:
+        hold_for: The setting.
+        longest: Seconds that a hold may last.
+        seed: Of how long tasks run.
+    """
+
+    def __init__(self, hold_for: str, *, longest: float = 600.0, seed: int = 1) -> None:
+        super().__init__("tsf")
+        self.settings = EngineSettings(
+            policy=policies.create("tsf", {}),
+            hold_for=hold_for,  # type: ignore[arg-type]
+            longest_hold=longest,
+        )
+        self.engine = type(self.engine)(self.settings)
+        self.restore(contract.Snapshot(time_ns=self.now_ns))
+        self._random = random.Random(seed)
+        self._serial = count()
+        self._ends: list[tuple[int, int, Offered, str]] = []
+        self.runs_for: dict[str, tuple[float, float]] = {}
+        """By framework, the shortest and the longest run time of its tasks, in seconds."""
+        self.task: dict[str, tuple[float, str]] = {}
+        """By framework, the CPUs of a task, and its resources."""
+        self.got: Counter[str] = Counter()
+        self.waited: list[float] = []
+        """Of the watched framework, how long it waited before each offer."""
+        self.watched = ""
+        self._since = self.now_ns
+
+    def join(self, name: str, cpus: float, runs_for: tuple[float, float]) -> None:
+        self.task[name] = cpus, f"cpus:{cpus:g}"
+        self.runs_for[name] = runs_for
+        add(self, name, name, f"cpus:{cpus:g}")
+
+    def take(self, offers: list[Offered]) -> None:
+        for offer in offers:
+            cpus, text = self.task[offer.framework]
+            number = round(float(offer.resources.split(":")[1]) / cpus)
+            self.got[offer.framework] += number
+            if offer.framework == self.watched:
+                self.waited.append((self.now_ns - self._since) / SECOND)
+                self._since = self.now_ns
+            for _ in range(number):
+                end = self.now_ns + round(
+                    self._random.uniform(*self.runs_for[offer.framework]) * SECOND
+                )
+                heapq.heappush(self._ends, (end, next(self._serial), offer, text))
+
+    def watch(self, name: str) -> None:
+        self.watched, self._since = name, self.now_ns
+
+    def live(self, seconds: float) -> None:
+        """Let time pass: a tick a second, and the ends of tasks in between."""
+        until = self.now_ns + round(seconds * SECOND)
+        while self.now_ns < until:
+            tick = self.now_ns + SECOND
+            while self._ends and self._ends[0][0] <= tick:
+                self.now_ns, _, offer, text = heapq.heappop(self._ends)
+                self.take(self.recover(offer, text))
+            self.now_ns = tick
+            self.take(self.send(contract.Tick()))
+
+    def holding(self, framework: str) -> bool:
+        """Whether an agent is held back for a framework."""
+        return any(hold.client.framework == framework for hold in self.engine.holds())
+
+
+def starving(hold_for: str, **options: float) -> Site:
+    """Half-core tasks first, on ten one-core agents; then a user whose tasks need a whole core."""
+    site = Site(hold_for, **options)  # type: ignore[arg-type]
+    site.join("small", 0.5, (10.0, 17.0))
+    for number in range(10):
+        site.take(site.add_agent(f"s{number}", "cpus:1"))
+    site.live(60)
+    site.join("big", 1.0, (10.0, 10.0))
+    site.watch("big")
+    return site
+
+
+def test_without_holding_half_cores_starve_whole_ones() -> None:
+    site = starving("off")
+    site.live(120)
+    assert site.got["big"] <= 1
+
+
+@pytest.mark.parametrize("hold_for", HOLDING)
+def test_with_holding_a_whole_core_comes_before_the_tasks_that_run_have_ended(
+    hold_for: str,
+) -> None:
+    site = starving(hold_for)
+    site.live(120)
+    assert site.waited[0] <= 17.0 + 1.0  # the longest that runs, and the tick at which it is held
+    assert site.got["big"] >= 6
+    assert site.engine.statistics.holds.served >= 6
+
+
+@pytest.mark.parametrize("hold_for", HOLDING)
+def test_task_shares_come_nearer_to_what_is_fair(hold_for: str) -> None:
+    """Divisible TSF gives both the same task share; small could run 20 tasks alone, big 10."""
+    site, without = starving(hold_for), starving("off")
+    gaps = []
+    for each in (site, without):
+        each.live(200)
+        shares = {standing.user: standing.share for standing in each.engine.standings()}
+        gaps.append(abs(shares["small"] - shares["big"]))
+    assert gaps[0] < gaps[1]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**16), st.sampled_from(HOLDING), st.integers(2, 5))
+def test_whoever_fits_on_an_empty_agent_waits_for_a_bounded_time(
+    seed: int, hold_for: str, users: int
+) -> None:
+    """Each user once, for twice as long as a task runs: run times are not known but learned."""
+    site = Site(hold_for, seed=seed)
+    for number in range(users - 1):
+        site.join(f"small{number}", 0.5, (2.0, 6.0))
+    for number in range(4):
+        site.take(site.add_agent(f"s{number}", "cpus:1"))
+    site.live(15)
+    site.join("big", 1.0, (3.0, 3.0))
+    site.watch("big")
+    site.live(users * 2 * 6.0)
+    assert site.got["big"] >= 1
+
+
+def test_who_will_be_gone_by_then_may_use_what_is_held() -> None:
+    site = Site("one")
+    site.join("brief", 0.25, (1.0, 1.0))
+    site.take(site.add_agent("s0", "cpus:1"))
+    site.live(5)  # it is known now how long its tasks run
+    site.join("long", 0.5, (40.0, 40.0))
+    site.live(42)
+    site.join("big", 1.0, (5.0, 5.0))
+    site.live(1)
+    (hold,) = site.engine.holds()
+    assert hold.client.framework == "big"
+    before = Counter(site.got)
+    site.live(10)
+    assert site.got["brief"] > before["brief"]
+    assert site.got["long"] == before["long"]
+
+
+def test_a_hold_in_vain_ends_and_is_not_repeated_at_once() -> None:
+    site = Site("one", longest=10.0)
+    site.join("endless", 0.5, (1e6, 1e6))
+    site.join("small", 0.5, (3.0, 3.0))
+    site.take(site.add_agent("s0", "cpus:1"))
+    site.send(contract.SuppressOffers(framework_id="endless"))
+    site.live(5)
+    site.join("big", 1.0, (5.0, 5.0))
+    while not site.holding("big"):
+        site.live(1)
+    before_that = site.engine.statistics.holds.in_vain
+    site.live(10)
+    assert site.engine.statistics.holds.in_vain == before_that + 1
+    before = site.got["small"]
+    for _ in range(8):
+        assert not site.holding("big")
+        site.live(1)
+    assert site.got["small"] > before
+
+
+def test_who_declines_what_was_held_for_it_waits_as_if_in_vain() -> None:
+    site = starving("one", longest=50.0)
+    while not (offers := [o for o in site.tick() if o.framework == "big"]):
+        while site._ends and site._ends[0][0] <= site.now_ns:
+            _, _, offer, text = heapq.heappop(site._ends)
+            made = site.recover(offer, text)
+            site.take([o for o in made if o.framework != "big"])
+            offers += [o for o in made if o.framework == "big"]
+        if offers:
+            break
+    site.take([o for o in site.recover(offers[0], refuse_seconds=1.0) if o.framework != "big"])
+    for _ in range(40):
+        site.live(1)
+        assert not site.holding("big")
+
+
+def test_the_reason_of_the_others_is_that_it_is_held_for_somebody() -> None:
+    site = starving("one")
+    site.live(2)
+    (hold,) = site.engine.holds()
+    agent = site.engine._cluster.ledger.agents[hold.agent]
+    site.engine._cluster.ledger.recover(agent, "small", "small", agent.held("small", "small"))
+    survey = Survey(site.engine._cluster)
+    survey.put(agent)
+    (client,) = site.engine._cluster.ledger.clients.of("small")
+    why = finished(survey.look(client))
+    assert why is not None
+    assert dict(why.agents) == {"held": 1}
+
+
+def test_the_same_log_decides_the_same() -> None:
+    site = starving("all")
+    site.live(40)
+    assert site.replayed() == [decisions for _, decisions in site.log]
