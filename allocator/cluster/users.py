@@ -234,13 +234,15 @@ class Users:
 
     def put_agent(self, agent: str, total: Quantities) -> None:
         """Make an agent known, or say anew what it has; the capacity is set apart from this."""
-        self._machines.put(agent, total)
-        self._machines_changed()
+        if self.counts_tasks:
+            self._machines.put(agent, total)
+            self._machines_changed()
 
     def discard_agent(self, agent: str) -> None:
         """Forget an agent."""
-        self._machines.discard(agent)
-        self._machines_changed()
+        if self.counts_tasks:
+            self._machines.discard(agent)
+            self._machines_changed()
 
     def set_task(self, user: User, client: Client, task: Task) -> bool:
         """Say what a client's tasks need, and where they may run; return whether that is new.
