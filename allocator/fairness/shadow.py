@@ -146,8 +146,12 @@ class Shadow(Generic[User]):
             if account.allocation != own.held(user):
                 self._note_kept(user, own.held(user), pool)
                 given = max(account.count - own.accounts()[user].count, 0)
-                own.release(user, own.held(user))
-                own.allocate(user, account.allocation, times=given)
+                held = own.held(user)
+                if account.allocation.contains(held):
+                    own.allocate(user, account.allocation - held, times=given)
+                else:
+                    own.release(user, held)
+                    own.allocate(user, account.allocation, times=given)
             if own.policy.counts_tasks:
                 own.set_demand(user, account.demand)
             own.set_active(user, account.active)

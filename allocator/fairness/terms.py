@@ -63,7 +63,8 @@ class Terms(Generic[User]):
     @capacity.setter
     def capacity(self, capacity: Quantities) -> None:
         self._capacity = capacity
-        self._counted = [each for each in capacity.items() if each[0] not in self.excluded]
+        self._counted: list[tuple[str, int]] | None = None
+        """What of it counts; None: nobody has asked since it changed."""
 
     def counted(self, demand: Quantities | None) -> Quantities | None:
         """Return what counts of a task's demand; None: nothing."""
@@ -77,6 +78,8 @@ class Terms(Generic[User]):
     def rate(self, account: Account) -> None:
         """Work out what is made of what a user holds. O(m) in m resources."""
         account.entitlement = self.part * account.weight / self.weights
+        if self._counted is None:
+            self._counted = [(n, a) for n, a in self._capacity.items() if n not in self.excluded]
         account.shares = account.allocation.parts_of(self._counted)
         measured = self._policy.measure(account)
         if self._has_memory:

@@ -9,6 +9,7 @@ from allocator.cluster.metered import note_offer
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
+from allocator.cluster.steps import Steps
 from allocator.cluster.subscriptions import Alternatives
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
@@ -109,7 +110,7 @@ class Books:
             holds.run_times.given(client, agent.id, give.scalars, self._cluster.now_ns)
             self._cluster.no_longer_held(holds.served(client))
 
-    def offer(self, decisions: contract.Decisions) -> int:
+    def offering(self, decisions: contract.Decisions) -> Steps[int]:
         """Put all offers into decisions, at most one `Offers` for each framework; return how many.
 
         Made where they are to be, for a copy of a message costs more than making it.
@@ -122,6 +123,7 @@ class Books:
                 offers.add(role=role, agent_id=agent, resources=give.messages(role))
                 if meter is not None:
                     note_offer(meter, self._ledger.clients, Client(role, framework), now)
+            yield
         return number
 
     def _rest(self, agent: Agent, give: Resources) -> Resources | None:

@@ -94,11 +94,14 @@ class Shadows:
         """Return how users at the top stand under a shadow's policy, in its order."""
         self._follow(engine, gifts=False)
         found: list[Apart] = []
-        follower.do(lambda: found.extend(_apart(engine.pool, follower)))
+        if self._pool is engine.pool:
+            follower.do(lambda: found.extend(_apart(engine.pool, follower)))
         return found
 
     def _follow(self, engine: Engine, *, gifts: bool) -> None:
         pool = engine.pool
+        if not pool.capacity:  # there is no cluster yet, or none again
+            return
         if pool is not self._pool:  # a snapshot has replaced all that was known
             pool.take_changed()
             self._pool = pool
@@ -125,11 +128,12 @@ def _attach(follower: Follower, pool: Pool[str]) -> None:
 def _apart(pool: Pool[str], follower: Follower) -> Iterator[Apart]:
     shadow = follower.shadow
     assert shadow is not None
+    shadow.pool.advance(pool.now)
     gains = shadow.gains()
     turns = {user: turn for turn, user in enumerate(pool, start=1)}
     own = {user: turn for turn, user in enumerate(shadow.pool, start=1)}
     for user in [*own, *(each for each in pool.users() if each not in own)]:
-        owed = shadow.pool.standing(user).commitment
+        owed = shadow.pool.standing(user).commitment if shadow.policy.tau is not None else 0.0
         yield Apart(user, turns.get(user, 0), own.get(user, 0), owed, gains.get(user, 0.0))
 
 

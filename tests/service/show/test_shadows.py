@@ -75,6 +75,7 @@ def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch)
     shadows = Shadows({"drf": policies.create("drf", {}), "sdrf": SDRF})
     followed = FollowedMaster(shadows)
     followed.add_framework("f1", "a")
+    followed.add_agent("first", "cpus:1;mem:1024")
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError("of a policy's own")
