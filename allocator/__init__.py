@@ -1,8 +1,14 @@
 """Longshare: long-term fair sharing for Apache Mesos."""
 
-from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
-try:
-    __version__ = version("longshare")
-except PackageNotFoundError:  # a checkout that is run without having been installed
-    __version__ = "0+unknown"
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - `__version__` alone, when somebody asks
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - takes long
+
+    try:
+        return version("longshare")
+    except PackageNotFoundError:  # a checkout that is run without having been installed
+        return "0+unknown"

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from allocator import __version__
 from allocator.cli.advise import advise
 from allocator.cli.commitments import commitments_app
 from allocator.cli.compare import compare
@@ -21,6 +20,7 @@ from allocator.cli.properties import properties
 from allocator.cli.replay import replay
 from allocator.cli.report import report
 from allocator.cli.serve import serve
+from allocator.cli.shadow import shadow
 from allocator.cli.shares import shares
 from allocator.cli.simulate import simulate
 from allocator.cli.sweep import sweep
@@ -42,6 +42,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command(epilog=EXIT_CODES)(shares)
 app.command(epilog=EXIT_CODES)(explain)
+app.command(epilog=EXIT_CODES)(shadow)
 app.command(epilog=EXIT_CODES)(forecast)
 app.command(epilog=EXIT_CODES)(top)
 app.command(epilog=EXIT_CODES)(usage)
@@ -82,6 +83,8 @@ _unwrap(app)
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's signature
     if wanted:
+        from allocator import __version__  # noqa: PLC0415 - keeps `--help` fast
+
         typer.echo(f"longshare {__version__}")
         raise typer.Exit
 

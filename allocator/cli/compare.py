@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allocator.cli.connection import USAGE, AsJson, fail
-from allocator.cli.parameters import Debts, Weights, by_user, parse
+from allocator.cli.parameters import Debts, PolicyFiles, Weights, bring, by_user, parse
 from allocator.cli.simulate import (
     Blocking,
     Capacity,
@@ -38,6 +38,7 @@ def compare(
             "behind colons: drf,sdrf:half_life=1d,sdrf:half_life=8d,tsf.",
         ),
     ],
+    policy_files: PolicyFiles = None,
     load: Load = None,
     capacity: Capacity = None,
     blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
@@ -59,6 +60,7 @@ def compare(
     from allocator.simulation.setting import Setting  # noqa: PLC0415
     from allocator.simulation.studies import compared, measures  # noqa: PLC0415
 
+    bring(policy_files)
     file = out or Path("compare.png")
     fared = {}
     try:

@@ -87,6 +87,12 @@ class Connection:
 
         return self._ask(self._stub.Shares, admin.SharesRequest(), ())
 
+    def shadows(self) -> "admin.ShadowsReply":
+        """Ask what other policies would make of the users."""
+        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+
+        return self._ask(self._stub.Shadows, admin.ShadowsRequest(), ())
+
     def explain(self, user: str) -> "admin.Explanation":
         """Ask why a user is where it is."""
         from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
@@ -184,7 +190,7 @@ def in_words(error: Exception) -> str:
 
 def _target(address: str) -> str:
     """Accept what a service can listen at; anything else ends the command."""
-    from allocator.service.config import target  # noqa: PLC0415
+    from allocator.service.addresses import target  # noqa: PLC0415
 
     try:
         return target(address)
@@ -193,10 +199,14 @@ def _target(address: str) -> str:
 
 
 def _configured(config: Path | None) -> str:
-    from allocator.service.config import Config, ConfigError, load  # noqa: PLC0415
+    if config is None:
+        from allocator.service.addresses import DEFAULT  # noqa: PLC0415
+
+        return DEFAULT
+    from allocator.service.config import ConfigError, load_listen  # noqa: PLC0415
 
     try:
-        listen = (load(config) if config is not None else Config()).listen
+        listen = load_listen(config)
     except ConfigError as error:
         # Not through `fail`: what is wrong takes several lines.
         typer.echo(f"longshare: {error}", err=True)

@@ -8,6 +8,7 @@ import typer
 
 from allocator.cli.connection import USAGE, fail
 from allocator.cli.parameters import PolicyFiles, bring
+from allocator.cli.simulate import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,6 +104,9 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "Engine") -> int:
     )
 
     from allocator.simulation.studies import sweep as engine_room  # noqa: PLC0415
+
+    if any(cell.engine == "fast" and not cell.is_finished(folder) for cell in cells):
+        compiled()  # or every process would, behind a bar that stands still
 
     columns = (
         TextColumn("{task.description}"),

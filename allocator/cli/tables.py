@@ -234,3 +234,23 @@ _COLUMNS: dict[str, tuple[str, Callable[[admin.UserShare], str]]] = {
     "demand": ("demand", lambda row: "\n".join(dict.fromkeys(map(_demand, row.demands)))),
 }
 """Column of the table of users → its heading, and what stands in it."""
+
+
+def table_of_shadow(shadow: admin.Shadow) -> Table | Text:
+    """Return a line for each user at the top, in the order of a policy that follows."""
+    name = printable(shadow.name)
+    if shadow.failure:
+        return Text(f"{name}: given up: {printable(shadow.failure)}")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.title, table.title_justify = name, "left"
+    for heading in ("turn", "as decided"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("user", overflow="fold")
+    table.add_column("commitment", justify="right", no_wrap=True)
+    table.add_column("gain, h", justify="right", no_wrap=True)
+    for user in shadow.users:
+        turns = (str(turn) if turn else "-" for turn in (user.shadow_turn, user.turn))
+        differs = user.shadow_turn != user.turn
+        cells = (printable(user.user), f"{user.commitment:.1%}", f"{user.gain / 3600:+.3f}")
+        table.add_row(*turns, *map(Text, cells), style=None if differs else "dim")
+    return table

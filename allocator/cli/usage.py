@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from allocator.contract import admin_pb2 as admin
 
 _HOUR = 3600.0
+TOO_LONG = "too long to be kept"
+"""Stands where an order has changed more than the audit keeps."""
 _COLUMNS = ("held", "overused", "owed", "entitled")
 
 
@@ -157,6 +159,8 @@ def _line(order: "admin.Ordered") -> str:
     if order.refusal:
         return printable(f"{line}  REFUSED: {order.refusal}")
     before, after = json.loads(order.before), json.loads(order.after)
+    if TOO_LONG in before:
+        return printable(f"{line}  too many users to be kept")
     changes = (
         f"{user}: {_stood(before[user])} → {_stood(after.get(user))}"
         for user in before

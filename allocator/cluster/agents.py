@@ -65,13 +65,26 @@ class Agent:
     def available(self) -> Resources:
         """What may be offered: the total less what is allocated, clipped at nothing."""
         if self._available is None:
-            free = self.total
-            self._exact = not free.has_shared
-            for _framework, _role, held in self.allocations():
-                self._exact = self._exact and held in free
-                free = free - held
-            self._available = free.with_shared_of(self.total)
+            self._available, self._exact = self._added_up()
         return self._available
+
+    @property
+    def shown(self) -> Resources:
+        """The same, for people to look at: it leaves no trace.
+
+        What comes back is put in the order of what is there, or all is added up anew; so who has
+        looked must not be seen in the order of an offer, or replay would not be exact.
+        """
+        return self._added_up()[0] if self._available is None else self._available
+
+    def _added_up(self) -> tuple[Resources, bool]:
+        """Return what is free, and whether that and what is allocated make up the total."""
+        free = self.total
+        exact = not free.has_shared
+        for _framework, _role, held in self.allocations():
+            exact = exact and held in free
+            free = free - held
+        return free.with_shared_of(self.total), exact
 
     def allocations(self) -> Iterator[tuple[str, str, Resources]]:
         """Go through the ledger: framework, role, resources."""

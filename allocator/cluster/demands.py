@@ -93,7 +93,9 @@ class Floor:
     def put(self, total: Quantities) -> None:
         """Learn of an agent."""
         for name, amount in total.items():
-            self._agents.setdefault(name, Counter())[amount] += 1
+            if name not in self._agents:
+                self._agents[name] = Counter()
+            self._agents[name][amount] += 1
             if amount > self._largest.get(name, 0):
                 self._largest[name] = amount
                 self.version += 1

@@ -32,6 +32,9 @@ class Limits:
     smallest_demand: float = 0.001
     """The least that a task counts as where agents are filled task by task: a part of what the
     largest agent has of some resource. 0: whatever is demanded."""
+    unanswered: float = 1.0
+    """The part of the cluster that offers to one framework may come to which it has not answered,
+    before it gets no more; and one agent beyond. 1: all of it, as in stock Mesos."""
     resource: int = 2**18
     """Bytes of one resource: a range of every other port takes a tenth."""
     idle_users: int = 10_000

@@ -4,7 +4,6 @@ from allocator.cluster.clients import Clients
 from allocator.cluster.frameworks import Client
 from allocator.cluster.steps import Steps
 from allocator.cluster.users import Users
-from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.metering import Former, Meter
 
 
@@ -42,13 +41,10 @@ def counting(users: Users) -> Steps[dict[str, Former]]:
     return formers
 
 
-def note_offers(meter: Meter, clients: Clients, decisions: contract.Decisions, now: float) -> None:
-    """Count offers that a run has made."""
-    for each in decisions.offers:
-        for offer in each.offers:
-            client = Client(offer.role, each.framework_id)
-            if client in clients:
-                meter.offered(clients.users.above(clients.user(client)), now)
+def note_offer(meter: Meter, clients: Clients, client: Client, now: float) -> None:
+    """Count an offer that a run has made."""
+    if client in clients:
+        meter.offered(clients.users.above(clients.user(client)), now)
 
 
 def note_refusal(meter: Meter, clients: Clients, client: Client, now: float) -> None:

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Literal, TypeAlias
 
 from allocator.cluster.agents import Agent
+from allocator.cluster.allocation.unanswered import bound, offered, reached
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Resources
@@ -24,6 +25,7 @@ Reason: TypeAlias = Literal[
     "inactive",
     "suppressed",
     "recovering",
+    "unanswered",
     "no_agents",
     "turn",
     "held",
@@ -55,6 +57,7 @@ _OF_AGENTS: tuple[Reason, ...] = (
 ORDER: tuple[Reason, ...] = (
     *_OF_AGENTS,
     "no_agents",
+    "unanswered",
     "recovering",
     "inactive",
     "set_aside",
@@ -152,7 +155,7 @@ class Survey:
     def put(self, agent: Agent) -> None:
         """Count an agent."""
         state = self._state(agent)
-        total, free = agent.total, agent.available
+        total, free = agent.total, agent.shown
         hold = self._cluster.holds.on(agent.id)
         held_for = None if hold is None else hold.client
         key = (
@@ -214,7 +217,11 @@ class Survey:
             return "inactive"
         if client.role in framework.suppressed:
             return "suppressed"
-        return None if self._cluster.allocates else "recovering"
+        if not self._cluster.allocates:
+            return "recovering"
+        most = bound(self._cluster)
+        full = most is not None and reached(offered(self._cluster, framework.id), most)
+        return "unanswered" if full else None
 
     def _state(self, agent: Agent) -> Reason | None:
         whitelist = self._cluster.whitelist

@@ -24,6 +24,113 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class ShadowsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShadowsRequest: _TypeAlias = ShadowsRequest  # noqa: Y015
+
+@_typing.final
+class ShadowsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHADOWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def shadows(self) -> _containers.RepeatedCompositeFieldContainer[Global___Shadow]:
+        """as they are configured; none: no policy follows"""
+
+    def __init__(
+        self,
+        *,
+        shadows: _abc.Iterable[Global___Shadow] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["shadows", b"shadows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShadowsReply: _TypeAlias = ShadowsReply  # noqa: Y015
+
+@_typing.final
+class Shadow(_message.Message):
+    """A policy that follows the same events and decides nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    failure: _builtins.str
+    """why it has been given up; empty: it has not"""
+    seconds: _builtins.float
+    """of processor time that it has cost"""
+    @_builtins.property
+    def users(self) -> _containers.RepeatedCompositeFieldContainer[Global___Apart]:
+        """at the top, in its order; those that want no offers last"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        failure: _builtins.str = ...,
+        seconds: _builtins.float = ...,
+        users: _abc.Iterable[Global___Apart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "name", b"name", "seconds", b"seconds", "users", b"users"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Shadow: _TypeAlias = Shadow  # noqa: Y015
+
+@_typing.final
+class Apart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    SHADOW_TURN_FIELD_NUMBER: _builtins.int
+    COMMITMENT_FIELD_NUMBER: _builtins.int
+    GAIN_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    turn: _builtins.int
+    """among those that want offers, as is decided; 0: it wants none"""
+    shadow_turn: _builtins.int
+    """likewise, as the shadow has it"""
+    commitment: _builtins.float
+    """what it would owe, for what it really holds and held"""
+    gain: _builtins.float
+    """whole cluster x seconds that it would have had more; less: negative"""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        turn: _builtins.int = ...,
+        shadow_turn: _builtins.int = ...,
+        commitment: _builtins.float = ...,
+        gain: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitment", b"commitment", "gain", b"gain", "shadow_turn", b"shadow_turn", "turn", b"turn", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Apart: _TypeAlias = Apart  # noqa: Y015
+
+@_typing.final
 class SharesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

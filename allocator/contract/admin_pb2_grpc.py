@@ -66,6 +66,11 @@ class AdminStub:
                 request_serializer=allocator_dot_contract_dot_admin__pb2.AuditRequest.SerializeToString,
                 response_deserializer=allocator_dot_contract_dot_admin__pb2.AuditReply.FromString,
                 _registered_method=True)
+        self.Shadows = channel.unary_unary(
+                '/longshare.v1.Admin/Shadows',
+                request_serializer=allocator_dot_contract_dot_admin__pb2.ShadowsRequest.SerializeToString,
+                response_deserializer=allocator_dot_contract_dot_admin__pb2.ShadowsReply.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -114,6 +119,12 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Shadows(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -146,6 +157,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Audit,
                     request_deserializer=allocator_dot_contract_dot_admin__pb2.AuditRequest.FromString,
                     response_serializer=allocator_dot_contract_dot_admin__pb2.AuditReply.SerializeToString,
+            ),
+            'Shadows': grpc.unary_unary_rpc_method_handler(
+                    servicer.Shadows,
+                    request_deserializer=allocator_dot_contract_dot_admin__pb2.ShadowsRequest.FromString,
+                    response_serializer=allocator_dot_contract_dot_admin__pb2.ShadowsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -311,6 +327,33 @@ class Admin:
             '/longshare.v1.Admin/Audit',
             allocator_dot_contract_dot_admin__pb2.AuditRequest.SerializeToString,
             allocator_dot_contract_dot_admin__pb2.AuditReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Shadows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/longshare.v1.Admin/Shadows',
+            allocator_dot_contract_dot_admin__pb2.ShadowsRequest.SerializeToString,
+            allocator_dot_contract_dot_admin__pb2.ShadowsReply.FromString,
             options,
             channel_credentials,
             insecure,

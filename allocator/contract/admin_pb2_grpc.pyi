@@ -53,6 +53,7 @@ class AdminStub:
     Usage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UsageRequest, _admin_pb2.UsageReply]
     """FAILED_PRECONDITION: the service keeps no accounts, or its database does not answer now."""
     Audit: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AuditRequest, _admin_pb2.AuditReply]
+    Shadows: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ShadowsRequest, _admin_pb2.ShadowsReply]
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -73,6 +74,7 @@ class AdminAsyncStub(AdminStub):
     Usage: _aio.UnaryUnaryMultiCallable[_admin_pb2.UsageRequest, _admin_pb2.UsageReply]  # type: ignore[assignment]
     """FAILED_PRECONDITION: the service keeps no accounts, or its database does not answer now."""
     Audit: _aio.UnaryUnaryMultiCallable[_admin_pb2.AuditRequest, _admin_pb2.AuditReply]  # type: ignore[assignment]
+    Shadows: _aio.UnaryUnaryMultiCallable[_admin_pb2.ShadowsRequest, _admin_pb2.ShadowsReply]  # type: ignore[assignment]
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """Served on the same port as Allocator."""
@@ -126,5 +128,12 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.AuditRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AuditReply, _abc.Awaitable[_admin_pb2.AuditReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Shadows(
+        self,
+        request: _admin_pb2.ShadowsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ShadowsReply, _abc.Awaitable[_admin_pb2.ShadowsReply]]: ...
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

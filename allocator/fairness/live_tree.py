@@ -6,7 +6,8 @@ Campista and Costa; "the paper"). Its two red-black trees are a sorted list and 
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import cmp_to_key
 from itertools import count, pairwise
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
@@ -88,7 +89,7 @@ class LiveTree(Generic[Id, K, T]):
 
     Methods for changing the tree:
 
-    * :func:`LiveTree.insert`
+    * :func:`LiveTree.insert`, :func:`LiveTree.fill`
     * :func:`LiveTree.delete`
     * :func:`LiveTree.replace`
     * :func:`LiveTree.update`
@@ -147,6 +148,28 @@ class LiveTree(Generic[Id, K, T]):
         node: Node[Id, K, T] = Node(element, attribute)
         self._nodes[element] = node
         self._put(node)
+
+    def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
+        """Add elements to an empty tree: O(n log n) comparisons, O(n) if they come in order.
+
+        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> tree = LiveTree(StraightLines(), now=0)
+        >>> tree.fill([("b", Line(value=2, slope=0)), ("a", Line(value=1, slope=0))])
+        >>> list(tree)
+        ['a', 'b']
+
+        Raises:
+            KeyError: it is not empty.
+        """
+        if self._nodes:
+            raise KeyError("the tree is not empty; insert() adds to it")
+
+        def order(a: Node[Id, K, T], b: Node[Id, K, T]) -> int:
+            return -1 if self._priorities.precedes(a, b, self._now) else 1
+
+        self._nodes = {element: Node(element, attribute) for element, attribute in elements}
+        self._order = sorted(self._nodes.values(), key=cmp_to_key(order))
+        self._update_events(0, len(self._order))
 
     def delete(self, element: Id) -> None:
         """Remove an element (the paper's DELETE). O(log n).

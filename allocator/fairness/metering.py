@@ -16,6 +16,8 @@ HOUR = 3600
 """Seconds; hours begin at multiples of it, counted from the Unix epoch."""
 LONGEST_GAP = 7200.0
 """Seconds in which nobody told what is held, of which something may still be said."""
+MOST_WAITING = 100_000
+"""Spans that wait to be added up; some twenty megabytes."""
 _TASKS = "tasks"
 """What policies that count tasks measure instead of resources, as a fraction of 1."""
 _ONE = 1000
@@ -74,6 +76,7 @@ class Counted:
     users: dict[int, dict[str, Tally]] = field(default_factory=dict)
     capacity: dict[int, dict[str, float]] = field(default_factory=dict)
     """Thousandths × seconds, by resource."""
+    _waiting: list[tuple[str, "Span"]] = field(default_factory=list)
 
     def tally(self, hour: int, user: str) -> Tally:
         """Return the tally of a user in an hour, which may be new."""
@@ -83,8 +86,22 @@ class Counted:
             tally = tallies[user] = Tally()
         return tally
 
+    def note(self, user: str, span: "Span") -> None:
+        """Have a user's time added up later; where too much waits for that, at once."""
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append((user, span))
+        else:
+            self._integrate(user, span)
+
+    def settle(self) -> None:
+        """Add up what waits for that; may be done in another thread, once nobody notes any more."""
+        waiting, self._waiting = self._waiting, []
+        for user, span in waiting:
+            self._integrate(user, span)
+
     def add(self, other: "Counted") -> None:
         """Add what has been counted apart."""
+        other.settle()
         for hour, tallies in other.users.items():
             for user, tally in tallies.items():
                 self.tally(hour, user).add(tally)
@@ -92,6 +109,14 @@ class Counted:
             sums = self.capacity.setdefault(hour, {})
             for name, amount in amounts.items():
                 sums[name] = sums.get(name, 0.0) + amount
+
+    def _integrate(self, user: str, span: "Span") -> None:
+        stood, tau = span.stood, span.tau
+        for begin, end in _hours(span.begin, span.end):
+            tally = self.tally(math.floor(begin / HOUR), user)
+            _add(tally, end - begin, span.capacity, span.excluded, stood, tau)
+            if end < span.end:
+                stood = stood._replace(commitments=_later(stood, end - begin, tau))
 
 
 class Stretch(NamedTuple):
@@ -122,6 +147,19 @@ class Stretch(NamedTuple):
         )
 
 
+class Span(NamedTuple):
+    """A time in which a user stood so, and all that its integrals depend on."""
+
+    begin: float
+    """Seconds since the epoch."""
+    end: float
+    capacity: Quantities
+    excluded: Collection[str]
+    stood: Stretch
+    """At the begin."""
+    tau: float | None
+
+
 class Former(NamedTuple):
     """How a user stood when it was last counted."""
 
@@ -134,7 +172,8 @@ class Meter:
     """Counts what users have, at whatever level they compete.
 
     It looks, and touches nothing that decisions depend on. No instant is counted twice for a user,
-    also if a clock goes back. O(resources) for each change of what a user holds, and for each hour.
+    also if a clock goes back. O(1) for each change of what a user holds; what that comes to,
+    O(resources), is added up when it has been taken.
     """
 
     def __init__(self) -> None:
@@ -189,14 +228,7 @@ class Meter:
         """
         self._at[user] = now
         self.since = max(self.since, now)
-        hour = math.floor(at / HOUR)
-        if now <= (hour + 1) * HOUR:  # nearly always
-            _add(self.counted.tally(hour, user), now - at, capacity, self.excluded, stood, self.tau)
-            return
-        for begin, end in _hours(at, now):
-            tally = self.counted.tally(math.floor(begin / HOUR), user)
-            _add(tally, end - begin, capacity, self.excluded, stood, self.tau)
-            stood = stood._replace(commitments=_later(stood, end - begin, self.tau))
+        self.counted.note(user, Span(at, now, capacity, self.excluded, stood, self.tau))
 
     def count_capacity(self, capacity: Quantities, now: float) -> None:
         """Count what the cluster has had until now."""
@@ -244,10 +276,8 @@ class Meter:
                 continue
             spans.add((former.at, later.at))
             stood = former.stretch.least(later.stretch)
-            for begin, end in _hours(former.at, later.at):
-                tally = self.counted.tally(math.floor(begin / HOUR), user)
-                _add(tally, end - begin, capacity, self.excluded, stood, tau)
-                stood = stood._replace(commitments=_later(stood, end - begin, tau))
+            span = Span(former.at, later.at, capacity, self.excluded, stood, tau)
+            self.counted.note(user, span)
         if spans:
             for begin, end in _hours(min(span[0] for span in spans), max(s[1] for s in spans)):
                 sums = self.counted.capacity.setdefault(math.floor(begin / HOUR), {})

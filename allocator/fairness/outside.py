@@ -136,7 +136,17 @@ def _theirs(kind: type[Policy]) -> Iterator[type[Any]]:
 
 _FLAGS = {"counts_tasks", "goes_by_shares", "queues", "per_machine"}
 _OURS = {
-    *("attribute", "elapsed", "faults", "free_of_charge", "key", "least", "line", "measure"),
+    *(
+        "attribute",
+        "crossing",
+        "elapsed",
+        "faults",
+        "free_of_charge",
+        "key",
+        "least",
+        "line",
+        "measure",
+    ),
     *("new_ranking", "origin", "phase", "priority", "rank", "rate_of_use", "rebased_after"),
     *("tau", "welcome"),
 }

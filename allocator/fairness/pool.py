@@ -68,14 +68,18 @@ class Pool(Generic[User]):
         self._events = 0
         """Of rankings that have been replaced."""
         self._active = 0
-        self._stale = False
-        """All accounts are settled at `now`, but not rated or ranked."""
+        self._unrated = self._unranked = False
+        """Whether the values for all have changed since everybody was rated, or ranked."""
+        self._settled = now
+        """When everybody was settled last."""
         self._changed: dict[User, Account] = {}
         """Those that hold something else than when they were last rated and ranked."""
         self._diverted: set[User] = set()
         """Those that hold something else than when somebody asked how it goes on."""
         self._all_diverted = True
         """Whether everybody's course may be another one since then."""
+        self._noted: set[User] | None = None
+        """Those whose account changed since somebody asked; None: nobody has, or any may have."""
         self._meter: Meter | None = None
 
     @property
@@ -102,7 +106,10 @@ class Pool(Generic[User]):
         """Move to a later instant; an earlier one is read as the latest seen."""
         if not now > self._now:  # also where it is no number
             return
-        self._refresh()
+        if self._terms.remembers or self._meter is not None:
+            self._rate_all()
+        if self._watch is not None:
+            self._rank_all()
         self._now = now
         if now - self._base > self._rebased_after:
             self._unsettle()
@@ -242,7 +249,9 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         account.demand = self._terms.counted(demand)
-        if self.policy.counts_tasks and not self._stale:
+        if self._noted is not None:
+            self._noted.add(user)
+        if self.policy.counts_tasks and not self._unrated:
             self._settle(user, account)
             self._terms.count_tasks(user, account)
             self._note_change(user, account)
@@ -259,11 +268,13 @@ class Pool(Generic[User]):
         if self._meter is not None:
             self._count(user, account)
         account.active = active
+        if self._noted is not None:
+            self._noted.add(user)
         if active and not account.allocation:
             self._turns += 1
             account.turn = self._turns
         self._active += 1 if active else -1
-        if self._stale:
+        if self._unranked:
             return
         if self._changed.pop(user, None) is not None:
             self._terms.rate(account)
@@ -397,6 +408,28 @@ class Pool(Generic[User]):
         self._diverted, self._all_diverted = set(), False
         return diverted
 
+    @property
+    def excluded(self) -> frozenset[str]:
+        """Resources that do not count in shares."""
+        return self._terms.excluded
+
+    @property
+    def machines(self) -> Machines[User]:
+        """Of which the capacity is the sum."""
+        return self._terms.machines
+
+    def take_changed(self) -> Mapping[User, Account] | None:
+        """Return accounts that changed since this was last asked; None: any may have, or be gone.
+
+        They are the pool's own: whoever asks may look, not touch.
+        """
+        noted, self._noted = self._noted, set()
+        return None if noted is None else {user: self._accounts[user] for user in noted}
+
+    def accounts(self) -> Mapping[User, Account]:
+        """Return all accounts, to be looked at."""
+        return self._accounts
+
     def course(self, user: User) -> Course:
         """Return how it goes on with what a user owes. O(resources).
 
@@ -429,7 +462,7 @@ class Pool(Generic[User]):
 
     def __iter__(self) -> Iterator[User]:
         """Go through active users, the next one first; the pool must not change meanwhile."""
-        if self._active > 1 or self._stale:  # one alone is first, whatever it holds
+        if self._active > 1 or self._unranked:  # one alone is first, whatever it holds
             self._catch_up()
         return iter(self._ranking)
 
@@ -508,13 +541,15 @@ class Pool(Generic[User]):
             raise KeyError(f"user {user!r} is not known") from None
 
     def _hold(self, user: User, account: Account, allocation: Quantities, count: int) -> None:
-        if not self._stale:
+        if not self._unrated:
             self._settle(user, account)
         account.allocation = allocation
         account.count = count
         if not self._all_diverted:
             self._diverted.add(user)
-        if not self._stale:
+        if self._noted is not None:
+            self._noted.add(user)
+        if not self._unrated:
             self._note_change(user, account)
 
     def _settle(self, user: User, account: Account) -> None:
@@ -529,7 +564,7 @@ class Pool(Generic[User]):
     def _count(self, user: User, account: Account) -> None:
         """Count what a user has had; until an account is stale, at the latest, all is counted."""
         assert self._meter is not None
-        at = None if self._stale else self._meter.until(str(user), self._now)
+        at = None if self._unrated else self._meter.until(str(user), self._now)
         if at is None:
             return
         if user in self._changed:
@@ -554,20 +589,26 @@ class Pool(Generic[User]):
 
     def _unsettle(self) -> None:
         """Settle everybody under the values that held until now, which are about to change."""
-        if not self._stale:
-            for account in self._changed.values():
-                self._terms.rate(account)
-            self._changed.clear()
+        self._noted = None
+        if self._unrated and self._settled == self._now:
+            return
+        for account in self._changed.values():
+            self._terms.rate(account)
+        self._changed.clear()
+        metered = self._meter is not None
+        if self._terms.remembers or self._terms.tau is not None or metered:
             for user, account in self._accounts.items():
-                if self._meter is not None:
+                if metered:
                     self._count(user, account)
                 account.settle(self._now, self._terms.tau)
-            self._stale = self._all_diverted = True
-            self._diverted.clear()
+        self._settled = self._now
+        self._unrated = self._unranked = self._all_diverted = True
+        self._diverted.clear()
 
     def _catch_up(self) -> None:
         """Rate and rank who holds something else than at the last look, and follow time."""
-        self._refresh()
+        self._rate_all()
+        self._rank_all()
         ranking, phase = self._ranking, self._phase()
         ranking.advance(phase)
         for user, account in self._changed.items():
@@ -576,19 +617,32 @@ class Pool(Generic[User]):
                 ranking.replace(user, self._attribute(account, phase))
         self._changed.clear()
 
-    def _refresh(self) -> None:
-        """Rate and rank everybody anew if the values for all have changed."""
-        if not self._stale:
+    def _rate_all(self) -> None:
+        """Rate everybody anew if the values for all have changed."""
+        if self._unrated:
+            for user, account in self._accounts.items():
+                self._terms.count_tasks(user, account)
+                self._terms.rate(account)
+            self._unrated = False
+
+    def _rank_all(self) -> None:
+        """Rank everybody who is rated anew if the values for all have changed."""
+        if not self._unranked:
             return
-        phase = self._phase()
-        self._events += self._ranking.events
-        self._ranking = self._new_ranking(phase)
-        for user, account in self._accounts.items():
-            self._terms.count_tasks(user, account)
+        for account in self._changed.values():
             self._terms.rate(account)
-            if account.active:
-                self._ranking.insert(user, self._attribute(account, phase))
-        self._stale = False
+        self._changed.clear()
+        phase, accounts = self._phase(), self._accounts
+        self._events += self._ranking.events
+        # Few will have changed places; who watches wants to know only what order takes.
+        before = dict.fromkeys(self._ranking if self._watch is None else ())
+        self._ranking = self._new_ranking(phase)
+        self._ranking.fill(
+            (user, self._attribute(accounts[user], phase))
+            for user in (before | dict.fromkeys(accounts))
+            if user in accounts and accounts[user].active
+        )
+        self._unranked = False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
         ranking = self.policy.new_ranking(phase)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from functools import cmp_to_key
 from operator import itemgetter
 from typing import Generic, TypeVar
@@ -28,6 +28,11 @@ class Ranking(ABC, Generic[Id, K]):
     @abstractmethod
     def delete(self, element: Id) -> None:
         """Remove an element that is there."""
+
+    def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
+        """Add elements while there are none; quicker where they come almost in order."""
+        for element, attribute in elements:
+            self.insert(element, attribute)
 
     @abstractmethod
     def __iter__(self) -> Iterator[Id]:
@@ -72,6 +77,13 @@ class KeyRanking(Ranking[Id, K]):
         self._attributes[element] = attribute
 
     @override
+    def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
+        self._attributes = dict(elements)
+        self._order = sorted(
+            (attribute, element) for element, attribute in self._attributes.items()
+        )
+
+    @override
     def delete(self, element: Id) -> None:
         del self._order[bisect_left(self._order, (self._attributes.pop(element), element))]
 
@@ -98,6 +110,10 @@ class LiveRanking(Ranking[Id, K]):
     @override
     def insert(self, element: Id, attribute: K) -> None:
         self.tree.insert(element, attribute)
+
+    @override
+    def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
+        self.tree.fill(elements)
 
     @override
     def delete(self, element: Id) -> None:

@@ -31,8 +31,8 @@ class Terms(Generic[User]):
         machines: Machines[User],
     ) -> None:
         self._policy = policy
-        self._excluded = frozenset(excluded)
-        self._machines = machines
+        self.excluded = frozenset(excluded)
+        self.machines = machines
         self._has_memory = policy.tau is not None
         self._least = policy.least
         self._adds_up = type(policy).rate_of_use is not Policy.rate_of_use
@@ -52,7 +52,7 @@ class Terms(Generic[User]):
         """Return terms that are as these are, whatever happens to these."""
         twin = copy(self)
         if self._policy.counts_tasks:
-            twin._machines = deepcopy(self._machines)  # noqa: SLF001 - of one that is just made
+            twin.machines = deepcopy(self.machines)
         return twin
 
     @property
@@ -63,11 +63,12 @@ class Terms(Generic[User]):
     @capacity.setter
     def capacity(self, capacity: Quantities) -> None:
         self._capacity = capacity
-        self._counted = [each for each in capacity.items() if each[0] not in self._excluded]
+        self._counted: list[tuple[str, int]] | None = None
+        """What of it counts; None: nobody has asked since it changed."""
 
     def counted(self, demand: Quantities | None) -> Quantities | None:
         """Return what counts of a task's demand; None: nothing."""
-        counted = {n: a for n, a in (demand or {}).items() if n not in self._excluded}
+        counted = {n: a for n, a in (demand or {}).items() if n not in self.excluded}
         return Quantities(counted) if counted else None
 
     def entitlement(self, weight: float) -> float:
@@ -77,6 +78,8 @@ class Terms(Generic[User]):
     def rate(self, account: Account) -> None:
         """Work out what is made of what a user holds. O(m) in m resources."""
         account.entitlement = self.part * account.weight / self.weights
+        if self._counted is None:
+            self._counted = [(n, a) for n, a in self._capacity.items() if n not in self.excluded]
         account.shares = account.allocation.parts_of(self._counted)
         measured = self._policy.measure(account)
         if self._has_memory:
@@ -95,5 +98,5 @@ class Terms(Generic[User]):
         if demand is None:
             account.monopoly = account.constrained_monopoly = 0
         else:
-            account.monopoly = self._machines.monopoly(demand)
-            account.constrained_monopoly = self._machines.constrained_monopoly(user, demand)
+            account.monopoly = self.machines.monopoly(demand)
+            account.constrained_monopoly = self.machines.constrained_monopoly(user, demand)

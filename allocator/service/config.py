@@ -1,10 +1,9 @@
 """The service's configuration: one TOML file, validated before anything starts."""
 
-import ipaddress
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -22,53 +21,24 @@ from allocator.cluster.holding.holds import Holding
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.complaints import complaints
+from allocator.conformance import complaints as complaints_about
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
+from allocator.service.addresses import DEFAULT, host_and_port, is_local, target
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
 """An hour: long enough to remember a burst of batch jobs, short enough to forget a mistake."""
 
 
+_TRIALS = 25
+"""Of each of the claims that a policy from outside is held against before it is served."""
+_Read = TypeVar("_Read", bound=BaseModel)
 _PSYCOPG = "postgresql+psycopg://"
 
 
 class ConfigError(ValueError):
     """The configuration cannot be used; the message says where and why."""
-
-
-def _host_and_port(address: str) -> str:
-    """Accept `HOST:PORT`."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{address!r} is not HOST:PORT")
-    return address
-
-
-def target(address: str) -> str:
-    """Accept `unix:///PATH` or `HOST:PORT`.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if address.startswith("unix:"):
-        if not address.startswith("unix:///"):
-            raise ValueError(
-                f"{address!r}: write the absolute path, as in unix:///run/longshare.sock"
-            )
-        return address
-    return _host_and_port(address)
-
-
-def _is_local(address: str) -> bool:
-    """Whether only this machine can reach an address."""
-    if address.startswith("unix:"):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class _Section(BaseModel):
@@ -87,7 +57,11 @@ class PolicySection(BaseModel):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        self.create()
+        made = self.create()
+        found = complaints_about(made, trials=_TRIALS) if made.origin is not None else []
+        if found:
+            told = "; ".join(f"not so: {each.claim} ({each.case})" for each in found)
+            raise ValueError(f"{self.name!r} cannot be served: {told}")
         return self
 
     def create(self) -> Policy:
@@ -97,6 +71,20 @@ class PolicySection(BaseModel):
             if self.name not in brought:
                 raise ValueError(f"{self.file} defines {', '.join(brought)}, not {self.name!r}")
         return plugins.create(self.name, self.model_extra or {})
+
+
+MOST_SHADOWS = 4
+"""Each costs what ranking costs."""
+
+
+class ShadowSection(PolicySection):
+    """`[[shadow]]`: a policy that follows the same events and decides nothing."""
+
+    @property
+    def label(self) -> str:
+        """How it is called: its name and what it is told."""
+        told = ", ".join(f"{name}={value}" for name, value in (self.model_extra or {}).items())
+        return f"{self.name} {told}" if told else self.name
 
 
 class UserSection(_Section):
@@ -209,6 +197,12 @@ class LimitsSection(_Section):
     largest agent has of some resource: a framework whose tasks need less gets several at a time. So
     however small its tasks, an agent is not divided into more parts than that. 0: no such bound.
     """
+    unanswered: Annotated[float, Field(gt=0.0, le=1.0)] = _LIMITS.unanswered
+    """The part of the cluster, in any resource, up to which one framework is offered more while it
+    has not answered; the agent that reaches it is still offered as a whole. So one that hoards
+    offers leaves the rest to others. Masters say since Mesos 1.10 what is only offered; before,
+    this does nothing. 1: no such bound, as in stock Mesos.
+    """
     resource: Annotated[int, Field(ge=1024)] = _LIMITS.resource
     """Bytes of one resource of an agent, with all its ranges, items and labels."""
     idle_users: Annotated[int, Field(ge=0)] = _LIMITS.idle_users
@@ -266,7 +260,7 @@ class RightsSection(_Section):
 class ListenSection(_Section):
     """`[listen]`: where masters and operators connect."""
 
-    address: Annotated[str, AfterValidator(target)] = "127.0.0.1:5060"
+    address: Annotated[str, AfterValidator(target)] = DEFAULT
     """Where masters and operators connect: `"unix:///PATH"` or `"HOST:PORT"`."""
     operators: Annotated[str, AfterValidator(target)] | None = None
     """Where operators connect, so that `address` is for masters alone, and who can reach the one
@@ -305,7 +299,7 @@ class ListenSection(_Section):
         if self.tls is not None and self.tls.client_ca is not None:
             return
         for name, address in (("address", self.address), ("operators", self.operators)):
-            if address is not None and not _is_local(address):
+            if address is not None and not is_local(address):
                 raise ConfigError(
                     f"listen.{name}: {address!r} can be reached from other machines, and whoever "
                     "does decides about the cluster; give [listen.tls] with a client_ca, listen on "
@@ -317,7 +311,7 @@ class ListenSection(_Section):
 class MetricsSection(_Section):
     """`[metrics]`: where Prometheus scrapes."""
 
-    address: Annotated[str, AfterValidator(_host_and_port)] = "127.0.0.1:9105"
+    address: Annotated[str, AfterValidator(host_and_port)] = "127.0.0.1:9105"
     """Where Prometheus scrapes `/metrics`, with `/healthz` and, at `/`, a page for people:
     `"HOST:PORT"`; port 0: any.
     """
@@ -330,7 +324,7 @@ class MetricsSection(_Section):
 
     @model_validator(mode="after")
     def _meant(self) -> Self:
-        if not self.public and not _is_local(self.address):
+        if not self.public and not is_local(self.address):
             raise ValueError(
                 f"{self.address!r} can be reached from other machines; say public = true if "
                 "everybody there may know how users stand"
@@ -444,6 +438,7 @@ class Config(_Section):
     """All of it; every section has a default."""
 
     policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
+    shadow: Annotated[tuple[ShadowSection, ...], Field(max_length=MOST_SHADOWS)] = ()
     users: UsersSection = UsersSection()
     offers: OffersSection = OffersSection()
     limits: LimitsSection = LimitsSection()
@@ -470,6 +465,26 @@ class Config(_Section):
         if where is None and self.store.kind != "none":
             return str(self.store.path.with_name("accounting.sqlite"))
         return None if where == "none" else where
+
+    @model_validator(mode="after")
+    def _shadows_can_follow(self) -> Self:
+        counts = self.policy.create().counts_tasks
+        labels = [shadow.label for shadow in self.shadow]
+        for shadow in self.shadow:
+            policy = shadow.create()
+            if policy.per_machine:
+                raise ValueError(f"shadow {shadow.label}: it has no one order to be shown")
+            if policy.counts_tasks and not counts:
+                raise ValueError(
+                    f"shadow {shadow.label}: it counts tasks, and can follow such policies alone"
+                )
+            if labels.count(shadow.label) > 1:
+                raise ValueError(f"shadow {shadow.label}: it is given twice")
+        return self
+
+    def shadows(self) -> dict[str, Policy]:
+        """Return the policies that follow, by label."""
+        return {shadow.label: shadow.create() for shadow in self.shadow}
 
     def engine_settings(self) -> EngineSettings:
         """Return what of it concerns the engine."""
@@ -498,12 +513,29 @@ def load(path: Path) -> Config:
         ConfigError: the file cannot be read, is not TOML, or says something that cannot be;
             the message names the file, each key, and what is wrong with it.
     """
+    return _read(path, Config)
+
+
+def load_listen(path: Path) -> ListenSection:
+    """Read where a service listens; other sections are not looked at, and no policy is loaded.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    return _read(path, _Listen).listen
+
+
+class _Listen(BaseModel):
+    listen: ListenSection = ListenSection()
+
+
+def _read(path: Path, model: type[_Read]) -> _Read:
     try:
-        return Config.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return model.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     except ValidationError as error:
-        found = "".join(f"\n  {complaint}" for complaint in complaints(error, Config))
+        found = "".join(f"\n  {complaint}" for complaint in complaints(error, model))
         raise ConfigError(f"{path}:{found}") from error

@@ -3,7 +3,7 @@
 import asyncio
 import resource
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from allocator.service.rights import Rights
 from allocator.service.show import metrics
 from allocator.service.show.curves import Accounts, Curves
 from allocator.service.show.recorder import Recorder
+from allocator.service.show.shadows import ShadowCollector, Shadows, Watchers
 from allocator.service.show.sightings import OfferTrail, Past
 from allocator.service.show.status import Status
 from allocator.service.show.waits import Waits, touring
@@ -76,8 +77,10 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         await stack.enter_async_context(_worked_off(past.backlog))
         accounts, turn = config.accounting_database(), Turn()
         meter = Meter() if accounts is not None else None
-        engine = _engine(config.engine_settings(), memory, recorder, event_log, past, meter)
-        engine.watch(trail)
+        shadows = Shadows(config.shadows())
+        lookers = (past.sample_until, *_of_recorder(recorder), shadows.before_change)
+        engine = _engine(config.engine_settings(), memory, lookers, event_log, meter)
+        engine.watch(Watchers(trail, shadows) if shadows.followers else trail)
         bookkeeper: Bookkeeper | None = None
         if accounts is not None and meter is not None:
             connect = partial(_database, accounts)
@@ -116,12 +119,14 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             registry.register(metrics.AccountingCollector(bookkeeper.statistics))
         waits = Waits(engine, statistics)
         await stack.enter_async_context(touring(waits, turn))
-        status = Status(engine, waits, trail, stored)
+        if shadows.followers:
+            registry.register(ShadowCollector(engine, shadows))
+        status = Status(engine, waits, trail, stored, shadows)
         curves = Curves(engine, past, None if bookkeeper is None else Accounts(bookkeeper))
         await stack.enter_async_context(
             serving(config.metrics, engine, registry, status, curves, turn, bookkeeper)
         )
-        admin = Admin(engine, waits, keeper, bookkeeper, rights, turn)
+        admin = Admin(engine, waits, keeper, bookkeeper, rights, turn, shadows)
         await stack.enter_async_context(listening(config.listen, sessions, admin))
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())
@@ -234,20 +239,25 @@ def _rotated(recorder: Recorder | None) -> None:
         recorder.reopen()
 
 
-def _engine(  # noqa: PLR0913, PLR0917 - what it begins with, and all who look at it
+_Looker = Callable[[Engine, float], None]
+
+
+def _of_recorder(recorder: Recorder | None) -> tuple[_Looker, ...]:
+    return () if recorder is None else (recorder.sample_until,)
+
+
+def _engine(
     settings: EngineSettings,
     memory: Memory | None,
-    recorder: Recorder | None,
+    lookers: Sequence[_Looker],
     event_log: EventLog | None,
-    past: Past,
     meter: Meter | None,
 ) -> Engine:
     """Make the engine, with those who look at it before each change."""
 
     def sample(instant: float) -> None:
-        past.sample_until(engine, instant)
-        if recorder is not None:
-            recorder.sample_until(engine, instant)
+        for look in lookers:
+            look(engine, instant)
 
     if event_log is None:
         engine = Engine(settings, memory=memory, before_change=sample, meter=meter)

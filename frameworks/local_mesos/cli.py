@@ -1,6 +1,5 @@
 """`longshare local-mesos`: an embedded Mesos on this machine."""
 
-import asyncio
 from typing import Annotated
 
 import typer
@@ -49,6 +48,14 @@ def local_mesos(
     allocation_interval: Annotated[
         float, typer.Option(min=0.01, help="Mesos's seconds between batch allocations.")
     ] = 1.0,
+    offer_timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="Mesos's seconds after which an offer without an answer is rescinded, as by a "
+            "master's --offer_timeout; 0: never.",
+        ),
+    ] = 30.0,
     task_seconds: Annotated[
         float,
         typer.Option(
@@ -68,6 +75,8 @@ def local_mesos(
     Point a scheduler at the address that is printed, or look at /state, /slaves and
     /metrics/snapshot there. Stops on SIGTERM and Ctrl-C.
     """
+    import asyncio  # noqa: PLC0415 - keeps `--help` fast
+
     from frameworks.local_mesos.notation import (  # noqa: PLC0415 - keeps `--help` fast
         parse_attributes,
         parse_flag,
@@ -97,6 +106,7 @@ def local_mesos(
         port=port,
         hostname_prefix=hostname_prefix,
         interval=allocation_interval,
+        offer_timeout=offer_timeout,
         task_seconds=task_seconds,
         seed=seed,
     )

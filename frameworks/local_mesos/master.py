@@ -33,9 +33,10 @@ class Master:
         random: Of its ids.
         task_seconds: How long a task runs whose command is not `sleep N`.
         interval: Seconds between ticks.
+        offer_timeout: Seconds after which an offer without an answer is rescinded; 0: never.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as many flags as a master has
         self,
         clock: Clock,
         allocator: AllocatorSide,
@@ -43,6 +44,7 @@ class Master:
         *,
         task_seconds: float = 10.0,
         interval: float = 1.0,
+        offer_timeout: float = 0.0,
     ) -> None:
         self.clock = clock
         self.started = clock.now
@@ -50,7 +52,7 @@ class Master:
         self._books = Books(clock, allocator, random)
         self._updates = Updates(self._books, random)
         self._tasks = Tasks(self._books, self._updates, task_seconds)
-        self._offering = Offering(self._books)
+        self._offering = Offering(self._books, clock, offer_timeout)
         self._launching = Launching(self._books, self._tasks, self._updates)
         self._subscribing = Subscribing(self._books, self._tasks, self._updates)
         clock.after(interval, self._tick)

@@ -4,7 +4,8 @@ The checks are those of `mesos-allocator.md` §5.4, which a module in a real mas
 too: a master believes its allocator and would not survive some mistakes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from functools import partial
 
 from google.protobuf.message import DecodeError
 
@@ -13,6 +14,7 @@ from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.bag import Bag, Resource
 from frameworks.local_mesos.books import Books
+from frameworks.local_mesos.clock import Clock
 from frameworks.local_mesos.notation import downgraded
 from frameworks.local_mesos.state import Agent, Capability, Framework, Offer
 from frameworks.local_mesos.validation import Refused
@@ -23,10 +25,14 @@ class Offering:
 
     Args:
         books: The master's.
+        clock: Its time.
+        timeout: Seconds after which an offer that has not been answered is rescinded; 0: never.
     """
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: Books, clock: Clock, timeout: float) -> None:
         self._books = books
+        self._clock = clock
+        self._timeout = timeout
 
     def decide(self, decisions: contract.Decisions) -> None:
         """Make the offers that pass; send the others back to the allocator."""
@@ -80,13 +86,20 @@ class Offering:
             )
         )
 
-    def _send(self, framework: Framework, offers: Iterable[Offer]) -> None:
+    def _send(self, framework: Framework, offers: Collection[Offer]) -> None:
         event = v1.Event(type=v1.Event.OFFERS, offers=v1.Event.Offers())
         for offer in offers:
             event.offers.offers.append(
                 _described(offer, framework, self._books.agents[offer.agent])
             )
         framework.send(event)
+        if self._timeout:
+            for offer in offers:
+                self._clock.after(self._timeout, partial(self._time_out, offer))
+
+    def _time_out(self, offer: Offer) -> None:
+        if offer.id in self._books.offers:
+            self._books.take_back(offer, rescind=True)
 
 
 def _resources(part: contract.Offer) -> list[Resource]:

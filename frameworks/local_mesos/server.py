@@ -54,6 +54,8 @@ class Settings:
     """Of the agents; their numbers follow."""
     interval: float = 1.0
     """Allocation interval in the master's seconds."""
+    offer_timeout: float = 30.0
+    """The master's seconds after which an offer without an answer is rescinded; 0: never."""
     task_seconds: float = 10.0
     """How long a task runs whose command is not `sleep N`, in the master's seconds."""
     seed: int | None = None
@@ -114,6 +116,7 @@ async def serving(settings: Settings) -> AsyncIterator[Embedded]:
         Random(settings.seed),  # noqa: S311 - ids, not secrets
         task_seconds=settings.task_seconds,
         interval=settings.interval,
+        offer_timeout=settings.offer_timeout,
     )
     every = [group for group in settings.agents for _ in range(group.count)]
     width = len(str(len(every)))

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import (
@@ -678,6 +679,24 @@ def test_the_same_messages_give_the_same_decisions_bit_for_bit() -> None:
         offers += master.tick(0.37)
     assert master.replayed() == [decisions for _, decisions in master.log]
     assert any(b"cpus" in decisions for _, decisions in master.log[20:])
+
+
+def test_whoever_looks_at_what_is_free_leaves_no_trace_in_offers() -> None:
+    used = resources("cpus:4", "a")
+    told = []
+    for looks in (False, True):
+        master = MasterSide()
+        master.add_framework("f1", "a")
+        master.send(contract.Pause())
+        master.add_agent("s1", "cpus:4;mem:512", {"f1": used})
+        if looks:
+            finished(master.engine.survey())
+            assert list(master.engine.places())
+            assert master.engine.available()
+        back = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=used)
+        assert master.send(back, contract.Resume())
+        told.append(master.log[-1])
+    assert told[0] == told[1]
 
 
 def test_text_of_and_resources_are_inverse() -> None:

@@ -190,6 +190,7 @@ def test_in_a_gap_counts_what_was_held_both_before_and_after() -> None:
     before = {"A": former(BEGIN, 90, owed=0.5, over=0.2), "gone": former(BEGIN, 5)}
     after = {"A": former(BEGIN + 60.0, 100, over=0.1), "new": former(BEGIN + 60.0, 5)}
     meter.bridge(before, after, CAPACITY)
+    meter.counted.settle()
     [users] = meter.counted.users.values()
     assert set(users) == {"A"}
     cpus = users["A"].resources["cpus"]
@@ -203,5 +204,6 @@ def test_in_a_gap_counts_what_was_held_both_before_and_after() -> None:
 def test_a_gap_that_is_too_long_or_none_is_left_out(seconds: float) -> None:
     meter = Meter()
     meter.bridge({"A": former(BEGIN, 9)}, {"A": former(BEGIN + seconds, 9)}, CAPACITY)
+    meter.counted.settle()
     assert not meter.counted.users
     assert not meter.counted.capacity

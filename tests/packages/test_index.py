@@ -1,8 +1,10 @@
 """Longshare is installed by name, from an index that holds its wheels beside the public ones."""
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import venv
 from collections.abc import Iterator
@@ -53,11 +55,16 @@ def lean(index: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return _in(home, home, home / "bin" / "longshare", *arguments)
+
+
+def _in(home: Path, folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, with the environment's programs first on the path."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return subprocess.run(
-        [home / "bin" / "longshare", *arguments],
-        cwd=home,
-        env=clean,
+        command,
+        cwd=folder,
+        env={**clean, "PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"},
         check=False,
         capture_output=True,
         text=True,
@@ -97,3 +104,21 @@ def test_a_command_whose_extra_is_missing_says_which(
     assert told.returncode == 2, told.stderr
     assert f"longshare[{extra}]" in told.stderr
     assert "Traceback" not in told.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_stranger_serves_a_policy_simulates_a_trace_and_runs_a_notebook(
+    lean: Path, tmp_path: Path
+) -> None:
+    walk: list[str | Path] = ["bash", ROOT / "tests" / "packages" / "walk.sh"]
+    done = _in(lean, tmp_path, *walk, "serve")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All decisions are the same" in done.stdout
+    # What an extra brings is taken from here, without a network; Longshare itself is not.
+    (packages,) = lean.glob("lib/python*/site-packages")
+    (packages / "simulation.pth").write_text(sysconfig.get_path("purelib"))
+    notebook = shutil.copy(ROOT / "docs" / "notebooks" / "your_own_trace.py", tmp_path)
+    done = _in(lean, tmp_path, *walk, "simulate", notebook)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "norm on one pool" in done.stdout

@@ -9,15 +9,17 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from unittest import mock
 
-from allocator.cluster import subscriptions
+from allocator.cluster import quota, subscriptions
 from allocator.cluster.agents import Agent
+from allocator.cluster.allocation import filling
 from allocator.cluster.calls import frameworks
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.failover import Failover
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.limits import Limits
-from allocator.cluster.resources import Resources
+from allocator.cluster.quota import Headroom
+from allocator.cluster.resources import Kind, Resources
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import account
@@ -26,10 +28,12 @@ from allocator.fairness.quantities import Quantities
 from allocator.service.masters.leadership import Claimant, Leadership
 from allocator.service.masters.session import Session
 from allocator.service.masters.stamps import Stamps
+from allocator.service.show import guard, web
 from allocator.service.store.keeper import Keeper
 from allocator.service.store.sqlite import SqliteStore
 from tests.world.plan import Plan
 from tests.world.scenarios import SCENARIOS
+from tests.world.simulated.zookeeper import Client, Result
 from tests.world.world import World, run
 
 CALM = Plan(
@@ -43,6 +47,7 @@ KILLED = replace(CALM, faults={"kill service": 1.0, "break stream": 2.0})
 JUMPING = replace(CALM, faults={"jump clock": 20.0})
 DRIFTING = replace(
     CALM,
+    seed=2,
     frameworks={"worker": 5, "greedy": 2, "waiter": 3},
     settings={"policy": {"name": "sdrf", "half_life": 20}},
 )
@@ -199,7 +204,75 @@ def _pauses_outlast_failures() -> AbstractContextManager[object]:
     return mock.patch.object(Keeper, "_sleep", wait)
 
 
+def _tasks_are_given_one_by_one() -> AbstractContextManager[object]:
+    """Progressive filling takes a stride of one task, however many there are."""
+    return mock.patch.object(filling, "_FAR", 1)
+
+
+def _limits_are_passed_over() -> AbstractContextManager[object]:
+    """The limits of a role are looked for under another name."""
+    return mock.patch.object(quota, "top_level", return_value="nobody")
+
+
+def _nothing_is_held_back() -> AbstractContextManager[object]:
+    return mock.patch.object(Headroom, "missing", return_value=Quantities())
+
+
+def _reservations_are_for_all() -> AbstractContextManager[object]:
+    return mock.patch.object(Kind, "offerable_to", return_value=True)
+
+
+@contextmanager
+def _operations_are_answered_and_not_done() -> Iterator[None]:
+    """An operator's RESERVE is said to be done, and what it reserves goes to all."""
+    with mock.patch.object(Ledger, "set_total"):
+        yield
+
+
+@contextmanager
+def _followers_are_believed() -> Iterator[None]:
+    """Whatever a ZooKeeper says of its node is taken for what is there."""
+    with mock.patch.object(Client, "sync_async", return_value=Result(lambda: "not asked")):
+        yield
+
+
+@contextmanager
+def _connections_are_kept() -> Iterator[None]:
+    """However many connections to the HTTP port there are, all are kept."""
+    with mock.patch.object(guard, "MOST", 10**9):
+        yield
+
+
+def _pages_break() -> AbstractContextManager[object]:
+    """The page of metrics cannot be written."""
+    return mock.patch.object(web, "exposition", side_effect=ValueError("broken"))
+
+
 MUTANTS = {
+    "tasks are given one by one": Mutant(
+        _tasks_are_given_one_by_one,
+        "steps, where",
+        scenario="a framework says a tiny demand of memory",
+    ),
+    "limits are passed over": Mutant(_limits_are_passed_over, "its limit", scenario="quotas"),
+    "nothing is held back": Mutant(_nothing_is_held_back, "guarantee", scenario="quotas"),
+    "reservations are for all": Mutant(
+        _reservations_are_for_all, "is reserved", scenario="an operator who reserves"
+    ),
+    "operations are answered and not done": Mutant(
+        _operations_are_answered_and_not_done,
+        "is free|held on",
+        scenario="an operator who reserves",
+    ),
+    "followers are believed": Mutant(
+        _followers_are_believed,
+        "saved is gone",
+        scenario="a ZooKeeper that is behind",
+    ),
+    "connections are kept": Mutant(
+        _connections_are_kept, "never ask", scenario="requests that are sent by half"
+    ),
+    "pages break": Mutant(_pages_break, "/metrics of", scenario="fifty pollers"),
     "pauses outlast failures": Mutant(
         _pauses_outlast_failures, "nothing was saved", scenario="an order after a full disk"
     ),

@@ -33,6 +33,13 @@ class Plan:
     """How many of which character."""
     faults: dict[str, float] = field(default_factory=dict)
     """How often a minute each fault happens."""
+    together: float = 0.0
+    """How likely a fault brings another one with it, at the same instant."""
+    operators: dict[str, float] = field(default_factory=dict)
+    """How likely operators set a "quota", or "reserve", each time that they do something."""
+    mesos: tuple[int, int] = (1, 8)
+    store: str = "sqlite"
+    """Or "zookeeper"."""
     settings: dict[str, Any] = field(default_factory=dict)
     """The service's configuration."""
     pace: float = 1.0
@@ -64,6 +71,7 @@ def drawn(seed: int) -> Plan:
             "flapper": chance.randrange(3),
             "picky": chance.randrange(2),
             "hostile": chance.randrange(3),
+            "stateful": chance.randrange(2),
         },
         faults={
             name: chance.choice([0.0, often])
@@ -80,8 +88,19 @@ def drawn(seed: int) -> Plan:
                 "slow disk": 0.3,
                 "lying disk": 0.2,
                 "upgrade service": 0.3,
+                "lose zookeeper": 0.3,
+                "silent zookeeper": 0.3,
+                "lagging zookeeper": 1.0,
+                "expire sessions": 0.5,
             }.items()
         },
+        together=chance.choice([0.0, 0.5]),
+        operators={
+            "quota": chance.choice([0.0, 0.0, 0.05]),
+            "reserve": chance.choice([0.0, 0.1]),
+        },
+        store=chance.choice(["sqlite", "sqlite", "zookeeper"]),
+        mesos=chance.choice([(1, 8), (1, 9), (1, 11)]),
         settings={
             "policy": chance.choice(POLICIES),
             "users": {"forget_after": 1e9},

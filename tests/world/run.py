@@ -48,7 +48,9 @@ def _described(seed: int, world: World, seconds: float) -> str:
     outcome = f"WRONG: {world.wrong}" if world.wrong is not None else "fine"
     return (
         f"seed {seed}: {world.trace.count} happenings, {world.conservation.offers} offers, "
-        f"{world.debts.compared} debts, "
+        f"{world.debts.compared} debts, {world.conservation.operations} operations, "
+        f"{world.conservation.bounded} offers under quotas, {world.gremlin.together} times several "
+        f"faults at once, "
         f"{world.host.disk.saves} saves in {seconds:.1f} s, {world.trace.digest()[:12]}: {outcome}"
     )
 

@@ -4,7 +4,10 @@ A scenario is a plan, and a script that does what the plan cannot draw.
 """
 
 import asyncio
+import os
+import sqlite3
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,10 +15,17 @@ from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
+from allocator.service.show.guard import MOST
+from tests.world.checkers.checker import Violated
+from tests.world.model.amounts import amounts
+from tests.world.model.books import Step
 from tests.world.model.link import METHOD
 from tests.world.plan import Plan
+from tests.world.simulated.disk import STORE
+from tests.world.simulated.http import Connection
 from tests.world.simulated.wire import Broken, Call, Peer
 from tests.world.traffic import hostile
+from tests.world.traffic.pollers import PAGES as POLLED
 from tests.world.world import World
 
 QUIET = Plan(
@@ -27,6 +37,8 @@ QUIET = Plan(
     settings={"policy": {"name": "sdrf", "half_life": 60}, "users": {"forget_after": 1e9}},
 )
 CROWDED = replace(QUIET, frameworks={"worker": 1, "waiter": 1, "greedy": 2})
+SHORT = replace(QUIET, seconds=50.0, healing=40.0)
+TORN = replace(SHORT, frameworks={"worker": 3, "waiter": 1, "greedy": 1, "stateful": 2})
 FOREVER = 2**63 - 1
 
 
@@ -206,6 +218,113 @@ async def _late_agents(world: World) -> None:
                 world.elected.register(machine)
 
 
+async def _absurd_weights(world: World) -> None:
+    """The master and operators weigh roles with what no number can be divided by."""
+    for weight in (1e308, 5e-324):
+        await asyncio.sleep(15.0)
+        world.masters[0].weigh("a", weight)
+        order = operator.Order()
+        order.set_weight.user, order.set_weight.weight = "b", weight
+        await world.operator.order(order)
+    world.host.kill()
+    world.host.start()
+
+
+async def _damaged_store(world: World) -> None:
+    """A disk has changed what was stored, and the operator wants offers rather than debts."""
+    await asyncio.sleep(30.0)
+    world.host.kill()
+    with closing(sqlite3.connect(world.host.disk.present / STORE)) as store:
+        store.execute("UPDATE memory SET data = x'ff00'")
+        store.commit()
+    world.gremlin.honest_disk = False
+    world.host.start()
+
+
+async def _pipe_for_a_store(world: World) -> None:
+    """A pipe lies where the store should be: the service says so at once, and ends."""
+    await asyncio.sleep(30.0)
+    world.host.kill()
+    store = world.host.disk.present / STORE
+    store.unlink()
+    os.mkfifo(store)
+    world.gremlin.honest_disk, world.awaits_refusal = False, True
+    world.host.start()
+    await asyncio.sleep(1.0)
+    if world.awaits_refusal:
+        world.fail(Violated("a pipe is waited for"))
+    world.host.start_again()
+
+
+async def _half_sent_requests(world: World) -> None:
+    """Somebody opens connections to the HTTP port, and sends half a request on each."""
+    host, _, port = world.host.config().metrics.address.rpartition(":")
+    for _ in range(5):
+        await asyncio.sleep(10.0)
+        opened = [Connection(world.loop, (host, int(port))) for _ in range(1100)]
+        for connection in opened:
+            connection.say(b"GET /metrics HTTP/1.1\r\nHost: ")
+        for path in POLLED:
+            await world.poller.look(path)
+        kept = sum(not connection.over.is_set() for connection in opened)
+        if kept > MOST:
+            world.fail(Violated(f"{kept} connections are kept that never ask"))
+
+
+async def _pollers(world: World) -> None:
+    """Fifty look at the same pages at one instant, again and again."""
+    for path in POLLED * 2:
+        await asyncio.sleep(5.0)
+        await asyncio.gather(*(world.poller.look(path) for _ in range(50)))
+
+
+async def _hosts_that_are_no_text(world: World) -> None:
+    """An agent's host has a name that is not UTF-8."""
+    await asyncio.sleep(10.0)
+    world.add_machine(garbled=True)
+
+
+async def _behind_a_follower(world: World) -> None:
+    """A service is killed; its successor talks to a ZooKeeper that is seconds behind."""
+    await asyncio.sleep(30.0)
+    world.host.kill()
+    assert world.ensemble is not None
+    world.ensemble.lags = True
+    await asyncio.sleep(1.0)
+    world.host.start()
+
+
+async def _reserved_in_time(world: World) -> None:
+    """An operator reserves what is on offer, on one agent after the other."""
+    master = world.masters[0]
+    for name in list(world.site.machines) * 4:
+        await asyncio.sleep(3.0)
+        kept = Step("RESERVE", amounts("cpus:1;mem:256"), amounts("cpus(b):1;mem(b):256"))
+        master.operate(name, [kept])
+
+
+async def _quotas(world: World) -> None:
+    """One role is guaranteed most of what there is, and the greedy one is limited."""
+    await asyncio.sleep(5.0)
+    world.masters[0].set_quota("a", amounts("cpus:6;mem:4096"), {})
+    for role in ("b", "c"):
+        world.masters[0].set_quota(role, {}, amounts("cpus:2"))
+    await asyncio.sleep(25.0)
+    _fail_over(world)
+
+
+async def _all_at_once(world: World) -> None:
+    """Every fault at one instant, twice."""
+    for _ in range(2):
+        await asyncio.sleep(35.0)
+        names = (
+            *("kill service", "break stream", "fail over", "jump clock", "lose agent"),
+            *("disconnect agent", "fill disk", "slow disk", "vanish stream"),
+        )
+        for name in names:
+            world.loop.create_task(world.gremlin.do(name))
+
+
 def _fail_over(world: World) -> None:
     """The leading master dies, and another one is elected."""
     if world.elected is not None:
@@ -240,5 +359,21 @@ SCENARIOS: dict[str, Scenario] = {
     "an empty operation": Scenario(_empty_operation),
     "a store that is ahead": Scenario(_store_ahead),
     "leaps in one message": Scenario(_leaps_in_one_message),
+    "weights that are absurd": Scenario(_absurd_weights, SHORT),
+    "a damaged store that is set aside": Scenario(
+        _damaged_store,
+        replace(SHORT, settings={**QUIET.settings, "store": {"on_damage": "set aside"}}),
+    ),
+    "a pipe for a store": Scenario(_pipe_for_a_store, SHORT),
+    "requests that are sent by half": Scenario(_half_sent_requests, SHORT),
+    "fifty pollers": Scenario(_pollers, SHORT),
+    "a host whose name is no text": Scenario(_hosts_that_are_no_text, SHORT),
+    "a ZooKeeper that is behind": Scenario(_behind_a_follower, replace(SHORT, store="zookeeper")),
+    "an operator who reserves": Scenario(
+        _reserved_in_time, replace(TORN, frameworks={"waiter": 2, "stateful": 2})
+    ),
+    "quotas": Scenario(_quotas, replace(TORN, mesos=(1, 11))),
+    "quotas of Mesos 1.8": Scenario(_quotas, TORN),
+    "all faults at once": Scenario(_all_at_once, replace(QUIET, healing=120.0)),
     "agents that are late": Scenario(_late_agents, CROWDED),
 }

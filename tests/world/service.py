@@ -17,11 +17,13 @@ from allocator.service import server
 from allocator.service.config import Config
 from allocator.service.loop.pauses import Pauses
 from allocator.service.record.event_log import EventLog
+from allocator.service.store import zookeeper
 from allocator.service.store.sqlite import SqliteStore
 from tests.world.simulated.clocks import HERE, Clock
 from tests.world.simulated.disk import STORE, Disk
 from tests.world.simulated.loop import VirtualLoop
 from tests.world.simulated.wire import Network, Server
+from tests.world.simulated.zookeeper import Ensemble
 
 RECORD = "events.log"
 
@@ -73,6 +75,7 @@ class Host:
         address: Where the service listens.
         clock: The machine's.
         disk: What it keeps.
+        ensemble: The ZooKeeper that keeps it, where that is the store.
         settings: The configuration, as TOML would say it.
     """
 
@@ -83,6 +86,7 @@ class Host:
         clock: Clock,
         *,
         disk: Disk,
+        ensemble: Ensemble | None,
         settings: Mapping[str, Any],
         watcher: Watcher,
     ) -> None:
@@ -90,19 +94,26 @@ class Host:
         self.address = address
         self.clock = clock
         self.disk = disk
+        self.ensemble = ensemble
         self.settings = dict(settings)
         self.life: Incarnation | None = None
         self._watcher = watcher
         self._lives = 0
+        self._stopping = False
 
     @property
     def up(self) -> bool:
-        """Whether the service runs."""
-        return self.life is not None
+        """Whether the service runs, or has not ended yet."""
+        return self.life is not None or self._stopping
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what is stored is kept, and in time."""
+        return self.disk.well and (self.ensemble is None or self.ensemble.well)
 
     def start(self) -> None:
         """Start the service."""
-        assert self.life is None
+        assert not self.up
         self._lives += 1
         life = self.life = Incarnation(self, self._lives)
         self._watcher.began(life)
@@ -115,15 +126,24 @@ class Host:
         )
         life.task.add_done_callback(lambda task: self._ended(life, task))
 
+    def start_again(self) -> None:
+        """Start the service, if it does not run."""
+        if not self.up:
+            self.start()
+
     def config(self) -> Config:
         """Return how the service is configured."""
         host, _, port = self.address.rpartition(":")
+        store: dict[str, Any] = {"kind": "zookeeper", "hosts": "zk:2181"}
+        if self.ensemble is None:
+            store = {"path": self.disk.present / STORE}
         return Config.model_validate(
             {
                 "listen": {"address": self.address},
                 "metrics": {"address": f"{host}:{int(port) + 1000}"},
-                "store": {"path": self.disk.present / STORE},
+                "accounting": {"database": str(self.disk.present / "accounting.sqlite")},
                 **self.settings,
+                "store": {**store, **self.settings.get("store", {})},
             }
         )
 
@@ -149,9 +169,10 @@ class Host:
         if stop is None:  # it has hardly begun
             self.kill()
             return
-        self.life = None
+        self.life, self._stopping = None, True
         life.context.run(stop)
         await asyncio.wait([life.task])
+        self._stopping = False
         self._watcher.stopped(life, self.disk.present / RECORD)
         self.disk.crash(torn=False)
 
@@ -166,7 +187,6 @@ class Host:
 @contextmanager
 def inside(loop: VirtualLoop, network: Network, watcher: Watcher) -> Iterator[None]:
     """Let services run in the block in the world's loop, network and disks, and be watched."""
-    save, write = SqliteStore.save, EventLog.write
     some_milliseconds = loop.thread_time
 
     def new_server(**options: Any) -> Server:  # noqa: ANN401 - gRPC's own
@@ -185,6 +205,21 @@ def inside(loop: VirtualLoop, network: Network, watcher: Watcher) -> Iterator[No
         assert life is not None
         life.signals[number] = run
 
+    loop.thread_time = thread_time
+    loop.on_signal = on_signal
+    with (
+        mock.patch.object(grpc.aio, "server", new_server),
+        _stores(watcher),
+        _records(watcher),
+    ):
+        yield
+
+
+@contextmanager
+def _stores(watcher: Watcher) -> Iterator[None]:
+    """Let stores in the block write to their host's disk, or to the world's ZooKeeper."""
+    save, send = SqliteStore.save, zookeeper.ZookeeperStore.save
+
     def saved(store: SqliteStore, *what: Any) -> None:  # noqa: ANN401 - whatever is saved
         life = INCARNATION.get()
         if life is None or not life.alive:
@@ -193,17 +228,38 @@ def inside(loop: VirtualLoop, network: Network, watcher: Watcher) -> Iterator[No
             save(store, *what)
         watcher.saved(life)
 
+    def sent(store: zookeeper.ZookeeperStore, *what: Any) -> None:  # noqa: ANN401 - likewise
+        life = INCARNATION.get()
+        if life is None or not life.alive:
+            return
+        send(store, *what)
+        life.host.disk.saves += 1
+        watcher.saved(life)
+
+    def new_client(**options: Any) -> Any:  # noqa: ANN401 - kazoo's own
+        life = INCARNATION.get()
+        assert life is not None
+        assert life.host.ensemble is not None
+        return life.host.ensemble.client(**options)
+
+    with (
+        mock.patch.object(SqliteStore, "save", saved),
+        mock.patch.object(zookeeper.ZookeeperStore, "save", sent),
+        mock.patch.object(zookeeper, "KazooClient", new_client),
+    ):
+        yield
+
+
+@contextmanager
+def _records(watcher: Watcher) -> Iterator[None]:
+    """Have somebody watch what is written into event logs in the block."""
+    write = EventLog.write
+
     def written(event_log: EventLog, entry: log.LogEntry) -> None:
         write(event_log, entry)
         life = INCARNATION.get()
         if life is not None and life.alive:
             watcher.logged(life, entry)
 
-    loop.thread_time = thread_time
-    loop.on_signal = on_signal
-    with (
-        mock.patch.object(grpc.aio, "server", new_server),
-        mock.patch.object(SqliteStore, "save", saved),
-        mock.patch.object(EventLog, "write", written),
-    ):
+    with mock.patch.object(EventLog, "write", written):
         yield

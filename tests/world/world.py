@@ -18,6 +18,8 @@ from typing_extensions import override
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
+from allocator.service.config import ConfigError
+from allocator.service.store import StoreUnavailable
 from tests.world.checkers import replayed
 from tests.world.checkers.answers import Answers
 from tests.world.checkers.checker import Checker, Line, Violated
@@ -28,7 +30,7 @@ from tests.world.checkers.effort import Effort
 from tests.world.checkers.liveness import Liveness
 from tests.world.checkers.memory import Remembrance
 from tests.world.faults.gremlin import Gremlin
-from tests.world.model.amounts import amounts
+from tests.world.model.amounts import Amounts, amounts
 from tests.world.model.link import Link
 from tests.world.model.master import Master
 from tests.world.model.site import Machine, Site
@@ -38,10 +40,18 @@ from tests.world.simulated.clocks import Clock, virtual_time
 from tests.world.simulated.disk import Disk
 from tests.world.simulated.loop import Spinning, VirtualLoop
 from tests.world.simulated.wire import Network, Peer
+from tests.world.simulated.zookeeper import Ensemble
 from tests.world.trace import Trace
 from tests.world.traffic.frameworks import CHARACTERS
 from tests.world.traffic.operators import Operator
+from tests.world.traffic.pollers import Poller
 from tests.world.traffic.scheduler import Scheduler
+
+_SIZES = [
+    "cpus:4;mem:4096;disk:1000",
+    "cpus:8;mem:16384;disk:2000",
+    "cpus:2;mem:8192;disk:500",
+]
 
 
 class World(Watcher):
@@ -80,12 +90,20 @@ class World(Watcher):
             self.remembrance,
             Clocks(),
         ]
-        self.operator = Operator(self, self.chance("operator"), plan.pace)
+        self.operator = Operator(self, self.chance("operator"), plan.pace, plan.operators)
+        self.ensemble: Ensemble | None = None
+        if plan.store == "zookeeper":
+            self.ensemble = Ensemble(loop.time, self.chance("zookeeper"))
+        self.poller = Poller(self, self.chance("poller"), plan.pace)
+        self.effort: Effort | None = None
+        self.awaits_refusal = False
+        """Whether the next service is going to refuse to start, and is right."""
         self.host = Host(
             "service",
             "127.0.0.1:5060",
             Clock(loop, self._offset(), self._rate()),
             disk=Disk(folder / "service", self.chance("disk")),
+            ensemble=self.ensemble,
             settings=plan.settings,
             watcher=self,
         )
@@ -108,6 +126,14 @@ class World(Watcher):
         """Whether some fault explains that nobody is served."""
         return not self.host.up or self.gremlin.troubles
 
+    def said(self) -> list[bytes]:
+        """Return what all frameworks say of themselves."""
+        return [scheduler.info() for scheduler in self.schedulers]
+
+    def sizes(self) -> list[Amounts]:
+        """Return what machines have."""
+        return [machine.amounts for machine in self.site.machines.values()]
+
     # What people do.
 
     async def run(self) -> None:
@@ -122,7 +148,10 @@ class World(Watcher):
             for index in range(number):
                 self.add_framework(kind, f"{kind}-{index}")
         self.elect(self.masters[0])
-        lives = [self._seconds(), self.gremlin.run(), self.operator.live()]
+        lives = [
+            *(self._seconds(), self.gremlin.run()),
+            *(self.operator.live(), self.poller.live()),
+        ]
         tasks = [asyncio.create_task(life) for life in lives]
         try:
             await self._until(plan.seconds)
@@ -137,13 +166,15 @@ class World(Watcher):
         await self.host.stop()
         self.check(lambda checker: checker.second())
 
-    def add_machine(self) -> Machine:
-        """A new agent joins."""
+    def add_machine(self, *, garbled: bool = False) -> Machine:
+        """A new agent joins, perhaps with a host name that is not UTF-8."""
         self._machines += 1
-        size = self._delays.choice(["cpus:4;mem:4096", "cpus:8;mem:16384", "cpus:2;mem:8192"])
+        size = self._delays.choice(_SIZES)
         name = f"m{self._machines}"
         attributes = {"rack": str(self._machines % 2)}
-        machine = self.site.machines[name] = Machine(name, amounts(size), attributes)
+        machine = self.site.machines[name] = Machine(
+            name, amounts(size), attributes, garbled=garbled
+        )
         if self.elected is not None:
             self.elected.register(machine)
         return machine
@@ -164,13 +195,17 @@ class World(Watcher):
             name,
             self.site,
             clock,
+            version=self.plan.mesos,
             interval=self.plan.interval,
             offer_timeout=self.plan.offer_timeout,
             delay=lambda: self._delays.uniform(0.001, 0.05),
         )
         session = f"{name}/{self.loop.instant:.3f}"
         hello = contract.Hello(
-            session_id=session, mesos_version="1.8.0", master=name, options=master.options()
+            session_id=session,
+            mesos_version=".".join(map(str, self.plan.mesos)),
+            master=name,
+            options=master.options(),
         )
         peer = Peer(f"ipv4:{name}")
         master.start(Link(self.network, self.host.address, hello, peer, _Ears(self)))
@@ -239,8 +274,7 @@ class World(Watcher):
     @override
     def saved(self, life: Incarnation) -> None:
         self.note("saved", repr(life))
-        disk = life.host.disk
-        if not (disk.full or disk.lies or disk.slow):
+        if life.host.keeps:
             self.gremlin.honest_disk = True
         self.check(lambda checker: checker.saved(life))
 
@@ -253,7 +287,13 @@ class World(Watcher):
 
     @override
     def ended(self, life: Incarnation, error: BaseException | None) -> None:
-        self.fail(Violated(f"{life} has ended by itself: {error!r}"))
+        self.note("service has ended", repr(error))
+        if isinstance(error, StoreUnavailable) and not life.host.keeps:
+            self.loop.call_later(2.0, life.host.start_again)  # as systemd would
+        elif self.awaits_refusal and isinstance(error, ConfigError):
+            self.awaits_refusal = False
+        else:
+            self.fail(Violated(f"{life} has ended by itself: {error!r}"))
 
     def told(self, level: str, event: str, fields: dict[str, object]) -> None:
         """A service has logged a line."""
@@ -369,7 +409,8 @@ def run(plan: Plan, prepare: Callable[[World], None] = lambda _world: None) -> W
             stack.enter_context(_logs(world))
             loop.set_exception_handler(lambda _loop, about: _uncaught(world, about))
             if plan.effort:
-                stack.enter_context(Effort(world.fail).counted())
+                world.effort = Effort(world.fail, world.said, world.sizes)
+                stack.enter_context(world.effort.counted())
             prepare(world)
             try:
                 loop.run_until_complete(world.run())

@@ -3,10 +3,13 @@
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.filling import Needs
 from allocator.cluster.allocation.order import Order
+from allocator.cluster.allocation.unanswered import Unanswered
 from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.metered import note_offer
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
+from allocator.cluster.steps import Steps
 from allocator.cluster.subscriptions import Alternatives
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
@@ -15,8 +18,9 @@ from allocator.fairness.quantities import Quantities
 class Books:
     """The books of one run."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, unanswered: Unanswered) -> None:
         self._cluster = cluster
+        self._unanswered = unanswered
         self._ledger = cluster.ledger
         self.quotas = cluster.ledger.quotas
         self.order = Order(cluster.ledger.clients)
@@ -99,23 +103,27 @@ class Books:
         parts = self._made.setdefault(client.framework, {})
         place = (agent.id, client.role)
         parts[place] = parts[place] + give if place in parts else give
+        self._unanswered.give(client, give.scalars)
         self._cluster.demands.note_offer(client, agent.id, parts[place])
         holds = self._cluster.holds
         if holds.enabled:
             holds.run_times.given(client, agent.id, give.scalars, self._cluster.now_ns)
             self._cluster.no_longer_held(holds.served(client))
 
-    def offer(self, decisions: contract.Decisions) -> int:
+    def offering(self, decisions: contract.Decisions) -> Steps[int]:
         """Put all offers into decisions, at most one `Offers` for each framework; return how many.
 
         Made where they are to be, for a copy of a message costs more than making it.
         """
-        number = 0
+        number, meter, now = 0, self._cluster.meter, self._cluster.now_ns / 1e9
         for framework, parts in self._made.items():
             offers = decisions.offers.add(framework_id=framework).offers
             number += len(parts)
             for (agent, role), give in parts.items():
                 offers.add(role=role, agent_id=agent, resources=give.messages(role))
+                if meter is not None:
+                    note_offer(meter, self._ledger.clients, Client(role, framework), now)
+            yield
         return number
 
     def _rest(self, agent: Agent, give: Resources) -> Resources | None:

@@ -1,18 +1,22 @@
 """One run after the other: which agents are looked at, and what all of that comes to."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
 from allocator.cluster.allocation.guarantees import Guarantees
 from allocator.cluster.allocation.order import Order
 from allocator.cluster.allocation.sharing import Sharing
+from allocator.cluster.allocation.unanswered import Unanswered
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.holding.choosing import choose, fits
 from allocator.cluster.state import Cluster
 from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
+
+_STRETCH = 50
+"""Agents that are looked at in a step: after a snapshot, what is free has to be added up."""
 
 
 class Allocation:
@@ -31,19 +35,20 @@ class Allocation:
         self._wanting: Wanting | None = None
         self._version: tuple[object, ...] = ()
 
-    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> Steps[int]:
+    def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Steps[int]:
         """Offer what agents have free; return how many offers have come into the decisions."""
-        open_agents = [agent for agent in agents if self._may_be_offered(agent)]
-        if not open_agents:
+        if not agents or not (open_agents := (yield from self._open(agents))):
             return 0
         wanting = self._renewed()
-        books = Books(self._cluster)
+        unanswered = Unanswered(self._cluster, wanting)
+        books = Books(self._cluster, unanswered)
         walk = Walk(self._ledger.clients, books.order, wanting)
         quotas = self._ledger.quotas
         if quotas:
             guarantees = Guarantees(books, wanting, walk)
             for agent in open_agents:
-                guarantees.serve(agent, wanting.everybody & ~wanting.not_on(agent.id))
+                may = wanting.everybody & ~wanting.not_on(agent.id)
+                guarantees.serve(agent, unanswered.without(may))
                 yield
         sharing = Sharing(books, wanting, walk)
         shared = wanting.everybody if books.headroom.divisible else wanting.unguaranteed(quotas)
@@ -51,16 +56,18 @@ class Allocation:
             may = shared & ~(
                 self._filters.blocked(agent.id, agent.available) | wanting.not_on(agent.id)
             )
+            may = unanswered.without(may)
             if may:
                 if number:
                     yield
                 sharing.serve(agent, self._kept_for(agent, may, wanting, sharing))
         books.order.commit()
-        if quotas:  # what is held back today may be free to go when the next run looks
+        # What is held back today may be free to go when the next run looks.
+        if quotas or unanswered.kept:
             for agent in open_agents:
                 if agent.available:
                     self._cluster.marks.change(agent.id)
-        return books.offer(decisions)
+        return (yield from books.offering(decisions))
 
     def hold_back(self) -> None:
         """Hold back agents for those whose tasks fit nowhere, if that is wished. Once a tick."""
@@ -91,6 +98,15 @@ class Allocation:
             gone = {name for name, long in self._holds.run_times.known() if long <= left_ns}
             return may & sum(each for client, each in wanting.bit.items() if client[1] in gone)
         return may
+
+    def _open(self, agents: Sequence[Agent]) -> Steps[list[Agent]]:
+        found: list[Agent] = []
+        for first in range(0, len(agents), _STRETCH):
+            some = agents[first : first + _STRETCH]
+            found += [agent for agent in some if self._may_be_offered(agent)]
+            if first:
+                yield
+        return found
 
     def _may_be_offered(self, agent: Agent) -> bool:
         return self._cluster.is_offered(agent) and bool(agent.available)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from random import Random
 
 from allocator.cluster.allocation import Allocation
-from allocator.cluster.metered import note_offers
 from allocator.cluster.quarantine import in_words
 from allocator.cluster.state import Cluster
 from allocator.cluster.steps import Steps
@@ -71,8 +70,6 @@ class Runs:
         done.candidates += len(agents)
         done.offers += made
         done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
-        if made and cluster.meter is not None:
-            note_offers(cluster.meter, cluster.ledger.clients, decisions, cluster.now_ns / 1e9)
         self._after(decisions)
         return decisions
 

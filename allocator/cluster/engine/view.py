@@ -242,7 +242,7 @@ class View:
     def available(self) -> dict[str, Quantities]:
         """Return the scalars that are free on each agent."""
         agents = self._cluster.ledger.agents
-        return {agent.id: agent.available.scalars for agent in agents.values()}
+        return {agent.id: agent.shown.scalars for agent in agents.values()}
 
     def places(self) -> Iterator[Place]:
         """Go through the agents and what users hold of each, in order of arrival.
@@ -262,9 +262,9 @@ class View:
                 state = "deactivated"
             elif cluster.whitelist is not None and agent.hostname not in cluster.whitelist:
                 state = "not on the whitelist"
-            elif not agent.available:
+            elif not agent.shown:
                 state = "full"
-            total, free = agent.total.scalars, agent.available.scalars
+            total, free = agent.total.scalars, agent.shown.scalars
             yield Place(agent.id, agent.hostname, state, total, free, held)
 
     def agent(self, agent: str) -> Agent | None:

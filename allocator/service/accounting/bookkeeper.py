@@ -180,6 +180,7 @@ class Bookkeeper:
         finally:
             formers = await spread(self._engine.counting(), self._turn)
             taken = self._meter.take()
+            await asyncio.to_thread(taken.settle)
             self._counted.add(taken)
             self._add_up(taken, formers)
             self._bound()

@@ -1,5 +1,6 @@
 """Answers operators: how users stand, why, and what their orders have changed."""
 
+from dataclasses import asdict
 from typing import NoReturn
 
 import grpc
@@ -17,6 +18,7 @@ from allocator.service.operators.messages import message
 from allocator.service.operators.orders import Orders
 from allocator.service.rights import Rights
 from allocator.service.show.explain import explain, upcoming
+from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.waits import Waits
 from allocator.service.show.why import Kept, look_into
@@ -36,6 +38,7 @@ class Admin(AdminServicer):
         bookkeeper: Keeps accounts, and what is ordered; None: nobody does.
         rights: Who may ask, and who may order.
         turn: Waited for before the engine is touched.
+        shadows: Policies that follow.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - all that operators ask
@@ -46,6 +49,7 @@ class Admin(AdminServicer):
         bookkeeper: Bookkeeper | None,
         rights: Rights,
         turn: Turn | None = None,
+        shadows: Shadows | None = None,
     ) -> None:
         self._waits = waits
         self._turn = Turn() if turn is None else turn
@@ -53,6 +57,7 @@ class Admin(AdminServicer):
         self._engine = engine
         self._statistics = waits.statistics
         self._bookkeeper = bookkeeper
+        self._shadows = Shadows({}) if shadows is None else shadows
         self._rows = Once(lambda: spread(reading(engine, engine.users()), self._turn))
         self._orders = Orders(engine, self._rows, keeper, bookkeeper, rights, self._turn)
 
@@ -66,6 +71,23 @@ class Admin(AdminServicer):
         async with self._turn:
             reply = admin.SharesReply(cluster=self._cluster())
         await spread(_add_messages(reply, await self._rows.get(), self._engine))
+        return reply
+
+    async def Shadows(  # noqa: N802
+        self,
+        request: admin.ShadowsRequest,  # noqa: ARG002 - asks for nothing in particular
+        context: grpc.aio.ServicerContext[admin.ShadowsRequest, admin.ShadowsReply],
+    ) -> admin.ShadowsReply:
+        """Say what other policies would make of the users."""
+        await self._rights.require(context, "readers")
+        reply = admin.ShadowsReply()
+        for follower in self._shadows.followers:
+            async with self._turn:
+                apart = self._shadows.apart(self._engine, follower)
+            told = reply.shadows.add(
+                name=follower.name, failure=follower.failure, seconds=follower.seconds
+            )
+            told.users.extend(admin.Apart(**asdict(each)) for each in apart)
         return reply
 
     async def Explain(  # noqa: N802

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -9,6 +10,7 @@ from allocator import __version__
 from allocator.cluster.engine import Engine, Place
 from allocator.service.loop.slices import Work
 from allocator.service.show.explain import explain
+from allocator.service.show.shadows import Follower, Shadows
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.sightings import OfferTrail, Sighting
 from allocator.service.show.waits import Waits
@@ -34,12 +36,14 @@ class Status:
         waits: Waits,
         trail: OfferTrail,
         stored: StoreStatistics | None,
+        shadows: Shadows | None = None,
     ) -> None:
         self.waits = waits
         self._engine = engine
         self._statistics = waits.statistics
         self._trail = trail
         self._stored = stored
+        self._shadows = Shadows({}) if shadows is None else shadows
 
     @property
     def connected(self) -> bool:
@@ -74,6 +78,7 @@ class Status:
             "allocation": engine.pool.held().to_doubles(),
             "users_known": len(rows),
             "users": users,
+            "shadows": [self._shadow(each) for each in self._shadows.followers],
             "overtakings": list(islice(self._overtakings(), MOST_OVERTAKINGS)),
             "offers": [_offer(sighting) for sighting in reversed(self._trail.offers)],
             "agents": agents,
@@ -98,6 +103,14 @@ class Status:
             **_user(row),
             "constraints": list(islice(constraints, MOST_TOLD)),
             "kept_by": "" if reason is None else BRIEFLY[reason],
+        }
+
+    def _shadow(self, follower: Follower) -> dict[str, Any]:
+        apart = self._shadows.apart(self._engine, follower)
+        return {
+            "name": follower.name,
+            "failure": follower.failure,
+            "users": [asdict(each) for each in apart[:MOST_USERS]],
         }
 
     def _overtakings(self) -> Iterator[dict[str, Any]]:

@@ -162,21 +162,26 @@ class ZookeeperStore:
         )
 
     def _catch_up(self) -> None:
-        """Learn the node's version if it was we who wrote it.
+        """Learn the node's version if it was we who wrote it, or that it is gone.
 
         Raises:
             StoreError: somebody else did.
         """
-        data, stat = self._client.get_async(self._znode).get(timeout=_TIMEOUT)
-        if not data.startswith(_MAGIC + self._writer):
+        data, version = self._fetch()
+        if version is not None and not data.startswith(_MAGIC + self._writer):
             raise StoreError(
                 "another service has written it; stop one of them, and if it is the other one, "
                 "restart this one"
             )
-        self._version = stat.version
+        self._version = version
 
     def _fetch(self) -> tuple[bytes, int | None]:
-        """Return bytes and version; version None: there is no node."""
+        """Return bytes and version; version None: there is no node.
+
+        The server is told to catch up before: a follower may be seconds behind its leader, and who
+        begins with what was there then owes wrongly, and never gets to write.
+        """
+        self._client.sync_async("/").get(timeout=_TIMEOUT)
         try:
             data, stat = self._client.get_async(self._znode).get(timeout=_TIMEOUT)
         except NoNodeError:

@@ -338,11 +338,21 @@ class Cluster:
     """An embedded master between a book and schedulers, on a clock that stands still."""
 
     def __init__(
-        self, agents: int = 1, resources: str = "cpus:4;mem:6144", task_seconds: float = 10.0
+        self,
+        agents: int = 1,
+        resources: str = "cpus:4;mem:6144",
+        task_seconds: float = 10.0,
+        offer_timeout: float = 0.0,
     ) -> None:
         self.clock = Clock(START_NS)
         self.book = Book()
-        self.master = Master(self.clock, self.book, Random(7), task_seconds=task_seconds)
+        self.master = Master(
+            self.clock,
+            self.book,
+            Random(7),
+            task_seconds=task_seconds,
+            offer_timeout=offer_timeout,
+        )
         self.agents: list[Agent] = [
             self.master.add_agent(f"agent-{n}", parse_flag(resources)) for n in range(agents)
         ]

@@ -5,6 +5,7 @@ import pytest
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
+from frameworks.local_mesos.clock import SECOND
 from tests.frameworks.local_mesos.peers import Cluster, amounts_of
 
 Capability = mesos.FrameworkInfo.Capability
@@ -28,6 +29,23 @@ def test_a_declined_offer_goes_back_with_the_filters_that_were_given() -> None:
     call = cluster.book.last("recover_resources").recover_resources
     assert mesos.Filters.FromString(call.filters).refuse_seconds == 30
     assert not cluster.master.offers
+
+
+def test_an_offer_that_nobody_answers_is_rescinded_after_its_time_and_no_other() -> None:
+    cluster = Cluster(agents=2, offer_timeout=30.0)
+    scheduler = cluster.subscribe()
+    cluster.decide(cluster.book.offer_all())
+    [event] = scheduler.of(v1.Event.OFFERS)
+    kept, answered = event.offers.offers
+    cluster.call(scheduler, v1.Call.DECLINE, decline=v1.Call.Decline(offer_ids=[answered.id]))
+    cluster.clock.advance(30 * SECOND - 1)
+    assert list(cluster.master.offers) == [kept.id.value]
+    cluster.clock.advance(1)
+    assert not cluster.master.offers
+    [rescinded] = scheduler.of(v1.Event.RESCIND)
+    assert rescinded.rescind.offer_id == kept.id
+    call = cluster.book.last("recover_resources").recover_resources
+    assert not call.HasField("filters")
 
 
 def test_without_filters_mesos_s_default_is_given_which_is_five_seconds() -> None:

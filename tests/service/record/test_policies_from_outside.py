@@ -9,14 +9,14 @@ from typer.testing import CliRunner, Result
 from allocator.cli import app
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
-from allocator.service.config import ConfigError, load
+from allocator.service.config import ConfigError, load, load_listen
 from allocator.service.record.event_log import recorded_code
 from allocator.service.record.replay import header_and_rest
 from tests.cluster.master_side import agent_call, framework_info
 from tests.plugins.written import NORM, file, key
 from tests.service.served import Stream, service
 
-FAILING = key("return account.share if account.weight < 2 else 1 / 0")
+FAILING = key("return account.share if not account.shares.get('disk') else 1 / 0")
 SETTINGS = """
 [policy]
 name = "mine"
@@ -40,7 +40,7 @@ def test_a_policy_that_fails_at_run_time_is_told_and_the_log_replays_with_it_alo
     record = ["--record", str(log)]
     with service(tmp_path, SETTINGS.format(path=path), arguments=record) as running:
         stream = Stream(running.address)
-        stream.open(agents=[agent_call("s1", "cpus:4;mem:4096")])
+        stream.open(agents=[agent_call("s1", "cpus:4;mem:4096;disk:9")])
         for role in ("light", "heavy"):
             info = framework_info(role, role)
             call = contract.AddFramework(framework_id=role, info=info, active=True)
@@ -95,7 +95,25 @@ def test_a_file_that_cannot_be_served_is_said_before_anything_starts(tmp_path: P
         path.chmod(mode)
         with pytest.raises(ConfigError, match=complaint):
             load(_configuration(tmp_path, path, name))
-    path.write_text("x = (\n")
+    path.write_text(
+        key("import random; return random.random()", "norm").replace(
+            "norm'", "norm'\n    power: float = 1.0"
+        )
+    )
     path.chmod(0o644)
+    with pytest.raises(ConfigError, match=r"'norm' cannot be served: not so: it says the same"):
+        load(_configuration(tmp_path, path))
+    path.write_text("x = (\n")
     with pytest.raises(ConfigError, match=r"policy: .*mine\.py, line 1: not valid Python"):
         load(_configuration(tmp_path, path))
+
+
+def test_who_only_wants_to_know_where_a_service_listens_loads_no_policy(tmp_path: Path) -> None:
+    path = file(tmp_path.resolve(), "raise SystemExit")
+    path.chmod(0o666)
+    written = _configuration(tmp_path, path)
+    written.write_text(written.read_text() + '[listen]\naddress = "127.0.0.1:7777"\n')
+    assert load_listen(written).address == "127.0.0.1:7777"
+    written.write_text('[listen]\naddress = "nowhere"\n')
+    with pytest.raises(ConfigError, match=r"listen\.address: 'nowhere' is not HOST:PORT"):
+        load_listen(written)

@@ -10,7 +10,17 @@ from typing_extensions import override
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.world.checkers.checker import Checker, Violated
-from tests.world.model.amounts import Amounts, fits, minus, plus, read, total
+from tests.world.model.amounts import (
+    Amounts,
+    fits,
+    minus,
+    plain,
+    plus,
+    read,
+    reserved_for,
+    scalars,
+    total,
+)
 from tests.world.model.link import Link
 
 
@@ -39,8 +49,19 @@ class _Stream:
     waiting: deque[contract.FromMaster] = field(default_factory=deque)
     agents: dict[str, _Agent] = field(default_factory=dict)
     frameworks: dict[str, _Framework] = field(default_factory=dict)
+    quotas: dict[str, "_Quota"] = field(default_factory=dict)
     leads: bool = False
-    asked: bool = False
+    served: bool = False
+    """Whether it has been offered anything: who leads and is kept waiting gets empty answers."""
+    replies: dict[int, str] = field(default_factory=dict)
+    """Of the answer at hand: number of an event → what was wrong with it."""
+
+
+@dataclass
+class _Quota:
+    guarantees: Amounts
+    limits: Amounts
+    """Those that there are; 0 is one."""
 
 
 class Conservation(Checker):
@@ -49,6 +70,10 @@ class Conservation(Checker):
     def __init__(self) -> None:
         self.offers = 0
         """That have been checked."""
+        self.operations = 0
+        """Of operators, that have been checked."""
+        self.bounded = 0
+        """Offers that a quota was held against."""
         self._streams: dict[Link, _Stream] = {}
 
     @override
@@ -81,7 +106,10 @@ class Conservation(Checker):
             while stream.waiting and not stream.waiting[0].HasField("snapshot"):
                 stream.waiting.popleft()
             return
+        stream.replies = {reply.sequence: reply.error for reply in message.decisions.replies}
         self._take(stream, asked)
+        if stream.replies:
+            raise Violated(f"nothing asks for replies to {sorted(stream.replies)}")
         self._decided(link, stream, asked, message.decisions)
 
     def _decided(
@@ -96,9 +124,11 @@ class Conservation(Checker):
             raise Violated(f"applied {decisions.applied_sequence} where {expected} was said last")
         if not stream.leads and (decisions.offers or decisions.inverse_offers):
             raise Violated(f"{link.hello.master} is on standby and was offered something")
+        stream.served = stream.served or bool(decisions.offers)
         for offers in decisions.offers:
             for offer in offers.offers:
                 self._book(stream, offers.framework_id, offer)
+        self._within_quotas(stream, decisions)
         for agent, books in stream.agents.items():
             if not fits(total(books.held.values()), books.amounts):
                 raise Violated(f"more is held on {agent} than it has: {books}")
@@ -115,16 +145,69 @@ class Conservation(Checker):
             raise Violated(f"{what}: the agent is gone")
         if roles != {offer.role} or not amounts:
             raise Violated(f"{what}: nothing, or for {roles}")
+        for name_of in amounts:
+            owner = reserved_for(name_of)
+            if owner is not None and offer.role != owner:
+                raise Violated(f"{what}: {name_of} is reserved")
         if not fits(amounts, agent.free):
             raise Violated(f"{what}: only {agent.free} is free")
         agent.held[name, offer.role] = plus(agent.held.get((name, offer.role), {}), amounts)
         self.offers += 1
 
+    def _within_quotas(self, stream: _Stream, decisions: contract.Decisions) -> None:
+        """Offers keep to limits, and leave enough for what others are guaranteed."""
+        if not stream.quotas:
+            return
+        given: dict[str, Amounts] = {}
+        for offers in decisions.offers:
+            for offer in offers.offers:
+                amounts, _ = read(offer.resources)
+                given[offer.role] = plus(given.get(offer.role, {}), plain(amounts))
+        free = total(plain(agent.free) for agent in stream.agents.values())
+        missing = total(
+            minus(quota.guarantees, self._consumed(stream, role))
+            for role, quota in stream.quotas.items()
+        )
+        for role, amounts in given.items():
+            quota = stream.quotas.get(role, _Quota({}, {}))
+            consumed = self._consumed(stream, role)
+            self.bounded += 1
+            for name, milli in amounts.items():
+                limit = quota.limits.get(name)
+                if limit is not None and consumed.get(name, 0) > limit:
+                    raise Violated(f"{role} gets {milli} of {name}, and has more than its limit")
+                own = quota.guarantees.get(name, 0)
+                beyond = consumed.get(name, 0) - own
+                if beyond > 0 and free.get(name, 0) < missing.get(name, 0):
+                    raise Violated(
+                        f"{role} gets {milli} of {name}, {beyond} beyond its guarantee, and only "
+                        f"{free.get(name, 0)} are left where {missing[name]} are guaranteed"
+                    )
+
+    @staticmethod
+    def _consumed(stream: _Stream, role: str) -> Amounts:
+        """Return what counts against a quota: what is reserved, and what else is held."""
+        reserved = total(
+            {name: milli for name, milli in agent.amounts.items() if reserved_for(name) == role}
+            for agent in stream.agents.values()
+        )
+        held = total(
+            plain(one)
+            for agent in stream.agents.values()
+            for (_framework, of), one in agent.held.items()
+            if of == role
+        )
+        return plus(scalars(reserved), held)
+
     def _take(self, stream: _Stream, message: contract.FromMaster) -> None:
         if message.HasField("snapshot"):
             snapshot = message.snapshot
             stream.leads = snapshot.leading_since_ns > 0
-            stream.agents, stream.frameworks = {}, {}
+            stream.agents, stream.frameworks, stream.quotas = {}, {}, {}
+            for old in snapshot.quotas:
+                self._call(stream, "set_quota", old)
+            for new in snapshot.limited_quotas:
+                self._call(stream, "update_quota", new)
             for agent in snapshot.agents:
                 self._call(stream, "add_agent", agent)
             for name in snapshot.inactive_agents:
@@ -135,7 +218,28 @@ class Conservation(Checker):
         for event in message.events.events:
             call = event.WhichOneof("call")
             assert call is not None
-            self._call(stream, call, getattr(event, call))
+            if call == "update_available":
+                self._operated(stream, event.sequence, event.update_available)
+            else:
+                self._call(stream, call, getattr(event, call))
+
+    def _operated(self, stream: _Stream, number: int, call: contract.UpdateAvailable) -> None:
+        """An operator's operations are answered, and carried out if they can be."""
+        error = stream.replies.pop(number, None)
+        if error is None and not stream.served:
+            return
+        if error is None:
+            raise Violated(f"{number}: an operator's operation is not answered")
+        agent = stream.agents.get(call.agent_id)
+        after = _operated(call.operations, agent.free) if agent is not None else None
+        if agent is None or after is None:
+            if not error and stream.leads:
+                raise Violated(f"{number}: an operation that cannot be carried out was")
+            return
+        self.operations += 1
+        if error:
+            raise Violated(f"{number}: an operation on what is free is refused: {error}")
+        agent.amounts = plus(minus(agent.amounts, agent.free), after)
 
     def _call(self, stream: _Stream, name: str, call: Any) -> None:  # noqa: ANN401 - any call
         handler = _CALLS.get(name)
@@ -196,6 +300,13 @@ def _revive(stream: _Stream, call: contract.ReviveOffers) -> None:
     known.suppressed -= set(call.roles) or known.roles
 
 
+def _recover(stream: _Stream, call: contract.Recover) -> None:
+    for old in call.quotas:
+        _set_quota(stream, old)
+    for new in call.limited_quotas:
+        _update_quota(stream, new)
+
+
 def _active(kind: str, *, active: bool) -> Any:  # noqa: ANN401 - a handler
     def handler(stream: _Stream, call: Any) -> None:  # noqa: ANN401 - any call
         getattr(stream, f"{kind}s")[getattr(call, f"{kind}_id")].active = active
@@ -203,7 +314,66 @@ def _active(kind: str, *, active: bool) -> Any:  # noqa: ANN401 - a handler
     return handler
 
 
+def _operated(operations: Any, free: Amounts) -> Amounts | None:  # noqa: ANN401 - repeated bytes
+    """Return what operations make of what is free; None: they cannot be carried out."""
+    for data in operations:
+        operation = mesos.Operation.FromString(data)
+        kind = mesos.Operation.Type.Name(operation.type)
+        which = {
+            "RESERVE": operation.reserve.resources,
+            "UNRESERVE": operation.unreserve.resources,
+            "CREATE": operation.create.volumes,
+            "DESTROY": operation.destroy.volumes,
+        }.get(kind)
+        if which is None:
+            return None
+        said, _ = read(one.SerializeToString() for one in which)
+        mark = "#" if kind in {"CREATE", "DESTROY"} else "("
+        bare = total({name.partition(mark)[0]: milli} for name, milli in said.items())
+        before, after = (bare, said) if kind in {"RESERVE", "CREATE"} else (said, bare)
+        if not said or not fits(before, free):
+            return None
+        free = plus(minus(free, before), after)
+    return free
+
+
+def _converted(stream: _Stream, call: contract.UpdateAllocation) -> None:
+    """A framework's operations on what it was offered."""
+    agent = stream.agents[call.agent_id]
+    for step in call.conversions:
+        before, [role] = read(step.consumed)
+        after, _ = read(step.converted)
+        place = (call.framework_id, role)
+        agent.held[place] = plus(minus(agent.held.get(place, {}), before), after)
+        agent.amounts = plus(minus(agent.amounts, before), after)
+
+
+def _set_quota(stream: _Stream, call: contract.SetQuota) -> None:
+    """As in Mesos 1.8: what is guaranteed is the limit as well."""
+    info = mesos.QuotaInfo.FromString(call.info)
+    amounts, _ = read(one.SerializeToString() for one in info.guarantee)
+    stream.quotas[call.role] = _Quota(amounts, amounts)
+
+
+def _update_quota(stream: _Stream, call: contract.UpdateQuota) -> None:
+    def milli(one: contract.Quantities) -> Amounts:
+        return {name: round(1000 * amount) for name, amount in one.amounts.items()}
+
+    limits = milli(call.limits)
+    guarantees = {
+        name: min(amount, limits.get(name, amount))
+        for name, amount in milli(call.guarantees).items()
+    }
+    stream.quotas[call.role] = _Quota(guarantees, limits)
+    if not guarantees and not limits:
+        del stream.quotas[call.role]
+
+
 _CALLS: dict[str, Any] = {
+    "update_allocation": _converted,
+    "set_quota": _set_quota,
+    "remove_quota": lambda stream, call: stream.quotas.pop(call.role, None),
+    "update_quota": _update_quota,
     "add_agent": _add_agent,
     "remove_agent": lambda stream, call: stream.agents.pop(call.agent_id),
     "activate_agent": _active("agent", active=True),
@@ -215,6 +385,7 @@ _CALLS: dict[str, Any] = {
     "deactivate_framework": _active("framework", active=False),
     "suppress_offers": _suppress,
     "revive_offers": _revive,
+    "recover": _recover,
     "recover_resources": _release,
     "reject_offer": _release,
 }

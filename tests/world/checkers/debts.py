@@ -90,7 +90,8 @@ class Debts(Checker):
 
     def _served(self, twin: Twin, outcome: log.Outcome) -> None:
         decisions = contract.Decisions.FromString(outcome.decisions)
-        if decisions.offers and not twin.unsure:
+        whoever_is_first = not (twin.unsure or twin.quotas or twin.bounded)
+        if decisions.offers and whoever_is_first:
             self._in_order(twin, decisions)
         twin.decide(decisions)
 

@@ -1,6 +1,7 @@
-"""Each message is decided in a bounded number of steps, whatever anybody has said."""
+"""Each message is decided in so many steps as follow from sizes, whatever anybody has said."""
 
 import cProfile
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,12 +9,20 @@ from unittest import mock
 
 from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 from tests.world.checkers.checker import Violated
+from tests.world.model.amounts import Amounts, amounts, copies
 
-BASE = 20_000
-EACH = 10_000
-"""Calls of functions that a message may take: some, and so many for each agent and framework that
-is there, each event and each offer made."""
+EVENT = 400
+"""Calls of functions for an event, and for what a message takes in any case."""
+PART = 300
+"""For an agent or a framework of a snapshot."""
+CLIENT = 15
+"""For a client that is looked at on an agent, times the cube of the logarithm of how many tasks the
+agent can be divided into: how many tasks one gets is searched for, and for each answer how far the
+others of its role get, and for each of these how the agent is best gone through."""
+FINEST = 1000
+"""Tasks that an agent is divided into at most (`limits.smallest_demand`)."""
 
 
 class Effort:
@@ -21,40 +30,85 @@ class Effort:
 
     Args:
         fail: Told when there were too many.
+        said: Returns what frameworks say of themselves.
+        largest: Returns the largest agents.
     """
 
-    def __init__(self, fail: Callable[[Violated], None]) -> None:
-        self.most = 0
-        """Calls for one message."""
+    def __init__(
+        self,
+        fail: Callable[[Violated], None],
+        said: Callable[[], list[bytes]],
+        largest: Callable[[], list[Amounts]],
+    ) -> None:
+        self.closest = 0.0
+        """What part of the bound a message has taken at most."""
         self._fail = fail
+        self._said = said
+        self._largest = largest
 
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Count in the block."""
-        apply, restore = Engine.apply, Engine.restore
+        applying, restoring = Engine.applying, Engine.restoring
 
-        def counting(
-            decide: Callable[..., contract.Decisions],
-            engine: Engine,
-            *what: Any,  # noqa: ANN401 - whatever it decides on
-        ) -> contract.Decisions:
-            profile = cProfile.Profile(builtins=False)
-            profile.enable()
-            try:
-                decisions = decide(engine, *what)
-            finally:
-                profile.disable()
-                steps = sum(entry.callcount for entry in profile.getstats())
-                self.most = max(self.most, steps)
-            events = len(what[0].events) if isinstance(what[0], contract.Events) else 0
-            made = sum(len(offers.offers) for offers in decisions.offers)
-            size = engine.agents + engine.frameworks + events + made
-            if steps > BASE + EACH * size:
-                self._fail(Violated(f"a message took {steps} steps, with {size} things to see to"))
-            return decisions
+        def apply(engine: Engine, events: contract.Events) -> Any:  # noqa: ANN401 - Steps
+            steps = applying(engine, events)
+            return self._counting(engine, steps, lambda: EVENT * len(events.events))
+
+        def restore(engine: Engine, *what: Any) -> Any:  # noqa: ANN401 - likewise
+            steps = restoring(engine, *what)
+            return self._counting(engine, steps, lambda: PART * (engine.agents + engine.frameworks))
 
         with (
-            mock.patch.object(Engine, "apply", lambda *a: counting(apply, *a)),
-            mock.patch.object(Engine, "restore", lambda *a: counting(restore, *a)),
+            mock.patch.object(Engine, "applying", apply),
+            mock.patch.object(Engine, "restoring", restore),
         ):
             yield
+
+    def _counting(self, engine: Engine, steps: Any, parts: Callable[[], int]) -> Any:  # noqa: ANN401
+        """Go through steps, and count calls in each; others have their turns in between."""
+        profile, before = cProfile.Profile(builtins=False), engine.statistics.candidates
+        while True:
+            profile.enable()
+            try:
+                next(steps)
+            except StopIteration as done:
+                profile.disable()
+                self._compare(engine, profile, engine.statistics.candidates - before, parts())
+                return done.value
+            finally:
+                profile.disable()
+            yield
+
+    def _compare(
+        self, engine: Engine, profile: cProfile.Profile, candidates: int, parts: int
+    ) -> None:
+        steps = sum(entry.callcount for entry in profile.getstats())
+        clients = 1 + len(engine.clients())
+        divided = 1.0 + math.log2(self._divided())
+        bound = EVENT + parts + CLIENT * candidates * clients * divided**3
+        self.closest = max(self.closest, steps / bound)
+        if steps > bound:
+            self._fail(
+                Violated(
+                    f"a message took {steps} steps, where {bound:.0f} are enough: {candidates} "
+                    f"agents to look at, {clients - 1} clients, {2 ** (divided - 1):.0f} tasks"
+                )
+            )
+
+    def _divided(self) -> int:
+        """Return into how many tasks an agent can be divided, by what frameworks say."""
+        most = 1
+        for data in self._said():
+            for label in mesos.FrameworkInfo.FromString(data).labels.labels:
+                if label.key == "longshare.demand":
+                    most = max(most, *(_tasks(label.value, one) for one in self._largest()))
+        return min(most, FINEST)
+
+
+def _tasks(demand: str, agent: Amounts) -> int:
+    try:
+        task = amounts(demand)
+    except (ValueError, OverflowError):
+        return 1
+    return copies(task, agent) if task else FINEST

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from typing_extensions import override
@@ -11,7 +11,7 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract import log_pb2 as log
 from tests.world.checkers.checker import Checker, Violated
 from tests.world.checkers.debts import Debts
-from tests.world.checkers.twin import Twin, kept, read_memory
+from tests.world.checkers.twin import Owed, Twin, kept, read_memory
 from tests.world.service import Incarnation
 
 EVERY = 1.0
@@ -48,6 +48,10 @@ class Remembrance(Checker):
         """That have been carried out, and not been answered."""
         self._saved = self._served = self._heard = 0.0
         """When something was last saved, a service was first told all, and told anything."""
+        self._unsaved = math.inf
+        """When the first came of what has not been saved."""
+        self._stored = 0
+        """What the time was, by the twin, when something was last saved."""
         self._before: tuple[Incarnation, Twin] | None = None
 
     @override
@@ -62,13 +66,16 @@ class Remembrance(Checker):
         if entry.HasField("restore") and entry.restore.memory:
             raise Violated("a service recalled what nobody but itself can have stored")
         self._heard = self._loop.time()
+        self._unsaved = min(self._unsaved, self._heard)
         if entry.HasField("restore"):
             self._served = min(self._served, self._heard)
         self._before = life, self._debts.twin(life)
 
     @override
     def saved(self, life: Incarnation) -> None:
-        self._saved = self._loop.time()
+        self._saved, self._unsaved = self._loop.time(), math.inf
+        if self._before is not None and self._before[0] is life:
+            self._stored = self._before[1].now
 
     def ordered(self, life: Incarnation, reply: admin.OrderReply) -> None:
         """An order was answered."""
@@ -89,11 +96,9 @@ class Remembrance(Checker):
         self.begun += 1
         saved_at, users, saved_with = read_memory(header.memory)
         passed = self._heard - self._saved + ALMOST  # a master's clock may be behind the store's
+        self.lost = max(self.lost, (before.now - saved_at) / 1e9)
         lost = max(before.now - saved_at, round(passed * 1e9))
-        self.lost = max(self.lost, lost / 1e9)
-        idle = self._heard - max(self._saved, self._served)
-        if idle > EVERY + SAVING:
-            raise Violated(f"nothing was saved for {idle:.1f} s, and {lost / 1e9:.1f} s are lost")
+        self._stored_in_time(saved_at, lost)
         moved = 1 - min(before.kept(lost), kept(lost, saved_with))
         for name, owed in before.users.items():
             most = max([Fraction(1), *before.shares(name).values(), *owed.commitments.values()])
@@ -106,6 +111,18 @@ class Remembrance(Checker):
                         f"{name} owed {float(amount)} of {resource} and now "
                         f"{float(then or 0)}, though only {lost / 1e9:.1f} s are lost"
                     )
+        self._keep_promises(users)
+
+    def _stored_in_time(self, saved_at: int, lost: int) -> None:
+        """Saves came at their pace, and the latest is what a successor finds."""
+        if saved_at < self._stored - round(SAVING * 1e9):
+            raise Violated(f"what was saved is gone: {(self._stored - saved_at) / 1e9:.1f} s of it")
+        idle = self._heard - max(self._unsaved, self._served)
+        if idle > EVERY + SAVING:
+            raise Violated(f"nothing was saved for {idle:.1f} s, and {lost / 1e9:.1f} s are lost")
+
+    def _keep_promises(self, users: Mapping[str, Owed]) -> None:
+        """Weights that were ordered and stored are there."""
         for name, weight in self._promised.items():
             found = users[name].ordered if name in users else None
             if found != weight:

@@ -15,12 +15,14 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
-from tests.world.model.amounts import Amounts, minus, plus, read, total
+from tests.world.model.amounts import Amounts, minus, plus, read, scalars, total
 
 HOLD_OFF = 600 * 10**9
 """Nanoseconds for which agents are awaited after an election."""
 FADED = Fraction(1, 1000)
 """A user that owes less, and has no framework, is not taken over by a snapshot."""
+_WEIGHTS = Fraction(1, 10**6), Fraction(10**6)
+"""What is beyond counts as the nearest."""
 _GRAIN = 2**160
 _DIGITS = Context(prec=50)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -89,6 +91,10 @@ class Twin:
         self.held: dict[tuple[str, str, str], Amounts] = {}
         """(framework, role, agent) → what is booked"""
         self.users: dict[str, Owed] = {}
+        self.bounded = settings["limits"].get("unanswered", 1.0) < 1.0
+        """Whether some are passed over because they do not answer."""
+        self.quotas: set[str] = set()
+        """Roles with one; who is served first then is not a matter of priorities alone."""
         self._weights: dict[str, Fraction] = {}
         self._made_with: Decimal | None = None
         """With which debts fade that another policy has left, until a master comes."""
@@ -115,7 +121,10 @@ class Twin:
         self._told, self._made_with, before = True, None, self.capacity
         self._failover, self._offering = None, True
         self.users, self.agents, self.frameworks, self.held = {}, {}, {}, {}
-        self._weights = {w.role: Fraction(w.weight) for w in snapshot.weights}
+        self.quotas = {q.role for q in snapshot.quotas}
+        self.quotas |= {q.role for q in snapshot.limited_quotas}
+        self._weights = {}
+        self._update_weights(contract.UpdateWeights(weights=snapshot.weights))
         self.now = snapshot.time_ns
         for name in self._declared:
             self._know(name)
@@ -180,7 +189,7 @@ class Twin:
     @property
     def capacity(self) -> Amounts:
         """What all agents have, or had before those came back that are awaited."""
-        known, failover = _scalars(total(self.agents.values())), self._failover
+        known, failover = scalars(total(self.agents.values())), self._failover
         if failover is None:
             return known
         before, back = failover.before, len(self.agents)
@@ -197,7 +206,7 @@ class Twin:
 
     def allocation(self, user: str) -> Amounts:
         """Return what a user's frameworks hold."""
-        return _scalars(
+        return scalars(
             total(
                 amounts
                 for (framework, role, _agent), amounts in self.held.items()
@@ -233,7 +242,7 @@ class Twin:
             if framework in self.frameworks:
                 held[role] = plus(held.get(role, {}), amounts)
         for user, owed in self.users.items():
-            entitled, has = weights[user] / everybody, _scalars(held.get(user, {}))
+            entitled, has = weights[user] / everybody, scalars(held.get(user, {}))
             owed.overuse = {
                 name: max(Fraction(has.get(name, 0), milli) - entitled, Fraction(0))
                 for name, milli in capacity.items()
@@ -287,6 +296,8 @@ class Twin:
     # The calls.
 
     def _recover(self, call: contract.Recover) -> None:
+        self.quotas |= {quota.role for quota in call.quotas}
+        self.quotas |= {quota.role for quota in call.limited_quotas}
         if call.expected_agents:
             needed = int(0.8 * call.expected_agents)
             self._failover = Failover(needed, call.expected_agents, self.now + HOLD_OFF, {})
@@ -342,6 +353,12 @@ class Twin:
         known = self.frameworks[call.framework_id]
         known.suppressed -= set(call.roles) or known.roles
 
+    def _update_allocation(self, call: contract.UpdateAllocation) -> None:
+        for step in call.conversions:
+            before, [role] = read(step.consumed)
+            place = (call.framework_id, role, call.agent_id)
+            self.held[place] = plus(minus(self.held[place], before), read(step.converted)[0])
+
     def _recover_resources(self, call: contract.RecoverResources | contract.RejectOffer) -> None:
         amounts, roles = read(call.resources)
         for role in roles:
@@ -353,8 +370,22 @@ class Twin:
 
     _reject_offer = _recover_resources
 
+    def _set_quota(self, call: contract.SetQuota) -> None:
+        self.quotas.add(call.role)
+
+    def _remove_quota(self, call: contract.RemoveQuota) -> None:
+        self.quotas.discard(call.role)
+
+    def _update_quota(self, call: contract.UpdateQuota) -> None:
+        self.quotas.add(call.role)
+        if not any(call.guarantees.amounts.values()) and not call.limits.amounts:
+            self.quotas.discard(call.role)
+
     def _update_weights(self, call: contract.UpdateWeights) -> None:
-        self._weights.update({weight.role: Fraction(weight.weight) for weight in call.weights})
+        least, most = _WEIGHTS
+        self._weights.update(
+            {each.role: min(max(Fraction(each.weight), least), most) for each in call.weights}
+        )
 
 
 def readable_roles(framework: str, info: bytes) -> frozenset[str] | None:
@@ -381,15 +412,6 @@ def acceptable(framework: str, info: bytes) -> bool:
     )
     sane = all(0 <= amount < 2**63 / 1000 for amount in amounts)
     return sane and readable_roles(framework, info) is not None
-
-
-def _scalars(amounts: Amounts) -> Amounts:
-    """Count what is reserved with what is not."""
-    counted: Amounts = {}
-    for name, milli in amounts.items():
-        base = name.partition("(")[0]
-        counted[base] = counted.get(base, 0) + milli
-    return counted
 
 
 def _fade(owed: Owed, overuse: Mapping[str, Fraction], elapsed: int, rate: Decimal | None) -> None:

@@ -28,6 +28,9 @@ class Gremlin:
         self._chance = chance
         self._until = 0.0
         self._resting = False
+        self._under_way: set[asyncio.Task[None]] = set()
+        self.together = 0
+        """Instants at which several faults began."""
         self.kills = 0
         """Services killed."""
         self.honest_disk = True
@@ -43,15 +46,27 @@ class Gremlin:
         often = [(name, rate) for name, rate in self._world.plan.faults.items() if rate]
         while not self._resting:
             await asyncio.sleep(STEP)
-            for name, rate in often:
-                if self._chance.random() < rate * STEP / 60.0 and not self._resting:
-                    await self.do(name)
+            if self._rests():
+                return
+            happen = [name for name, rate in often if self._chance.random() < rate * STEP / 60.0]
+            while happen and self._chance.random() < self._world.plan.together:
+                happen.append(self._chance.choice(often)[0])
+            self.together += len(happen) > 1
+            for name in happen:
+                happening = asyncio.create_task(self.do(name))
+                self._under_way.add(happening)
+                happening.add_done_callback(self._under_way.discard)
+
+    def _rests(self) -> bool:
+        return self._resting
 
     def rest(self) -> None:
         """Do no harm any more, and undo what does not end by itself."""
         self._resting = True
         world = self._world
         world.host.disk.full, world.host.disk.slow, world.host.disk.lies = False, 0.0, False
+        if world.ensemble is not None:
+            world.ensemble.gone = world.ensemble.silent = world.ensemble.lags = False
         for machine in world.site.machines.values():
             machine.reachable = True
             if world.elected is not None:
@@ -103,6 +118,8 @@ class Gremlin:
         if former is not None:
             world.restart_master(former)
         await asyncio.sleep(self._chance.uniform(0.5, 15.0))
+        if world.elected is not None:
+            return  # by another election meanwhile
         world.elect(self._chance.choice(world.masters))
         self._trouble()
 
@@ -135,12 +152,28 @@ class Gremlin:
     async def _slow_disk(self) -> None:
         self._spoil("slow", self._chance.choice([0.5, 3.0]))
 
-    def _spoil(self, what: str, how: object) -> None:
-        """Make the disk fail in some way for a while."""
-        world, disk = self._world, self._world.host.disk
-        setattr(disk, what, how)
-        self.honest_disk = False
-        world.loop.call_later(self._chance.uniform(5.0, 40.0), setattr, disk, what, type(how)())
+    def _spoil(self, what: str, how: object, thing: object = None) -> None:
+        """Make the disk, or another thing, fail in some way for a while."""
+        world, thing = self._world, thing or self._world.host.disk
+        setattr(thing, what, how)
+        self.honest_disk = self.honest_disk and world.host.keeps
+        world.loop.call_later(self._chance.uniform(5.0, 40.0), setattr, thing, what, type(how)())
+
+    async def _lose_zookeeper(self) -> None:
+        if self._world.ensemble is not None:
+            self._spoil("gone", True, self._world.ensemble)
+
+    async def _silent_zookeeper(self) -> None:
+        if self._world.ensemble is not None:
+            self._spoil("silent", True, self._world.ensemble)
+
+    async def _lagging_zookeeper(self) -> None:
+        if self._world.ensemble is not None:
+            self._spoil("lags", True, self._world.ensemble)
+
+    async def _expire_sessions(self) -> None:
+        if self._world.ensemble is not None:
+            self._world.ensemble.expired += 1
 
     async def _upgrade_service(self) -> None:
         await self._world.host.stop()
@@ -160,5 +193,9 @@ _FAULTS = {
     "fill disk": Gremlin._fill_disk,
     "slow disk": Gremlin._slow_disk,
     "lying disk": Gremlin._lying_disk,
+    "lose zookeeper": Gremlin._lose_zookeeper,
+    "silent zookeeper": Gremlin._silent_zookeeper,
+    "lagging zookeeper": Gremlin._lagging_zookeeper,
+    "expire sessions": Gremlin._expire_sessions,
     "upgrade service": Gremlin._upgrade_service,
 }

@@ -7,7 +7,8 @@ from typing import TypeAlias
 from allocator.contract import mesos_pb2 as mesos
 
 Amounts: TypeAlias = dict[str, int]
-"""`cpus`, or `cpus(role)` where reserved → thousandths; nothing is written as nothing."""
+"""`cpus`, or `cpus(role)` where reserved, or `disk(role)#id` for a volume → thousandths; nothing is
+written as nothing."""
 
 
 def amounts(text: str) -> Amounts:
@@ -52,6 +53,39 @@ def copies(one: Amounts, within: Amounts) -> int:
     return min((within.get(name, 0) // milli for name, milli in one.items() if milli), default=0)
 
 
+def reserved_for(name: str) -> str | None:
+    """Return the role that an entry is reserved for."""
+    match = re.fullmatch(r"[^(]*\((.*)\)(?:#.*)?", name)
+    return match[1] if match else None
+
+
+def plain(one: Amounts) -> Amounts:
+    """Return what is not reserved."""
+    return {name: milli for name, milli in one.items() if "(" not in name}
+
+
+def scalars(one: Amounts) -> Amounts:
+    """Count what is reserved, and volumes, with what is not."""
+    counted: Amounts = {}
+    for name, milli in one.items():
+        base = name.partition("(")[0]
+        counted[base] = counted.get(base, 0) + milli
+    return counted
+
+
+def operation(kind: str, one: Amounts) -> bytes:
+    """Write an operator's RESERVE, UNRESERVE, CREATE or DESTROY."""
+    message = mesos.Operation(type=mesos.Operation.Type.Value(kind))
+    into = {
+        "RESERVE": message.reserve.resources,
+        "UNRESERVE": message.unreserve.resources,
+        "CREATE": message.create.volumes,
+        "DESTROY": message.destroy.volumes,
+    }[kind]
+    into.extend(mesos.Resource.FromString(data) for data in written(one))
+    return message.SerializeToString(deterministic=True)
+
+
 def written(one: Amounts, role: str | None = None) -> list[bytes]:
     """Write as serialised resources, allocated to a role or to nobody."""
     return [_resource(name, milli, role) for name, milli in sorted(one.items())]
@@ -66,18 +100,23 @@ def read(messages: Iterable[bytes]) -> tuple[Amounts, set[str]]:
         name = message.name
         for reservation in message.reservations:
             name += f"({reservation.role})"
+        if message.disk.HasField("persistence"):
+            name += f"#{message.disk.persistence.id}"
         found = plus(found, {name: round(message.scalar.value * 1000)})
         roles.add(message.allocation_info.role)
     return found, roles
 
 
 def _resource(name: str, milli: int, role: str | None) -> bytes:
-    match = re.fullmatch(r"([^(]*)(?:\((.*)\))?", name)
+    match = re.fullmatch(r"([^(]*)(?:\((.*)\))?(?:#(.*))?", name)
     assert match
     message = mesos.Resource(name=match[1], type=mesos.Value.SCALAR)
     message.scalar.value = milli / 1000
     if match[2] is not None:
         message.reservations.add(type=mesos.Resource.ReservationInfo.DYNAMIC, role=match[2])
+    if match[3] is not None:
+        message.disk.persistence.id = match[3]
+        message.disk.volume.container_path, message.disk.volume.mode = "data", mesos.Volume.RW
     if role is not None:
         message.allocation_info.role = role
     return message.SerializeToString(deterministic=True)

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from tests.world.model.amounts import Amounts, fits, minus, plus, read, total, written
+from tests.world.model.amounts import Amounts, fits, minus, operation, plus, read, total, written
+from tests.world.model.books import Booked, Offer, Step, Subscriber, Subscription, UnderWay, applied
 from tests.world.model.link import Link
 from tests.world.model.site import Machine, Site, Task
 from tests.world.simulated.clocks import Clock
@@ -19,58 +19,6 @@ HOLD_OFF = 600.0
 """Seconds after an election in which the module waits for agents at most."""
 
 
-@dataclass
-class Offer:
-    """One offer that has not been answered."""
-
-    id: str
-    framework: str
-    role: str
-    agent: str
-    amounts: Amounts
-
-
-class Subscriber(Protocol):
-    """A framework's scheduler, as a master knows it."""
-
-    id: str
-    roles: tuple[str, ...]
-
-    def info(self) -> bytes:
-        """Return what it says of itself."""
-
-    def offered(self, master: "Master", offers: list[Offer]) -> None:
-        """Hear of offers."""
-
-
-@dataclass
-class Booked:
-    """An agent that has registered."""
-
-    machine: Machine
-    added_at: int
-    """Number of the call that told the allocator."""
-    used: dict[tuple[str, str], Amounts] = field(default_factory=dict)
-    """(framework, role) → what tasks and offers hold"""
-    active: bool = True
-
-    @property
-    def free(self) -> Amounts:
-        """What nobody holds."""
-        return minus(self.machine.amounts, total(self.used.values()))
-
-
-@dataclass
-class Subscription:
-    """A framework that has subscribed."""
-
-    scheduler: Subscriber
-    info: bytes
-    roles: tuple[str, ...]
-    active: bool = True
-    suppressed: set[str] = field(default_factory=set)
-
-
 class Master:
     """Makes the allocator's calls, and checks what it decides.
 
@@ -78,6 +26,7 @@ class Master:
         name: HOST:PORT.
         site: What is true.
         clock: The host's.
+        version: Of Mesos: since 1.9 quotas have limits, since 1.10 it tells what is running.
         interval: Seconds between ticks.
         offer_timeout: Seconds after which an offer that is not answered is rescinded.
         delay: Returns how long it takes until a scheduler hears of offers.
@@ -89,6 +38,7 @@ class Master:
         site: Site,
         clock: Clock,
         *,
+        version: tuple[int, int],
         interval: float,
         offer_timeout: float,
         delay: Callable[[], float],
@@ -104,6 +54,11 @@ class Master:
         """As long as agents are awaited."""
         self.rejected = 0
         """Offers that were not let through."""
+        self.refused: list[str] = []
+        """Why operators' operations were not carried out."""
+        self._under_way: dict[int, UnderWay] = {}
+        """By number of the call."""
+        self._version = version
         self.link: Link
         self._site = site
         self._interval = interval
@@ -117,6 +72,21 @@ class Master:
         """Whether too few agents are back since the election."""
         self._end_hold_off()
         return self.hold_off is not None and self.hold_off.agents_needed > 0
+
+    @property
+    def tells_running(self) -> bool:
+        """Whether it tells what is running from what is only offered."""
+        return self._version >= (1, 10)
+
+    @property
+    def limits_quotas(self) -> bool:
+        """Whether quotas have limits beside guarantees."""
+        return self._version >= (1, 9)
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether any role is guaranteed something, or limited."""
+        return bool(self._site.quotas)
 
     @property
     def leads(self) -> bool:
@@ -137,6 +107,7 @@ class Master:
     def options(self) -> contract.Options:
         """Return what its flags say."""
         return contract.Options(
+            tells_running=self.tells_running,
             allocation_interval_ns=round(self._interval * NANOSECONDS),
             min_allocatable=[
                 contract.Quantities(amounts={"cpus": 0.01}),
@@ -159,7 +130,10 @@ class Master:
                 agents_expected=expected_agents,
                 until_ns=self.clock.now_ns() + round(HOLD_OFF * NANOSECONDS),
             )
-        self.call(recover=contract.Recover(expected_agents=expected_agents))
+        recover = contract.Recover(expected_agents=expected_agents)
+        recover.quotas.extend(self._old_quotas())
+        recover.limited_quotas.extend(self._new_quotas())
+        self.call(recover=recover)
 
     def register(self, machine: Machine) -> None:
         """An agent registers, with all that runs on it."""
@@ -249,14 +223,79 @@ class Master:
         left = minus(offer.amounts, wanted)
         if left:
             self._recover(offer.agent, offer.framework, offer.role, left, _filters(refuse))
+        if tasks and self.tells_running:
+            started = contract.TransitionOfferedToAllocated(
+                framework_id=offer.framework,
+                agent_id=offer.agent,
+                resources=written(wanted, offer.role),
+            )
+            self.call(transition_offered_to_allocated=started)
         return [self._site.run(offer.agent, offer.framework, offer.role, task) for task in tasks]
+
+    def convert(self, offer: Offer, steps: list[Step]) -> None:
+        """A framework's operations on an offer are carried out; what is left comes back."""
+        booked = self.agents.get(offer.agent)
+        left = applied(steps, offer.amounts)
+        if booked is None or left is None or offer.id not in self.offers:
+            return
+        del self.offers[offer.id]
+        place, (machine, role) = (offer.framework, offer.role), (booked.machine, offer.role)
+        booked.used[place] = plus(minus(booked.used[place], offer.amounts), left)
+        machine.amounts = plus(minus(machine.amounts, offer.amounts), left)
+        self.call(
+            update_allocation=contract.UpdateAllocation(
+                framework_id=offer.framework,
+                agent_id=offer.agent,
+                offered=written(offer.amounts, role),
+                conversions=[
+                    contract.Conversion(
+                        consumed=written(step.consumed, role),
+                        converted=written(step.converted, role),
+                    )
+                    for step in steps
+                ],
+            )
+        )
+        self._recover(offer.agent, *place, left, _filters(None))
+
+    def operate(self, name: str, steps: list[Step]) -> None:
+        """An operator's operations on what is free of an agent, for which offers are rescinded."""
+        booked = self.agents.get(name)
+        if booked is None or not booked.active or not self.link.synchronised:
+            return
+        needed = total(step.consumed for step in steps[:1])
+        for offer in [offer for offer in self.offers.values() if offer.agent == name]:
+            if not fits(needed, booked.free):
+                self._take_back(offer)
+        if applied(steps, booked.free) is None:
+            return
+        call = contract.UpdateAvailable(
+            agent_id=name, operations=[operation(step.kind, step.said) for step in steps]
+        )
+        self._under_way[self.call(update_available=call)] = UnderWay(booked, steps)
+
+    def set_quota(self, role: str, guarantees: Amounts, limits: Amounts) -> None:
+        """An operator guarantees a role something, or limits it; nothing: neither."""
+        known = self._site.quotas.pop(role, None)
+        if guarantees or limits:
+            self._site.quotas[role] = guarantees, limits
+        if self.limits_quotas:
+            self.call(update_quota=_quota(role, guarantees, limits))
+            return
+        if known is not None:
+            self.call(remove_quota=contract.RemoveQuota(role=role))
+        for quota in self._old_quotas():
+            if quota.role == role:
+                self.call(set_quota=quota)
 
     def ended(self, machine: str, task: Task) -> None:
         """A task has ended."""
         booked = self.agents.get(machine)
         held = booked.used.get((task.framework, task.role), {}) if booked is not None else {}
         if fits(task.amounts, held) and held:
-            self._recover(machine, task.framework, task.role, task.amounts, None)
+            self._recover(
+                machine, task.framework, task.role, task.amounts, None, running=self.tells_running
+            )
 
     def suppress(self, framework: str, roles: Iterable[str] = ()) -> None:
         """A framework wants no offers."""
@@ -283,6 +322,8 @@ class Master:
 
     def decide(self, decisions: contract.Decisions) -> None:
         """Make the offers that can be made; send the others back."""
+        for reply in decisions.replies:
+            self._answered(reply)
         for offers in decisions.offers:
             made = []
             for part in offers.offers:
@@ -319,7 +360,10 @@ class Master:
     def snapshot(self) -> contract.Snapshot:
         """Tell all."""
         self._end_hold_off()
+        self._under_way.clear()  # whoever waits for an answer is told that there is none
         return contract.Snapshot(
+            quotas=self._old_quotas(),
+            limited_quotas=self._new_quotas(),
             sequence=self.link.sequence,
             time_ns=self.clock.now_ns(),
             leading_since_ns=self.leading_since_ns,
@@ -353,8 +397,43 @@ class Master:
         del self.offers[offer.id]
         self._recover(offer.agent, offer.framework, offer.role, offer.amounts, None)
 
+    def _answered(self, reply: contract.Reply) -> None:
+        """Carry out an operator's operation, or not."""
+        under_way = self._under_way.pop(reply.sequence, None)
+        if under_way is None:
+            return
+        machine = under_way.booked.machine
+        after = applied(under_way.steps, machine.amounts)
+        if reply.error or after is None or self.agents.get(machine.name) is not under_way.booked:
+            self.refused.append(reply.error)
+            return
+        machine.amounts = after
+
+    def _old_quotas(self) -> list[contract.SetQuota]:
+        """Return quotas as Mesos 1.8 has them: a guarantee is a limit as well."""
+        if self.limits_quotas:
+            return []
+        quotas = []
+        for role, (guarantees, _limits) in self._site.quotas.items():
+            info = mesos.QuotaInfo(role=role)
+            info.guarantee.extend(mesos.Resource.FromString(data) for data in written(guarantees))
+            quotas.append(contract.SetQuota(role=role, info=info.SerializeToString()))
+        return quotas
+
+    def _new_quotas(self) -> list[contract.UpdateQuota]:
+        if not self.limits_quotas:
+            return []
+        return [_quota(role, *quota) for role, quota in self._site.quotas.items()]
+
     def _recover(
-        self, agent: str, framework: str, role: str, amounts: Amounts, filters: bytes | None
+        self,
+        agent: str,
+        framework: str,
+        role: str,
+        amounts: Amounts,
+        filters: bytes | None,
+        *,
+        running: bool = False,
     ) -> None:
         held = self.agents[agent].used
         held[framework, role] = minus(held[framework, role], amounts)
@@ -366,6 +445,7 @@ class Master:
                 agent_id=agent,
                 resources=written(amounts, role),
                 filters=filters,
+                is_allocated=running,
             )
         )
 
@@ -387,7 +467,11 @@ class Master:
         used: dict[str, list[bytes]] = {}
         for (framework, role), held in booked.used.items():
             used.setdefault(framework, []).extend(written(held, role))
+        running: dict[str, list[bytes]] = {}
+        for task in booked.machine.tasks.values() if self.tells_running else ():
+            running.setdefault(task.framework, []).extend(written(task.amounts, task.role))
         return contract.AddAgent(
+            running=[contract.Allocation(framework_id=f, resources=r) for f, r in running.items()],
             agent_id=name,
             info=booked.machine.info(),
             capabilities=CAPABILITIES,
@@ -413,3 +497,10 @@ class Master:
 def _filters(refuse: float | None) -> bytes:
     filters = mesos.Filters() if refuse is None else mesos.Filters(refuse_seconds=refuse)
     return filters.SerializeToString(deterministic=True)
+
+
+def _quota(role: str, guarantees: Amounts, limits: Amounts) -> contract.UpdateQuota:
+    def amounts(one: Amounts) -> contract.Quantities:
+        return contract.Quantities(amounts={name: milli / 1000 for name, milli in one.items()})
+
+    return contract.UpdateQuota(role=role, guarantees=amounts(guarantees), limits=amounts(limits))

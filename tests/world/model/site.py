@@ -25,6 +25,8 @@ class Machine:
     amounts: Amounts
     attributes: dict[str, str] = field(default_factory=dict)
     tasks: dict[str, Task] = field(default_factory=dict)
+    garbled: bool = False
+    """Whether its host name is not UTF-8."""
     reachable: bool = True
     """Whether it can talk to masters."""
 
@@ -39,7 +41,8 @@ class Machine:
         for name, text in self.attributes.items():
             attribute = info.attributes.add(name=name, type=mesos.Value.TEXT)
             attribute.text.value = text
-        return info.SerializeToString(deterministic=True)
+        data = info.SerializeToString(deterministic=True)
+        return data.replace(b".example", b"\xff\xfexample") if self.garbled else data
 
 
 class Site:
@@ -47,6 +50,8 @@ class Site:
 
     def __init__(self) -> None:
         self.machines: dict[str, Machine] = {}
+        self.quotas: dict[str, tuple[Amounts, Amounts]] = {}
+        """What masters' registry holds: role → what it is guaranteed, and limited to."""
         self._serial = count(1)
 
     def run(self, machine: str, framework: str, role: str, amounts: Amounts) -> Task:

@@ -43,6 +43,11 @@ class Disk:
         answers = self._chance.uniform(0.001, 0.02) + self.slow
         return self._chance.uniform(0.0, answers), answers
 
+    @property
+    def well(self) -> bool:
+        """Whether it keeps what it is given, in time."""
+        return not (self.full or self.lies or self.slow)
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """A memory is being written in the block, as far as the disk lets it."""
@@ -62,11 +67,12 @@ class Disk:
         left = self.present
         self.present = self._next()
         for file in left.glob(f"{STORE}*"):
-            shutil.copyfile(file, self.present / file.name)
+            if file.is_file():
+                shutil.copyfile(file, self.present / file.name)
         store = self.present / STORE
         if self.lies and self._before and self._before[0]:
             store.write_bytes(self._before[0])
-        elif torn and store.exists():
+        elif torn and store.is_file():
             _tear(store)
         self._before = []
         shutil.rmtree(left, ignore_errors=True)

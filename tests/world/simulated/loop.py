@@ -121,6 +121,8 @@ class Listener:
     ) -> None:
         self._loop = loop
         self.make = make
+        self.context = contextvars.copy_context()
+        """That of who listens."""
         self._address = address
         self.sockets = [self]
 

@@ -1,12 +1,15 @@
 """Frameworks by character: who works, who takes, who is silent, who lies, who comes and goes."""
 
 import math
+from itertools import count
 from random import Random
 
 from typing_extensions import override
 
-from tests.world.model.amounts import Amounts, amounts, copies, minus, times
-from tests.world.model.master import Master, Offer
+from allocator.contract import mesos_pb2 as mesos
+from tests.world.model.amounts import Amounts, amounts, copies, fits, minus, times
+from tests.world.model.books import Offer, Step
+from tests.world.model.master import Master
 from tests.world.traffic.hostile import Hostile
 from tests.world.traffic.scheduler import Places, Scheduler
 
@@ -55,6 +58,8 @@ class Greedy(Scheduler):
 
 class Mute(Scheduler):
     """Never answers; the master takes its offers back."""
+
+    harmless = False
 
     @override
     def answer(self, master: Master, offer: Offer) -> None:
@@ -132,6 +137,46 @@ class Picky(Worker):
             super().answer(master, offer)
 
 
+class Stateful(Scheduler):
+    """Reserves, keeps volumes, runs tasks on them, and gives them up again."""
+
+    capabilities = (
+        *Scheduler.capabilities,
+        mesos.FrameworkInfo.Capability.RESERVATION_REFINEMENT,
+    )
+
+    def __init__(self, name: str, roles: tuple[str, ...], places: Places, chance: Random) -> None:
+        super().__init__(name, roles, places, chance)
+        self._volumes = count(1)
+
+    @override
+    def answer(self, master: Master, offer: Offer) -> None:
+        own = {name: milli for name, milli in offer.amounts.items() if "(" in name}
+        volumes = {name: milli for name, milli in own.items() if "#" in name}
+        bare = minus(own, volumes)
+        draw = self.chance.random()
+        if volumes and draw < 0.3:
+            steps = [Step("DESTROY", {n: m}, {n.partition("#")[0]: m}) for n, m in volumes.items()]
+            master.convert(offer, steps)
+        elif own and draw < 0.6:
+            self.launch(master, offer, [own], lambda: self.chance.uniform(1.0, 30.0))
+        elif bare and not volumes and draw < 0.8:
+            plain = {name.partition("(")[0]: milli for name, milli in bare.items()}
+            master.convert(offer, [Step("UNRESERVE", bare, plain)])
+        elif not own and fits(_STATE, offer.amounts):
+            kept = {f"{name}({offer.role})": milli for name, milli in _STATE.items()}
+            disk = {f"disk({offer.role})": _STATE["disk"]}
+            volume = {f"disk({offer.role})#{self.id}-{next(self._volumes)}": _STATE["disk"]}
+            steps = [Step("RESERVE", _STATE, kept), Step("CREATE", disk, volume)]
+            master.convert(offer, steps)
+        else:
+            master.decline(offer, None)
+
+
+_STATE = amounts("cpus:0.5;disk:100;mem:256")
+"""What a task with a volume needs."""
+
+
 def _text(one: Amounts) -> str:
     return ";".join(f"{name}:{milli / 1000:g}" for name, milli in one.items())
 
@@ -145,5 +190,6 @@ CHARACTERS: dict[str, type[Scheduler]] = {
     "liar": Liar,
     "flapper": Flapper,
     "picky": Picky,
+    "stateful": Stateful,
     "hostile": Hostile,
 }

@@ -7,7 +7,8 @@ from typing_extensions import override
 
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from tests.world.model.master import Master, Offer
+from tests.world.model.books import Offer
+from tests.world.model.master import Master
 from tests.world.traffic.scheduler import Places, Scheduler
 
 DEMAND = "longshare.demand"

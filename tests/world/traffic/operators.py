@@ -1,11 +1,14 @@
-"""Operators: they look, they order, and they weigh roles by way of the master."""
+"""Operators: they look, they order, and by way of the master they weigh, reserve and set quotas."""
 
 import asyncio
+from collections.abc import Mapping
 from random import Random
 from typing import Any, Protocol
 
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
+from tests.world.model.amounts import Amounts, amounts, fits
+from tests.world.model.books import Step
 from tests.world.model.master import Master
 from tests.world.service import Host
 from tests.world.simulated.wire import Broken, Network, Peer
@@ -33,13 +36,15 @@ class Operator:
         desk: Where services are.
         chance: Draws what it does.
         pace: How many times as long everything takes as usual.
+        ways: How likely "quota" and "reserve" are, each time that it does something.
     """
 
-    def __init__(self, desk: Desk, chance: Random, pace: float) -> None:
+    def __init__(self, desk: Desk, chance: Random, pace: float, ways: Mapping[str, float]) -> None:
         self.answered = 0
         self._desk = desk
         self._chance = chance
         self._pace = pace
+        self._ways = ways
 
     async def live(self) -> None:
         """Do what operators do, until cancelled."""
@@ -51,6 +56,10 @@ class Operator:
             if self._chance.random() < 0.05 and (master := self._desk.leader()) is not None:
                 weight = self._chance.choice([0.5, 1.0, 2.0, 10.0])
                 master.weigh(self._chance.choice(ROLES), weight)
+            if self._chance.random() < self._ways.get("quota", 0.0):
+                self._set_quota()
+            if self._chance.random() < self._ways.get("reserve", 0.0):
+                self._reserve()
 
     async def ask(self, method: str, request: Any, reply: Any) -> Any:  # noqa: ANN401 - protobuf's
         """Make a call; None: it was refused, or nobody answered."""
@@ -82,3 +91,33 @@ class Operator:
     async def order(self, order: operator.Order) -> None:
         """Give an order."""
         await self.ask("Order", order, admin.OrderReply)
+
+    def _set_quota(self) -> None:
+        master = self._desk.leader()
+        if master is None:
+            return
+        guarantees, limits = {}, {}
+        if self._chance.random() < 0.6:
+            guarantees = amounts(self._chance.choice(["cpus:1;mem:512", "cpus:4", "mem:4096"]))
+        if self._chance.random() < 0.4:
+            limits = amounts(self._chance.choice(["cpus:6", "cpus:2;mem:8192"]))
+        master.set_quota(self._chance.choice(ROLES), guarantees, limits)
+
+    def _reserve(self) -> None:
+        """Reserve something of an agent, or give back what is reserved and free there."""
+        master = self._desk.leader()
+        if master is None or not master.agents:
+            return
+        name = self._chance.choice(list(master.agents))
+        free = master.agents[name].free
+        reserved = {each: milli for each, milli in free.items() if "(" in each and "#" not in each}
+        if reserved and self._chance.random() < 0.5:
+            bare = {each.partition("(")[0]: milli for each, milli in reserved.items()}
+            if len(bare) == len(reserved):
+                master.operate(name, [Step("UNRESERVE", reserved, bare)])
+            return
+        wanted: Amounts = amounts(self._chance.choice(["cpus:1;mem:512", "cpus:2", "mem:1024"]))
+        role = self._chance.choice(ROLES)
+        if fits(wanted, master.agents[name].machine.amounts):
+            kept = {f"{each}({role})": milli for each, milli in wanted.items()}
+            master.operate(name, [Step("RESERVE", wanted, kept)])

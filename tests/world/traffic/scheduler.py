@@ -7,7 +7,8 @@ from typing import Protocol
 
 from allocator.contract import mesos_pb2 as mesos
 from tests.world.model.amounts import Amounts
-from tests.world.model.master import Master, Offer
+from tests.world.model.books import Offer
+from tests.world.model.master import Master
 from tests.world.model.site import Site, Task
 
 

@@ -35,6 +35,38 @@ function showOvertakings(seen) {
     () => made("li"), (line, each) => write(line, each.text));
 }
 
+const MOST_APART = 20; // users of each shadow: those whose place is another one first
+
+function showShadows(seen) {
+  element("shadows-part").hidden = !seen.shadows.length;
+  keep(element("shadows"), seen.shadows, (shadow) => shadow.name, (shadow) => {
+    const part = made("div");
+    const table = made("table");
+    const head = made("tr");
+    for (const heading of ["turn", "as decided", "user", "commitment", "gain, h"]) head.append(made("th", heading, { scope: "col" }));
+    const top = made("thead");
+    top.append(head);
+    table.append(top, made("tbody"));
+    part.append(made("h3", shadow.name), made("p"), table);
+    return part;
+  }, (part, shadow) => {
+    const apart = shadow.users.filter((each) => each.turn !== each.shadow_turn || each.gain);
+    const shown = apart.slice(0, MOST_APART);
+    write(part.children[1], shadow.failure ? "Given up: " + shadow.failure
+      : apart.length ? apart.length + " of " + shadow.users.length + " users stand elsewhere, or have gained or lost." +
+        (shown.length < apart.length ? " The first " + shown.length + ":" : "")
+      : "All users stand as it is decided, and nobody has gained or lost.");
+    part.children[2].hidden = !shown.length;
+    keep(part.children[2].children[1], shown, (each) => each.user, () => {
+      const line = made("tr");
+      line.append(made("td"), made("td"), made("th", undefined, { scope: "row" }), made("td"), made("td"));
+      return line;
+    }, (line, each) => [
+      each.shadow_turn || "–", each.turn || "–", each.user, percent(each.commitment), (each.gain < 0 ? "−" : "+") + Math.abs(each.gain / 3600).toFixed(3),
+    ].forEach((text, index) => write(line.children[index], String(text))));
+  });
+}
+
 function showOffers(seen) {
   const list = seen.offers.map((offer, index) => ({ ...offer, index }));
   keep(element("offers"), list, (offer) => offer.index, () => {
@@ -69,6 +101,7 @@ function show(seen) {
   users.update(seen);
   showOvertakings(seen);
   showOffers(seen);
+  showShadows(seen);
   showAgents(seen);
   write(element("about"), "Read-only; updates itself. All times are the master's, in UTC. The same at the prompt: longshare shares, longshare explain USER.");
 }

@@ -1,0 +1,243 @@
+"""What another policy would make of the same users: its order, and who would have got what.
+
+A shadow follows a pool and decides nothing. It owes its users what its own policy says, for what
+they really hold.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from allocator.fairness.account import Account
+from allocator.fairness.policies.policy import Policy
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+MOST_PARTS = 64
+"""In which what a run gives is given again; of more gifts several are one part."""
+_LEAST_SCALE = 1e-6
+"""Below, what remains of former gifts is reckoned anew."""
+
+User = TypeVar("User", bound=Hashable)
+
+
+@dataclass(slots=True)
+class _Kept(Generic[User]):
+    """What a user holds that others would have got. In use since `at`."""
+
+    at: float
+    scale: float = 1.0
+    """What is left of each gift, as gifts are given back."""
+    area: float = 0.0
+    """∫ scale dt"""
+    parts: dict[User, tuple[float, float]] = field(default_factory=dict)
+    """Who would have got it → share at scale 1, and that × the area when it was given."""
+
+    def advance(self, now: float) -> None:
+        self.area += self.scale * max(now - self.at, 0.0)
+        self.at = max(now, self.at)
+
+    def seconds(self) -> dict[User, float]:
+        """Return share × seconds by who would have had it."""
+        return {user: share * self.area - before for user, (share, before) in self.parts.items()}
+
+
+class Claims(Generic[User]):
+    """Who would have had what for how long: share of the cluster × seconds.
+
+    What comes back from a user is taken from all that others would have got of it in proportion.
+    A gift and a return cost O(1), but for what is reckoned anew.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[User, _Kept[User]] = {}
+        self._seconds: dict[User, float] = {}
+
+    def give(self, user: User, other: User, share: float, now: float) -> None:
+        """Note that a user got a share of the cluster that another would have got."""
+        kept = self._kept.setdefault(user, _Kept(now))
+        kept.advance(now)
+        before, area = kept.parts.get(other, (0.0, 0.0))
+        more = share / kept.scale
+        kept.parts[other] = before + more, area + more * kept.area
+
+    def keep(self, user: User, fraction: float, now: float) -> None:
+        """Note that of what a user holds it keeps a fraction."""
+        kept = self._kept.get(user)
+        if kept is None:
+            return
+        kept.advance(now)
+        kept.scale *= fraction
+        if kept.scale < _LEAST_SCALE:
+            self._add(user, kept.seconds())
+            del self._kept[user]
+
+    def gains(self, now: float) -> dict[User, float]:
+        """Return what users would have had more than they had, up to an instant; less: negative."""
+        open_ones = {user: kept.seconds() for user, kept in self._kept.items()}
+        sums = dict(self._seconds)
+        for user, kept in self._kept.items():
+            ahead = kept.scale * max(now - kept.at, 0.0)
+            for other, (share, _) in kept.parts.items():
+                seconds = open_ones[user][other] + share * ahead
+                sums[other] = sums.get(other, 0.0) + seconds
+                sums[user] = sums.get(user, 0.0) - seconds
+        return sums
+
+    def forget(self, user: User, now: float) -> None:
+        """Forget a user that is gone."""
+        self.keep(user, 0.0, now)
+        self._seconds.pop(user, None)
+
+    def _add(self, user: User, seconds: Mapping[User, float]) -> None:
+        for other, each in seconds.items():
+            self._seconds[other] = self._seconds.get(other, 0.0) + each
+            self._seconds[user] = self._seconds.get(user, 0.0) - each
+
+
+class Shadow(Generic[User]):
+    """Keeps the users of a pool in the order of another policy.
+
+    Following a change costs what ranking costs under that policy; a run costs that for each gift,
+    at most `MOST_PARTS` times.
+
+    Args:
+        policy: Its own.
+        pool: Whose users it begins with, and what they owe now.
+    """
+
+    def __init__(self, policy: Policy, pool: Pool[User]) -> None:
+        self.policy = policy
+        self._claims: Claims[User] = Claims()
+        self._pool = self._copy(pool, None)
+
+    @property
+    def pool(self) -> Pool[User]:
+        """Users as this policy sees them."""
+        return self._pool
+
+    def gains(self) -> dict[User, float]:
+        """Return share of the cluster × seconds that users would have had more, or less."""
+        return self._claims.gains(self._pool.now)
+
+    def attach(self, pool: Pool[User]) -> None:
+        """Follow another pool from now on, that has taken the place of the one before."""
+        former, self._pool = self._pool, self._copy(pool, self._pool)
+        for user in former.users():
+            if user not in self._pool:
+                self._claims.forget(user, pool.now)
+            else:
+                self._note_kept(user, former.held(user), pool)
+
+    def follow(self, pool: Pool[User], changed: Mapping[User, Account] | None) -> None:
+        """Take over what has changed, at the pool's time.
+
+        Args:
+            pool: What is followed.
+            changed: Of whom; None: of all.
+        """
+        own = self._pool
+        own.advance(pool.now)
+        if changed is None:
+            self._follow_all(pool)
+            changed = pool.accounts()
+        for user, account in changed.items():
+            if account.allocation != own.held(user):
+                self._note_kept(user, own.held(user), pool)
+                given = max(account.count - own.accounts()[user].count, 0)
+                held = own.held(user)
+                if account.allocation.contains(held):
+                    own.allocate(user, account.allocation - held, times=given)
+                else:
+                    own.release(user, held)
+                    own.allocate(user, account.allocation, times=given)
+            if own.policy.counts_tasks:
+                own.set_demand(user, account.demand)
+            own.set_active(user, account.active)
+
+    def watch_gifts(self, pool: Pool[User], changed: Mapping[User, Account] | None) -> None:
+        """Take over what a run has given, and reckon to whom this policy would have given it."""
+        own = self._pool
+        changed = pool.accounts() if changed is None else changed
+        gifts: dict[User, Quantities] = {}
+        times = 0
+        for user, account in changed.items():
+            if user in own and account.allocation.contains(own.held(user)):
+                gift = account.allocation - own.held(user)
+                if gift:
+                    gifts[user] = gift
+                    times += max(account.count - own.accounts()[user].count, 1)
+        own.advance(pool.now)
+        if gifts and own.active:
+            self._reckon(gifts, min(times, MOST_PARTS))
+        self.follow(pool, changed)
+
+    def _reckon(self, gifts: Mapping[User, Quantities], parts: int) -> None:
+        """Give the same again, part by part, to who is next; then note who got what of whom."""
+        own = self._pool
+        whole = sum(gifts.values(), start=Quantities())
+        part = Quantities({name: amount // parts for name, amount in whole.items()})
+        got = {user: self._share(gift) for user, gift in gifts.items()}
+        given: Counter[User] = Counter()
+        for _ in range(parts if part else 0):
+            user = own.minimum()
+            own.allocate(user, part, times=0)
+            given[user] += 1
+        for user, number in given.items():
+            own.release(user, part.times(number))
+        all_got = sum(got.values())
+        would = {user: all_got * number / parts for user, number in given.items()}
+        more = {user: each - got.get(user, 0.0) for user, each in would.items()}
+        more = {user: each for user, each in more.items() if each > 0.0}
+        all_more = sum(more.values())
+        for loser, had in got.items():
+            less = had - would.get(loser, 0.0)
+            if less > 0.0 and all_more > 0.0:
+                for winner, each in more.items():
+                    self._claims.give(loser, winner, less * each / all_more, own.now)
+
+    def _note_kept(self, user: User, before: Quantities, pool: Pool[User]) -> None:
+        """Note how much of what a user held it holds still."""
+        had, has = self._share(before), self._share(pool.held(user))
+        if has < had:
+            self._claims.keep(user, has / had, pool.now)
+
+    def _share(self, quantities: Quantities) -> float:
+        pool = self._pool
+        shares = quantities.shares(pool.capacity).items()
+        return max((share for name, share in shares if name not in pool.excluded), default=0.0)
+
+    def _follow_all(self, pool: Pool[User]) -> None:
+        own = self._pool
+        for user in [user for user in own.users() if user not in pool]:
+            self._claims.forget(user, pool.now)
+            own.release(user, own.held(user))
+            own.remove(user)
+        own.set_capacity(pool.capacity)
+        own.machines_changed()
+        for user, account in pool.accounts().items():
+            if user not in own:
+                own.add(user, weight=account.weight)
+            else:
+                own.set_weight(user, account.weight)
+
+    def _copy(self, pool: Pool[User], former: Pool[User] | None) -> Pool[User]:
+        """Return a pool like another, in which users owe what they owed in a former one."""
+        own: Pool[User] = Pool(
+            self.policy,
+            now=pool.now,
+            capacity=pool.capacity,
+            excluded=pool.excluded,
+            machines=pool.machines,
+        )
+        if former is not None:
+            former.advance(pool.now)
+        for user, account in pool.accounts().items():
+            owing = (former if former is not None and user in former else pool).standing(user)
+            own.add(user, weight=account.weight)
+            own.set_commitment(user, owing.commitments, others=owing.inherited)
+            own.allocate(user, account.allocation, times=account.count)
+            own.set_demand(user, account.demand)
+            own.set_active(user, account.active)
+        return own

@@ -1,0 +1,44 @@
+"""Where the service listens: how an address is written, and where it is if nobody says."""
+
+import ipaddress
+
+DEFAULT = "127.0.0.1:5060"
+"""For masters and operators."""
+
+
+def host_and_port(address: str) -> str:
+    """Accept `HOST:PORT`.
+
+    Raises:
+        ValueError: it is not that.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{address!r} is not HOST:PORT")
+    return address
+
+
+def target(address: str) -> str:
+    """Accept `unix:///PATH` or `HOST:PORT`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if address.startswith("unix:"):
+        if not address.startswith("unix:///"):
+            raise ValueError(
+                f"{address!r}: write the absolute path, as in unix:///run/longshare.sock"
+            )
+        return address
+    return host_and_port(address)
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,163 @@
+"""A shadow ranks users as its policy does, for what they really hold, and touches nothing."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.fairness import policies
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+from allocator.fairness.shadow import Claims, Shadow
+
+CPUS = Quantities.parse("cpus:10")
+ONE = Quantities.parse("cpus:1")
+HALF_LIFE = 100.0
+DRF = policies.create("drf", {})
+
+
+def sdrf(half_life: float = HALF_LIFE) -> policies.Policy:
+    return policies.create("sdrf", {"half_life": half_life})
+
+
+def pool_of(policy: policies.Policy, users: str = "ab") -> Pool[str]:
+    pool: Pool[str] = Pool(policy, capacity=CPUS)
+    for user in users:
+        pool.add(user)
+        pool.set_active(user, True)
+    return pool
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["give", "take", "idle", "wake", "wait", "weigh", "come", "go"]),
+        st.sampled_from("abcd"),
+        st.integers(1, 3),
+    ),
+    max_size=40,
+)
+
+
+def take(pool: Pool[str], step: str, user: str, number: int) -> None:
+    if step == "wait":
+        pool.advance(pool.now + 10.0 * number)
+    elif step == "come" and user not in pool:
+        pool.add(user)
+    elif user in pool:
+        if step == "give" and pool.capacity.contains(pool.held() + ONE.times(number)):
+            pool.allocate(user, ONE.times(number), times=number)
+        elif step == "take" and pool.held(user).contains(ONE.times(number)):
+            pool.release(user, ONE.times(number))
+        elif step in {"idle", "wake"}:
+            pool.set_active(user, step == "wake")
+        elif step == "weigh":
+            pool.set_weight(user, float(number))
+        elif step == "go" and not pool.held(user):
+            pool.remove(user)
+
+
+@given(steps)
+def test_a_shadow_of_the_same_policy_owes_and_ranks_as_its_pool(
+    history: list[tuple[str, str, int]],
+) -> None:
+    pool, alone = pool_of(sdrf()), pool_of(sdrf())
+    shadow: Shadow[str] = Shadow(sdrf(), pool)
+    pool.take_changed()
+    for step in history:
+        take(pool, *step)
+        take(alone, *step)
+        shadow.follow(pool, pool.take_changed())
+        for user in pool.users():
+            real, own = pool.standing(user), shadow.pool.standing(user)
+            assert own.commitment == pytest.approx(real.commitment, abs=1e-9)
+            assert own.priority == pytest.approx(real.priority, abs=1e-9)
+            assert (own.active, own.weight, own.allocation) == (
+                real.active,
+                real.weight,
+                real.allocation,
+            )
+        assert list(pool) == list(alone), "being followed changes no order"
+    assert pool.standings() == alone.standings()
+
+
+def test_another_half_life_remembers_otherwise_and_orders_otherwise() -> None:
+    pool = pool_of(DRF)
+    shadow: Shadow[str] = Shadow(sdrf(), pool)
+    pool.take_changed()
+    pool.allocate("a", CPUS)
+    shadow.follow(pool, pool.take_changed())
+    pool.advance(HALF_LIFE)
+    pool.release("a", CPUS)
+    pool.allocate("b", ONE)
+    shadow.follow(pool, pool.take_changed())
+    assert list(pool) == ["a", "b"], "DRF forgets"
+    assert list(shadow.pool) == ["b", "a"]
+    assert shadow.pool.standing("a").commitment == pytest.approx(0.5 * 0.5)
+
+
+def test_what_one_gets_that_another_would_have_got_counts_for_as_long_as_it_is_held() -> None:
+    pool = pool_of(sdrf())
+    pool.set_commitment("b", 1.0)
+    shadow: Shadow[str] = Shadow(DRF, pool)
+    shadow.follow(pool, pool.take_changed())
+    for _ in range(4):  # SDRF gives all to a, who owes nothing; DRF would take turns
+        pool.allocate("a", ONE)
+    shadow.watch_gifts(pool, pool.take_changed())
+    pool.advance(100.0)
+    shadow.follow(pool, pool.take_changed())
+    assert shadow.gains() == pytest.approx({"a": -0.2 * 100, "b": 0.2 * 100})
+    pool.release("a", ONE.times(2))
+    shadow.follow(pool, pool.take_changed())
+    pool.advance(200.0)
+    shadow.follow(pool, pool.take_changed())
+    assert shadow.gains()["b"] == pytest.approx(0.2 * 100 + 0.1 * 100), "of half, half is left"
+    pool.release("a", ONE.times(2))
+    shadow.follow(pool, pool.take_changed())
+    pool.advance(1000.0)
+    shadow.follow(pool, pool.take_changed())
+    assert shadow.gains()["b"] == pytest.approx(30.0), "what is given back is no loss any more"
+
+
+def test_a_run_as_the_shadow_would_have_made_it_makes_no_difference() -> None:
+    pool = pool_of(sdrf())
+    shadow: Shadow[str] = Shadow(DRF, pool)
+    pool.take_changed()
+    for user in "abab":
+        pool.allocate(user, ONE)
+    shadow.watch_gifts(pool, pool.take_changed())
+    pool.advance(100.0)
+    shadow.follow(pool, pool.take_changed())
+    assert not any(shadow.gains().values())
+
+
+def test_a_pool_in_place_of_the_former_is_followed_with_the_debts_there_were() -> None:
+    pool = pool_of(DRF)
+    shadow: Shadow[str] = Shadow(sdrf(), pool)
+    pool.take_changed()
+    pool.allocate("a", CPUS)
+    shadow.follow(pool, pool.take_changed())
+    successor: Pool[str] = Pool(DRF, capacity=CPUS, now=HALF_LIFE)
+    for user in "ac":
+        successor.add(user)
+        successor.set_active(user, True)
+    successor.allocate("a", ONE)
+    shadow.attach(successor)
+    assert shadow.pool.standing("a").commitment == pytest.approx(0.25)
+    assert "b" not in shadow.pool
+    assert shadow.pool.held("a") == ONE
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 0.99), st.floats(0.0, 10.0)), max_size=30))
+def test_what_some_gain_others_lose(history: list[tuple[bool, float, float]]) -> None:
+    claims: Claims[str] = Claims()
+    now = 0.0
+    for gift, amount, wait in history:
+        now += wait
+        if gift:
+            claims.give("a", "b", amount, now)
+        else:
+            claims.keep("a", amount, now)
+    gains = claims.gains(now)
+    assert math.fsum(gains.values()) == pytest.approx(0.0, abs=1e-6)
+    assert gains.get("b", 0.0) >= -1e-9

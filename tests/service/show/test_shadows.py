@@ -1,0 +1,163 @@
+"""Shadow policies follow what happens, decide nothing, and cost nobody else anything."""
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+from allocator.service.config import ConfigError, load
+from allocator.service.show.shadows import Shadows, Watchers
+from allocator.service.show.sightings import OfferTrail
+from tests.cli.test_commands import longshare
+from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
+from tests.service.served import Stream, service
+
+SDRF = policies.create("sdrf", {"half_life": 60.0})
+
+
+class FollowedMaster(MasterSide):
+    """A master whose allocator is followed by shadows."""
+
+    def __init__(self, shadows: Shadows) -> None:
+        self._shadows = shadows
+        super().__init__()
+
+    def restore(self, snapshot: contract.Snapshot) -> object:  # type: ignore[override]
+        if self.engine.settings.policy != SDRF:
+            self.engine = Engine(
+                EngineSettings(SDRF),
+                before_change=lambda at: self._shadows.before_change(self.engine, at),
+            )
+            self.engine.watch(Watchers(OfferTrail(), self._shadows))
+        return super().restore(snapshot)
+
+
+def played(master: MasterSide) -> list[bytes]:
+    """Have a hoard, then b come, then a snapshot; return all decisions."""
+    running = master.add_framework("f1", "a")
+    for number in range(6):
+        running += master.add_agent(f"s{number}", "cpus:1;mem:1024")
+    decided = []
+    for second in range(60):
+        if second == 20:
+            running += master.add_framework("f2", "b")
+        if second % 5 == 0:
+            ended, running = running, []
+            for task in ended:
+                running += master.recover(task)
+        running += master.tick()
+        decided.append(repr(running).encode())
+    return decided
+
+
+def test_decisions_are_the_same_with_shadows_and_without() -> None:
+    shadows = Shadows({"drf": policies.create("drf", {}), "sdrf": SDRF})
+    followed = FollowedMaster(shadows)
+    assert played(followed) == played(FollowedMaster(Shadows({})))
+    drf, same = shadows.followers
+    told = {each.user: each for each in shadows.apart(followed.engine, drf)}
+    assert told["a"].commitment == 0.0, "DRF has no memory"
+    assert told["a"].gain == pytest.approx(-told["b"].gain)
+    for each in shadows.apart(followed.engine, same):
+        assert each.turn == each.shadow_turn
+        standing = followed.engine.pool.standing(each.user)
+        assert each.commitment == pytest.approx(standing.commitment, abs=1e-9)
+    assert not drf.failure
+    assert not same.failure
+
+
+def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    shadows = Shadows({"drf": policies.create("drf", {}), "sdrf": SDRF})
+    followed = FollowedMaster(shadows)
+    followed.add_framework("f1", "a")
+    followed.add_agent("first", "cpus:1;mem:1024")
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("of a policy's own")
+
+    shadow = shadows.followers[0].shadow
+    assert shadow is not None
+    monkeypatch.setattr(shadow, "follow", fail)
+    assert followed.add_agent("s", "cpus:1;mem:1024"), "offers go on"
+    followed.tick()
+    assert shadows.followers[0].failure == "ZeroDivisionError: of a policy's own"
+    assert shadows.apart(followed.engine, shadows.followers[0]) == []
+    assert shadows.apart(followed.engine, shadows.followers[1]) != []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ('[[shadow]]\nname = "drf"\n' * 5, "shadow"),
+        ('[[shadow]]\nname = "drf"\n' * 2, "given twice"),
+        ('[[shadow]]\nname = "per-machine-drf"\n', "no one order"),
+        ('[[shadow]]\nname = "tsf"\n', "counts tasks"),
+        ('[[shadow]]\nname = "sdrf"\n', "half_life"),
+        ('[[shadow]]\nname = "dfr"\n', "dfr"),
+    ],
+)
+def test_what_cannot_follow_is_refused(settings: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "longshare.toml"
+    path.write_text(settings)
+    with pytest.raises(ConfigError, match=said):
+        load(path)
+
+
+@pytest.mark.slow
+def test_shadows_are_in_the_metrics_on_the_page_and_at_the_prompt(tmp_path: Path) -> None:
+    settings = """
+[policy]
+name = "sdrf"
+half_life = "1h"
+[[shadow]]
+name = "drf"
+[[shadow]]
+name = "sdrf"
+half_life = "1m"
+[[users.declared]]
+name = "owing"
+commitment = 0.9
+[[users.declared]]
+name = "holding"
+"""
+    with service(tmp_path, settings) as running:
+        stream = Stream(running.address)
+        held = {"f1": resources("cpus:3;mem:3072", "holding")}
+        stream.open(
+            agents=[agent_call("s1", "cpus:4;mem:4096", held)],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id=framework, info=framework_info(framework, role), active=True
+                )
+                for framework, role in (("f1", "holding"), ("f2", "owing"))
+            ],
+        )
+        for _ in range(3):
+            stream.now_ns += 60 * SECOND
+            stream.tell(tick=contract.Tick())
+        with urllib.request.urlopen(running.metrics_url) as answer:
+            told = answer.read().decode()
+        assert 'longshare_shadow_turn{shadow="drf",user="owing"} 1.0' in told
+        assert 'longshare_shadow_failed{shadow="sdrf half_life=1m"} 0.0' in told
+        page = running.metrics_url.removesuffix("metrics") + "api/status"
+        with urllib.request.urlopen(page) as answer:
+            seen = json.load(answer)
+        shadows = seen["shadows"]
+        assert [shadow["name"] for shadow in shadows] == ["drf", "sdrf half_life=1m"]
+        drf = {each["user"]: each for each in shadows[0]["users"]}
+        forgetful = {each["user"]: each for each in shadows[1]["users"]}
+        really = {each["user"]: each["commitment"] for each in seen["users"]}
+        assert drf["owing"]["shadow_turn"] == 1
+        assert drf["owing"]["commitment"] == 0.0
+        assert forgetful["owing"]["commitment"] == pytest.approx(0.9 / 8, abs=0.01)
+        assert really["owing"] == pytest.approx(0.9, abs=0.05)
+        asked = longshare("shadow", "--address", running.address, "--json")
+        assert json.loads(asked.stdout)["shadows"][1]["name"] == "sdrf half_life=1m"
+        asked = longshare("shadow", "--address", running.address)
+        assert "as decided" in asked.stdout
+        stream.close()
