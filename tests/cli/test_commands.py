@@ -93,6 +93,7 @@ def test_experiments_are_listed_for_people_and_for_scripts() -> None:
         "sdrf-initial-commitments",
         "tsf-elephants-and-mice",
         "tsf-micro",
+        "tsf-small-tasks-first",
         "tsf-vs-static-pools",
     }
     table = longshare("experiment", "list").stdout

@@ -36,7 +36,8 @@ POLICIES: dict[str, dict[str, object]] = {
     "dynamic-drf": {"alpha": 0.5},
     "dynamic-mmf": {"resource": "mem"},
     "slurm-fair-tree": {"half_life": 20.0, "billing": "cpus=1,mem=1"},
-    "htcondor": {"half_life": 20.0, "slots": 16.0},
+    # Not htcondor: who is given anything owes something from then on, even what it refuses at once.
+    # One by one it is given task by task before it refuses; at once, nothing that it refuses.
     "karma": {},
     "yarn-fair": {"minimum": 0.5},
 }

@@ -58,7 +58,9 @@ def test_those_with_41_nodes_are_as_the_paper_says() -> None:
 
 
 def test_those_with_50_nodes_are_as_the_paper_says() -> None:
-    for name in ("tsf-micro", "tsf-vs-static-pools", "tsf-elephants-and-mice"):
+    for name in experiment.names():
+        if not name.startswith("tsf-"):
+            continue
         cluster = experiment.load(name).cluster
         kinds = [str(agents.quantities) for _, agents in cluster.hosts]
         assert kinds == 25 * ["cpus:1;mem:1024"] + 25 * ["cpus:2;mem:1024"]
@@ -66,6 +68,10 @@ def test_those_with_50_nodes_are_as_the_paper_says() -> None:
     alone = [micro.cluster.monopoly(micro.tasks_of(u).quantities) for u in micro.users]
     assert alone == [75, 100, 100, 75]
     pools = experiment.load("tsf-vs-static-pools")
+    small_first = experiment.load("tsf-small-tasks-first")
+    assert {u.name: (u.weight, u.nodes, u.tasks) for u in small_first.users} == {
+        u.name: (u.weight, u.nodes, u.tasks) for u in pools.users
+    }
     static = pools.variant(pools.variants[0])
     for user in static.users:
         mine = [a for name, a in static.cluster.hosts if name in static.whitelist(user)]

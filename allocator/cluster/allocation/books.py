@@ -108,7 +108,7 @@ class Books:
         holds = self._cluster.holds
         if holds.enabled:
             holds.run_times.given(client, agent.id, give.scalars, self._cluster.now_ns)
-            self._cluster.no_longer_held(holds.served(client))
+            self._cluster.no_longer_held(holds.served(client, agent.id))
 
     def offering(self, decisions: contract.Decisions) -> Steps[int]:
         """Put all offers into decisions, at most one `Offers` for each framework; return how many.

@@ -75,9 +75,14 @@ class Allocation:
         if self._holds.full or not agents:
             return
         wanting = self._renewed()
-        walk = Walk(self._ledger.clients, Order(self._ledger.clients), wanting)
-        known = wanting.everybody & ~wanting.unknown
-        choose(self._cluster, walk.clients(next(iter(agents.values())), known))
+        order = Order(self._ledger.clients)  # one of its own, which is never carried out
+        walk = Walk(self._ledger.clients, order, wanting)
+        known, some = wanting.everybody & ~wanting.unknown, next(iter(agents.values()))
+        choose(
+            self._cluster,
+            lambda: walk.clients(some, known),
+            lambda client, task: order.give(client, task, 1),
+        )
 
     def _kept_for(self, agent: Agent, may: int, wanting: Wanting, sharing: Sharing) -> int:
         """Serve the one that an agent is held back for; return who may have what is left.

@@ -75,7 +75,8 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
             cluster.freed(agent)
         cluster.holds.run_times.forget_framework(framework.id, agents)
         for client in clients:
-            cluster.no_longer_held(cluster.holds.forget(client))
+            for agent in cluster.holds.forget(client):
+                cluster.no_longer_held(agent)
             cluster.filters.forget(client)
             cluster.demands.forget(client)
         cluster.quarantine.forget("framework", framework.id)

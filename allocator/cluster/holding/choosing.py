@@ -1,39 +1,66 @@
 """Chooses for whom an agent is held back, and which: once a tick, where somebody waits in vain."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from typing import TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.frameworks import Client
+from allocator.cluster.holding.holds import Holds
+from allocator.cluster.holding.run_times import Stay
 from allocator.cluster.state import Cluster
 from allocator.fairness.quantities import Quantities
+
+Give: TypeAlias = Callable[[Client, Quantities], None]
 
 _LOOKED_AT = 100
 """Clients at most, the first in order; whoever comes after them is not next."""
 
 
-_SAMPLED = 200
-"""Agents at most that are asked whether one task that ends there would do."""
-
-
-def choose(cluster: Cluster, order: Iterable[Client]) -> None:
+def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], give: Give) -> None:
     """Hold back agents for clients whose task fits on none now, but would if one were empty.
+
+    In each round every such client has one. Where there may be several, who is first in order has
+    more, as long as it would still be first if it had got what is held for it.
 
     Costs O(agents) for each different task among the first hundred clients, less where one fits.
 
     Args:
         cluster: Whose agents.
-        order: Clients that want offers and whose task is known, the next one first.
+        order: Goes through clients that want offers and whose task is known, the next one first.
+        give: Changes the order as if a client had got something.
     """
-    if cluster.holds.full:
+    holds = cluster.holds
+    if holds.full:
         return
     chooser = _Chooser(cluster)
-    clients = list(islice(order, _LOOKED_AT))
+    clients = list(islice(order(), _LOOKED_AT))
+    _in_rounds(holds, chooser, clients)
+    if holds.next_round():
+        _in_rounds(holds, chooser, clients)
+    if holds.several:
+        _as_long_as_first(holds, chooser, order, give)
+
+
+def _in_rounds(holds: Holds, chooser: "_Chooser", clients: list[Client]) -> None:
     for client in clients:
-        chooser.hold_for(client)
-    if cluster.holds.next_round():
-        for client in clients:
+        if holds.may_begin(client):
             chooser.hold_for(client)
+
+
+def _as_long_as_first(
+    holds: Holds, chooser: "_Chooser", order: Callable[[], Iterator[Client]], give: Give
+) -> None:
+    for hold in holds:
+        give(hold.client, hold.task)
+    for _ in range(_LOOKED_AT):
+        first = next(order(), None)
+        if first is None or not holds.may_have_more(first):
+            break
+        task = chooser.hold_for(first)
+        if task is None:
+            break
+        give(first, task)
 
 
 class _Chooser:
@@ -43,41 +70,23 @@ class _Chooser:
         self._cluster = cluster
         self._stuck: dict[tuple[object, ...], list[Agent]] = {}
 
-    def hold_for(self, client: Client) -> None:
-        """Hold back an agent for a client, if it may have one and one would help it."""
+    def hold_for(self, client: Client) -> Quantities | None:
+        """Hold back an agent for a client, if one would help it; return what for."""
         cluster = self._cluster
         task = cluster.ledger.task(client)
-        if task is None or not cluster.holds.may_begin(client):
-            return
-        possible = self._possible(client, task)
-        if self._comes_in_turn(client, task, possible[:_SAMPLED]):
-            return
+        if task is None:
+            return None
         ready = [
-            (when, agent.id)
-            for agent in possible
+            (when, in_turn, agent.id)
+            for agent in self._possible(client, task)
             if cluster.holds.on(agent.id) is None
-            for when in self._ready(agent, task)
+            for when, in_turn in self._ready(agent, client, task)
         ]
-        if ready:
-            when, agent_id = min(ready)
-            cluster.holds.begin(client, agent_id, task, cluster.now_ns, when)
-
-    def _comes_in_turn(self, client: Client, task: Quantities, agents: list[Agent]) -> bool:
-        """Whether one task of somebody else that ends makes room enough.
-
-        Then the order says who gets that, and nothing has to gather first.
-        """
-        ledger, stays = self._cluster.ledger, self._cluster.holds.run_times.on
-        for agent in agents:
-            free = agent.available.divisible
-            for stay in stays(agent.id):
-                other = stay.client
-                if other == client or other.framework not in ledger.frameworks:
-                    continue
-                ends = ledger.task(other) or stay.amounts
-                if all(free.get(name, 0) + ends[name] >= n for name, n in task.items()):
-                    return True
-        return False
+        when, in_turn, agent_id = min(ready, default=(0, True, ""))
+        if in_turn:
+            return None
+        cluster.holds.begin(client, agent_id, task, cluster.now_ns, when)
+        return task
 
     def _possible(self, client: Client, task: Quantities) -> list[Agent]:
         """Return the agents on which a task would fit if they were empty; none if one fits now."""
@@ -113,16 +122,30 @@ class _Chooser:
                 possible.append(agent)
         yield from possible
 
-    def _ready(self, agent: Agent, task: Quantities) -> Iterator[int]:
-        """Find when an agent is expected to have room for a task, if that can be told."""
-        now_ns = self._cluster.now_ns
-        free = dict(agent.available.divisible)
-        for when, amounts in self._cluster.holds.run_times.ends(agent.id, now_ns):
-            for name, amount in amounts.items():
+    def _ready(self, agent: Agent, client: Client, task: Quantities) -> Iterator[tuple[int, bool]]:
+        """Find when an agent is expected to have room for a task beside the client's own ones.
+
+        With it comes whether that takes no more than one task of somebody else that ends: then the
+        order says who gets that, and nothing has to gather first.
+        """
+        cluster = self._cluster
+        free, gathered = dict(agent.available.divisible), False
+        for when, stay in cluster.holds.run_times.ends(agent.id, cluster.now_ns):
+            if stay.client == client:
+                continue
+            in_turn = not gathered and self._one_is_enough(free, stay, task)
+            for name, amount in stay.amounts.items():
                 free[name] = free.get(name, 0) + amount
+            gathered = True
             if _covers(free, task):
-                yield when
+                yield when, in_turn
                 return
+
+    def _one_is_enough(self, free: Mapping[str, int], stay: Stay, task: Quantities) -> bool:
+        ledger = self._cluster.ledger
+        known = stay.client.framework in ledger.frameworks
+        ends = (ledger.task(stay.client) if known else None) or stay.amounts
+        return all(free.get(name, 0) + ends[name] >= amount for name, amount in task.items())
 
 
 def fits(agent: Agent, task: Quantities) -> bool:

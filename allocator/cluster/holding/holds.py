@@ -39,11 +39,12 @@ class HoldStatistics:
 
 
 class Holds:
-    """Holds, at most one for a client; they go in rounds, as in the simulator.
+    """Holds: at most one altogether, or several, which go in rounds, as in the simulator.
 
-    Who has had one comes after all others who wait for one; if it was in vain, or its client
-    declines what it brings, not before as much time has passed again as one may last: so nobody
-    keeps agents idle for more than half of the time, whatever it says.
+    Who has had one comes after all others who wait for one, but for those that are due to it by the
+    order alone. If it was in vain, or its client declines what it brings, it gets none before as
+    much time has passed again as one may last: so nobody keeps agents idle for more than half of
+    the time, whatever it says.
 
     Args:
         holding: For how many clients at a time.
@@ -54,10 +55,10 @@ class Holds:
     def __init__(self, holding: Holding, longest_ns: int, statistics: HoldStatistics) -> None:
         self.enabled = holding != "off"
         """Whether agents are held back at all."""
-        self._most = {"off": 0, "one": 1}.get(holding)
+        self.several = holding == "all"
+        """Whether for more than one task at a time."""
         self._longest_ns = longest_ns
         self._statistics = statistics
-        self._of: dict[Client, Hold] = {}
         self._on: dict[str, Hold] = {}
         self._had = set[Client]()
         self._paused: dict[Client, int] = {}
@@ -66,29 +67,32 @@ class Holds:
         self.run_times = RunTimes()
 
     def __bool__(self) -> bool:
-        return bool(self._of)
+        return bool(self._on)
 
     def __iter__(self) -> Iterator[Hold]:
         """Go through the holds, the oldest first."""
-        yield from self._of.values()
+        yield from self._on.values()
 
     @property
     def full(self) -> bool:
-        """Whether nobody else may have one now."""
-        return self._most is not None and len(self._of) >= self._most
+        """Whether there may be no other hold now."""
+        return not self.several and (bool(self._on) or not self.enabled)
 
     def on(self, agent: str) -> Hold | None:
         """Return for whom an agent is held back; None: for nobody."""
         return self._on.get(agent)
 
+    def has(self, client: Client) -> bool:
+        """Whether an agent is held back for a client."""
+        return any(hold.client == client for hold in self._on.values())
+
     def may_begin(self, client: Client) -> bool:
-        """Whether an agent may be held back for a client now."""
-        return (
-            not self.full
-            and client not in self._of
-            and client not in self._had
-            and client not in self._paused
-        )
+        """Whether it is a client's turn to have a hold, for which there is none."""
+        return self.may_have_more(client) and client not in self._had and not self.has(client)
+
+    def may_have_more(self, client: Client) -> bool:
+        """Whether there may be a hold for a client, or another one, if the order says so."""
+        return not self.full and client not in self._paused
 
     def next_round(self) -> bool:
         """Begin a new round, as nobody is left in this one; return whether that helps anybody."""
@@ -99,17 +103,24 @@ class Holds:
 
     def begin(self, client: Client, agent: str, task: Quantities, now_ns: int, ready: int) -> None:
         """Hold back an agent that nobody holds."""
-        hold = Hold(client, agent, task, now_ns, ready, now_ns + self._longest_ns)
-        self._of[client] = self._on[agent] = hold
+        self._on[agent] = Hold(client, agent, task, now_ns, ready, now_ns + self._longest_ns)
         self._statistics.begun += 1
 
-    def served(self, client: Client) -> str | None:
-        """Follow that a client is offered something; return the agent that was held for it."""
-        hold = self._of.get(client)
+    def served(self, client: Client, agent: str) -> str | None:
+        """Follow that a client is offered something; return the agent that was held for it.
+
+        What it is offered elsewhere ends the hold that would have helped it last.
+        """
+        if not self._on:
+            return None
+        hold = self._on.get(agent)
+        if hold is None or hold.client != client:
+            mine = [hold for hold in self._on.values() if hold.client == client]
+            hold = max(mine, key=lambda each: each.ready_ns, default=None)
         if hold is None:
             return None
-        self._end(hold)
-        self._answering[client] = hold.agent
+        self.drop(hold)
+        self._answering[client] = agent
         self._statistics.served += 1
         return hold.agent
 
@@ -122,39 +133,35 @@ class Holds:
             self._paused[client] = now_ns + self._longest_ns
 
     def drop(self, hold: Hold) -> None:
-        """End a hold that its client has no use for any longer."""
-        if self._of.get(hold.client) is hold:
-            self._end(hold)
+        """End a hold."""
+        if self._on.get(hold.agent) is hold:
+            del self._on[hold.agent]
+            self._had.add(hold.client)
 
     def expire(self, now_ns: int) -> list[str]:
         """End what has lasted for too long; return the agents."""
         for client in [each for each, until in self._paused.items() if until <= now_ns]:
             del self._paused[client]
-        over = [hold for hold in self._of.values() if hold.until_ns <= now_ns]
+        over = [hold for hold in self._on.values() if hold.until_ns <= now_ns]
         for hold in over:
-            self._end(hold)
+            self.drop(hold)
             self._paused[hold.client] = now_ns + self._longest_ns
             self._statistics.in_vain += 1
         return [hold.agent for hold in over]
 
-    def forget(self, client: Client) -> str | None:
-        """Forget a client that is gone; return the agent that was held for it."""
-        hold = self._of.get(client)
-        if hold is not None:
-            self._end(hold)
+    def forget(self, client: Client) -> list[str]:
+        """Forget a client that is gone; return the agents that were held for it."""
+        mine = [hold for hold in self._on.values() if hold.client == client]
+        for hold in mine:
+            self.drop(hold)
         self._had.discard(client)
         self._answering.pop(client, None)
         self._paused.pop(client, None)
-        return None if hold is None else hold.agent
+        return [hold.agent for hold in mine]
 
     def forget_agent(self, agent: str) -> None:
         """Forget an agent that is gone."""
         hold = self._on.get(agent)
         if hold is not None:
-            self._end(hold)
+            self.drop(hold)
         self.run_times.forget_agent(agent)
-
-    def _end(self, hold: Hold) -> None:
-        del self._of[hold.client]
-        del self._on[hold.agent]
-        self._had.add(hold.client)

@@ -1,7 +1,7 @@
 """How long frameworks keep what they take: learned from what comes back."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allocator.cluster.frameworks import Client
@@ -67,12 +67,8 @@ class RunTimes:
         for framework, latest in self._latest.items():
             yield framework, max(latest)
 
-    def on(self, agent: str) -> Sequence[Stay]:
-        """Return the stays on an agent."""
-        return self._stays.get(agent, ())
-
-    def ends(self, agent: str, now_ns: int) -> list[tuple[int, Quantities]]:
-        """Return when what is on an agent is expected to come back, the first of it first.
+    def ends(self, agent: str, now_ns: int) -> list[tuple[int, Stay]]:
+        """Return when stays on an agent are expected to be over, the first of them first.
 
         What has been there for longer than expected, or of which nothing is known, is expected to
         stay for as long again.
@@ -82,7 +78,7 @@ class RunTimes:
             age = now_ns - stay.begun_ns
             longest = self.longest_ns(stay.client.framework)
             rest = longest - age if longest is not None and longest > age else age
-            expected.append((now_ns + rest, stay.amounts))
+            expected.append((now_ns + rest, stay))
         return sorted(expected, key=lambda each: each[0])
 
     def _take(self, client: Client, agent: str, amounts: Quantities, *, newest: bool) -> int | None:
