@@ -29,7 +29,7 @@ RELEASE := $(VENV)-release/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz hostile crashes sanitize proto lock
-.PHONY: clean python world mutants endurance worst release-check versioned-docs ratios
+.PHONY: clean python world mutants endurance worst release-check versioned-docs ratios flakes
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -114,6 +114,9 @@ hostile: $(DEV) ## ten million hostile messages beside a framework that does no 
 
 crashes: $(DEV) ## kill the service 50 times in a running cluster
 	LONGSHARE_CRASHES=50 $(BIN)/pytest --timeout 0 tests/frameworks/test_crashes.py $(ARGS)
+
+flakes: $(DEV) ## run the tests thirty times as a slow and crowded machine would, for hours (ARGS='--runs 3 -- tests/cli')
+	$(BIN)/python -m tests.flakes $(ARGS)
 
 world: $(DEV) ## search for faults in simulated worlds for minutes (SEED=... repeats one, ARGS=--minutes 30)
 	$(BIN)/python -m tests.world.run $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -125,6 +125,8 @@ class Variant(_Part):
     """Users who do not take part."""
     nodes: dict[str, Nodes] = {}
     """Other whitelists, by user."""
+    hold_for: Literal["off", "one", "all"] = "off"
+    """For how many jobs an agent is held back whose next task fits nowhere."""
 
 
 class PhasesAgree(_Part):
@@ -213,6 +215,8 @@ class Experiment(_Part):
     cluster: Cluster
     policy: dict[str, Any]
     """A policy's name and parameters, as in the service's configuration."""
+    hold_for: Literal["off", "one", "all"] = "off"
+    """`offers.hold_for` of the service's configuration."""
     tasks: Tasks | None = None
     """What everybody's tasks are like who says nothing else."""
     users: Annotated[tuple[User, ...], Field(min_length=1)]
@@ -275,6 +279,7 @@ class Experiment(_Part):
                     for user in self.users
                     if user.name not in variant.without
                 ),
+                "hold_for": variant.hold_for,
                 "variants": (),
                 "claims": (),
             }

@@ -4,6 +4,8 @@ import os
 
 from hypothesis import settings
 
+pytest_plugins = ["tests.afterwards"]
+
 # pytest-xdist tells its workers a width; what is tested has the width that its test gives it.
 os.environ.pop("COLUMNS", None)
 

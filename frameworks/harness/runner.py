@@ -160,9 +160,11 @@ def _master(
 
 
 def allocation_settings(experiment: Experiment) -> dict[str, Any]:
-    """Return what an experiment asks of an allocator: the sections `policy` and `users`."""
+    """Return what an experiment asks of an allocator: `policy`, `users`, and perhaps `offers`."""
+    offers = {"hold_for": experiment.hold_for} if experiment.hold_for != "off" else {}
     return {
         "policy": experiment.policy,
+        **({"offers": offers} if offers else {}),
         "users": {
             "key": "role",
             "declared": [

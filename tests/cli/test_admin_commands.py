@@ -88,7 +88,7 @@ def longshare(
         capture_output=True,
         text=True,
         input=given,
-        timeout=60,
+        timeout=110,
         check=False,
         env=_environment(environment),
     )

@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.service.served import free_port
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 40.0
+PATIENCE = 90.0
 """Seconds in which a command's output comes to look as it is written."""
 PROGRAMS = re.compile(
     r"(#.*\n|\w+=\S+ )*"

@@ -19,7 +19,8 @@ def test_the_tables_are_what_generate_py_writes_today() -> None:
 
 def test_every_section_has_a_table() -> None:
     marks = {line.split()[2].split(".")[0] for line in PAGE.splitlines() if "<!-- table:" in line}
-    assert marks == set(Config.model_fields)
+    as_a_policy = {"shadow"}  # [[shadow]] takes what [policy] takes
+    assert marks | as_a_policy == set(Config.model_fields)
 
 
 def test_the_default_policy_is_the_one_that_the_page_names() -> None:
@@ -31,9 +32,10 @@ def test_the_default_policy_is_the_one_that_the_page_names() -> None:
 def test_every_metric_is_explained_and_nothing_else(tmp_path: Path) -> None:
     table = re.findall(r"^\| (`longshare_.*?) \|", PAGE, re.MULTILINE)
     explained = {name for row in table for name in re.findall(r"`(\w+)`", row)}
+    settings = '[policy]\nname = "tsf"\n[[shadow]]\nname = "drf"\n[accounting]\n'
     record = ["--record", str(tmp_path / "events")]
     with (
-        service(tmp_path, '[policy]\nname = "tsf"\n[accounting]\n', arguments=record) as running,
+        service(tmp_path, settings, arguments=record) as running,
         urllib.request.urlopen(running.metrics_url) as answer,
     ):
         shown = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
@@ -41,5 +43,7 @@ def test_every_metric_is_explained_and_nothing_else(tmp_path: Path) -> None:
         "longshare_live_tree_next_crossing_timestamp_seconds",
         "longshare_accounting_last_write_timestamp_seconds",
         "longshare_store_last_save_timestamp_seconds",
+        "longshare_shadow_turn",
+        "longshare_shadow_gain_seconds",
     }
     assert shown | later == explained

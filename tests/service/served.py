@@ -19,7 +19,8 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract.allocator_pb2_grpc import AllocatorStub
 from tests.cluster.master_side import SECOND
 
-PATIENCE = 20.0
+PATIENCE = 90.0
+"""Seconds after which what is awaited does not come, on however crowded a machine."""
 
 
 def wait_for(holds: Callable[[], bool]) -> None:

@@ -141,6 +141,7 @@ class Host:
             {
                 "listen": {"address": self.address},
                 "metrics": {"address": f"{host}:{int(port) + 1000}"},
+                "accounting": {"database": str(self.disk.present / "accounting.sqlite")},
                 **self.settings,
                 "store": {**store, **self.settings.get("store", {})},
             }

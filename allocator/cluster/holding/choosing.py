@@ -12,6 +12,10 @@ _LOOKED_AT = 100
 """Clients at most, the first in order; whoever comes after them is not next."""
 
 
+_SAMPLED = 200
+"""Agents at most that are asked whether one task that ends there would do."""
+
+
 def choose(cluster: Cluster, order: Iterable[Client]) -> None:
     """Hold back agents for clients whose task fits on none now, but would if one were empty.
 
@@ -45,15 +49,35 @@ class _Chooser:
         task = cluster.ledger.task(client)
         if task is None or not cluster.holds.may_begin(client):
             return
+        possible = self._possible(client, task)
+        if self._comes_in_turn(client, task, possible[:_SAMPLED]):
+            return
         ready = [
             (when, agent.id)
-            for agent in self._possible(client, task)
+            for agent in possible
             if cluster.holds.on(agent.id) is None
             for when in self._ready(agent, task)
         ]
         if ready:
             when, agent_id = min(ready)
             cluster.holds.begin(client, agent_id, task, cluster.now_ns, when)
+
+    def _comes_in_turn(self, client: Client, task: Quantities, agents: list[Agent]) -> bool:
+        """Whether one task of somebody else that ends makes room enough.
+
+        Then the order says who gets that, and nothing has to gather first.
+        """
+        ledger, stays = self._cluster.ledger, self._cluster.holds.run_times.on
+        for agent in agents:
+            free = agent.available.divisible
+            for stay in stays(agent.id):
+                other = stay.client
+                if other == client or other.framework not in ledger.frameworks:
+                    continue
+                ends = ledger.task(other) or stay.amounts
+                if all(free.get(name, 0) + ends[name] >= n for name, n in task.items()):
+                    return True
+        return False
 
     def _possible(self, client: Client, task: Quantities) -> list[Agent]:
         """Return the agents on which a task would fit if they were empty; none if one fits now."""

@@ -1,7 +1,7 @@
 """How long frameworks keep what they take: learned from what comes back."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from allocator.cluster.frameworks import Client
@@ -66,6 +66,10 @@ class RunTimes:
         """Go through the frameworks of which run times are known, with the longest latest one."""
         for framework, latest in self._latest.items():
             yield framework, max(latest)
+
+    def on(self, agent: str) -> Sequence[Stay]:
+        """Return the stays on an agent."""
+        return self._stays.get(agent, ())
 
     def ends(self, agent: str, now_ns: int) -> list[tuple[int, Quantities]]:
         """Return when what is on an agent is expected to come back, the first of it first.

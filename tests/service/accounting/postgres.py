@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 def why_not() -> str:

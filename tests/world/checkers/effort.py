@@ -49,38 +49,35 @@ class Effort:
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Count in the block."""
-        applying, restore = Engine.applying, Engine.restore
+        applying, restoring = Engine.applying, Engine.restoring
 
-        def counting(engine: Engine, events: contract.Events) -> Any:  # noqa: ANN401 - Steps
-            profile, before = cProfile.Profile(builtins=False), engine.statistics.candidates
+        def apply(engine: Engine, events: contract.Events) -> Any:  # noqa: ANN401 - Steps
             steps = applying(engine, events)
-            while True:
-                profile.enable()
-                try:
-                    next(steps)
-                except StopIteration as done:
-                    profile.disable()
-                    parts = EVENT * len(events.events)
-                    self._compare(engine, profile, engine.statistics.candidates - before, parts)
-                    return done.value
-                finally:
-                    profile.disable()
-                yield
+            return self._counting(engine, steps, lambda: EVENT * len(events.events))
 
-        def restoring(engine: Engine, *what: Any) -> contract.Decisions:  # noqa: ANN401 - as is
-            profile, before = cProfile.Profile(builtins=False), engine.statistics.candidates
-            profile.enable()
-            try:
-                return restore(engine, *what)
-            finally:
-                profile.disable()
-                parts = PART * (engine.agents + engine.frameworks)
-                self._compare(engine, profile, engine.statistics.candidates - before, parts)
+        def restore(engine: Engine, *what: Any) -> Any:  # noqa: ANN401 - likewise
+            steps = restoring(engine, *what)
+            return self._counting(engine, steps, lambda: PART * (engine.agents + engine.frameworks))
 
         with (
-            mock.patch.object(Engine, "applying", counting),
-            mock.patch.object(Engine, "restore", restoring),
+            mock.patch.object(Engine, "applying", apply),
+            mock.patch.object(Engine, "restoring", restore),
         ):
+            yield
+
+    def _counting(self, engine: Engine, steps: Any, parts: Callable[[], int]) -> Any:  # noqa: ANN401
+        """Go through steps, and count calls in each; others have their turns in between."""
+        profile, before = cProfile.Profile(builtins=False), engine.statistics.candidates
+        while True:
+            profile.enable()
+            try:
+                next(steps)
+            except StopIteration as done:
+                profile.disable()
+                self._compare(engine, profile, engine.statistics.candidates - before, parts())
+                return done.value
+            finally:
+                profile.disable()
             yield
 
     def _compare(

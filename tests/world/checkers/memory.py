@@ -48,6 +48,8 @@ class Remembrance(Checker):
         """That have been carried out, and not been answered."""
         self._saved = self._served = self._heard = 0.0
         """When something was last saved, a service was first told all, and told anything."""
+        self._unsaved = math.inf
+        """When the first came of what has not been saved."""
         self._stored = 0
         """What the time was, by the twin, when something was last saved."""
         self._before: tuple[Incarnation, Twin] | None = None
@@ -64,13 +66,14 @@ class Remembrance(Checker):
         if entry.HasField("restore") and entry.restore.memory:
             raise Violated("a service recalled what nobody but itself can have stored")
         self._heard = self._loop.time()
+        self._unsaved = min(self._unsaved, self._heard)
         if entry.HasField("restore"):
             self._served = min(self._served, self._heard)
         self._before = life, self._debts.twin(life)
 
     @override
     def saved(self, life: Incarnation) -> None:
-        self._saved = self._loop.time()
+        self._saved, self._unsaved = self._loop.time(), math.inf
         if self._before is not None and self._before[0] is life:
             self._stored = self._before[1].now
 
@@ -114,7 +117,7 @@ class Remembrance(Checker):
         """Saves came at their pace, and the latest is what a successor finds."""
         if saved_at < self._stored - round(SAVING * 1e9):
             raise Violated(f"what was saved is gone: {(self._stored - saved_at) / 1e9:.1f} s of it")
-        idle = self._heard - max(self._saved, self._served)
+        idle = self._heard - max(self._unsaved, self._served)
         if idle > EVERY + SAVING:
             raise Violated(f"nothing was saved for {idle:.1f} s, and {lost / 1e9:.1f} s are lost")
 

@@ -1,0 +1,207 @@
+"""What remains of a run: the folder of each test that failed, and a table of what was skipped.
+
+A plugin of pytest, loaded by tests/conftest.py.
+"""
+
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_LARGEST = 5_000_000
+"""Bytes of a file that are kept, its last ones."""
+_LINES = 12
+"""Of a log, its last ones, that stand in the report itself."""
+_LOG = re.compile(r"(^|[._-])(log|stderr|stdout|out|err)([._-]|$)")
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Why tests are skipped, and where what they check is checked instead."""
+
+    reason: str
+    """A pattern of what the test says."""
+    instead: str
+
+
+SKIPS = [
+    Elsewhere("LONGSHARE_MESOS_HOME", "by hand on real masters of 1.8 to 1.11, see docs/module.md"),
+    Elsewhere(r"this Mesos has no|Mesos [\d.]+ has no such", "on a Mesos that has it"),
+    Elsewhere("adapter_stress", "where the module is built with MESOS_LIBRARY"),
+    Elsewhere("sanitizers", "make sanitize"),
+    Elsewhere("make operations", "make operations, then make test ARGS=tests/ansible"),
+    Elsewhere("LONGSHARE_DEBIAN|Debian in a folder|Debian's Python", "make roles"),
+    Elsewhere(
+        "not installed|not built|no ZooKeeper|openssl|no doctest",
+        ".ci/run, which installs it from Debian's packages",
+    ),
+    Elsewhere(
+        "LONGSHARE_DATA|LONGSHARE_ORACLE", ".ci/run, where ../shared lies beside the checkout"
+    ),
+]
+
+
+class Folders:
+    """Which temporary folders each module's tests have been given."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, list[Path]] = {}
+        self._now = ""
+
+    def begin(self, item: pytest.Item) -> None:
+        """From now on what is made belongs to this test's module."""
+        self._now = item.nodeid.partition("::")[0]
+
+    def made(self, folder: Path) -> None:
+        self._made.setdefault(self._now, []).append(folder)
+
+    def of(self, item: pytest.Item) -> list[Path]:
+        """Return the folders of a test: its own, and those that its module shares."""
+        mine = getattr(item, "funcargs", {}).get("tmp_path")
+        shared = [
+            folder
+            for folder in self._made.get(item.nodeid.partition("::")[0], [])
+            if folder.parent.is_dir() and not _of_another_test(folder, mine)
+        ]
+        return [folder for folder in (mine, *shared) if folder is not None and folder.is_dir()]
+
+
+def _of_another_test(folder: Path, mine: Path | None) -> bool:
+    """Whether a folder is some test's own; pytest names these after tests."""
+    return folder == mine or folder.name.startswith("test_")
+
+
+_FOLDERS = pytest.StashKey[Folders]()
+
+
+def kept(config: pytest.Config) -> Path:
+    """Return where what failed leaves its files; emptied when the next run begins."""
+    return config.rootpath / "build" / "failures"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep track of folders; forget the failures of the run before."""
+    folders = config.stash[_FOLDERS] = Folders()
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(kept(config), ignore_errors=True)
+    make = pytest.TempPathFactory.mktemp
+
+    def remembered(self: pytest.TempPathFactory, basename: str, numbered: bool = True) -> Path:  # noqa: FBT001, FBT002 - as pytest has it
+        folder = make(self, basename, numbered)
+        folders.made(folder)
+        return folder
+
+    pytest.TempPathFactory.mktemp = remembered  # type: ignore[method-assign]
+    config.add_cleanup(lambda: setattr(pytest.TempPathFactory, "mktemp", make))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Say whose the folders are that are made from now on."""
+    item.config.stash[_FOLDERS].begin(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[None]:  # what it yields for is a report
+    """Keep what a test leaves behind when it fails, and say where."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    if report.failed:
+        name = re.sub(r"[^\w.-]+", "-", item.nodeid.removeprefix("tests/"))[:150]
+        here = kept(item.config) / name
+        for folder in item.config.stash[_FOLDERS].of(item):
+            _keep(folder, here / folder.name)
+            for log in _logs(folder):
+                report.sections.append((f"last words in {log.relative_to(folder)}", _tail(log)))
+        here.mkdir(parents=True, exist_ok=True)
+        report.sections.append(("kept", str(here)))
+        (here / "report.txt").write_text(_told(item, report), encoding="utf-8")
+    return report  # type: ignore[return-value]
+
+
+def _told(item: pytest.Item, report: pytest.TestReport) -> str:
+    """Say what repeats a failure, and what was said when it happened."""
+    seed = getattr(item.config.option, "randomly_seed", None)
+    file = item.nodeid.partition("::")[0]
+    again = f"pytest --randomly-seed={seed} {file}  # in the same order; or '{item.nodeid}' alone"
+    said = "".join(f"\n--- {name}\n{text}\n" for name, text in report.sections)
+    return f"{again}\n\n{report.longreprtext}\n{said}"
+
+
+def _keep(folder: Path, where: Path) -> None:
+    """Copy files, the last part of those that are too long; sockets and the like are left out."""
+    for file in folder.rglob("*"):
+        if file.is_file() and not file.is_symlink():
+            copy = where / file.relative_to(folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(_end(file, _LARGEST))
+
+
+def _end(file: Path, most: int) -> bytes:
+    with file.open("rb") as data:
+        data.seek(max(0, data.seek(0, os.SEEK_END) - most))
+        return data.read()
+
+
+def _logs(folder: Path) -> list[Path]:
+    return sorted(
+        file
+        for file in folder.rglob("*")
+        if file.is_file() and _LOG.search(file.name) and file.stat().st_size
+    )
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(_end(log, 20_000).decode(errors="replace").splitlines()[-_LINES:])
+
+
+def skipped(reports: list[pytest.TestReport]) -> list[tuple[int, str, str | None]]:
+    """Return how many tests were skipped for which reason, and where they are run instead."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in reports
+        if isinstance(report.longrepr, tuple)
+    )
+    return [
+        (
+            number,
+            reason,
+            next((each.instead for each in SKIPS if re.search(each.reason, reason)), None),
+        )
+        for reason, number in reasons.most_common()
+    ]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print where failures lie, and what was skipped, why, and where it is run instead."""
+    rows = skipped(terminalreporter.getreports("skipped"))
+    if rows:
+        terminalreporter.section("skipped, and where it is run instead")
+        for number, reason, instead in rows:
+            terminalreporter.line(f"{number:4}  {reason}\n      {instead or 'NOWHERE'}")
+        if not all(instead for *_, instead in rows):
+            terminalreporter.line(
+                "A skip needs its line in SKIPS of tests/afterwards.py.", red=True
+            )
+    folder = kept(terminalreporter.config)
+    if folder.is_dir():
+        terminalreporter.section("what failed has left its files")
+        for each in sorted(folder.iterdir()):
+            terminalreporter.line(str(each))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail a run that skips what is run nowhere: such a test is a promise that nobody checks."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    decides = exitstatus == 0 and not hasattr(session.config, "workerinput")
+    if decides and reporter is not None:
+        rows = skipped(reporter.stats.get("skipped", []))
+        if not all(instead for *_, instead in rows):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED

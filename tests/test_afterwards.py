@@ -1,0 +1,93 @@
+"""What a run leaves behind when something fails or is skipped."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FAILING = """
+def test_of_a_service(tmp_path):
+    (tmp_path / "service.log").write_text("began" + 30 * chr(10) + "its last words")
+    (tmp_path / "events.bin").write_bytes(bytes(6_000_000))
+    assert False
+
+def test_that_passes(tmp_path):
+    (tmp_path / "other.log").write_text("nothing to see")
+"""
+SHARING = """
+import pytest
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("master")
+    (folder / "stderr").write_text("the master was ended by signal 9")
+    return folder
+
+def test_of_what_is_shared(shared):
+    assert False
+"""
+SKIPPING = """
+import pytest
+
+def test_that_is_skipped():
+    pytest.skip("{reason}")
+"""
+
+
+def run(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "test_made.py").write_text(source)
+    return subprocess.run(
+        [*(sys.executable, "-m", "pytest", "-p", "tests.afterwards"), *options, folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("-n", "1")])
+def test_one_that_fails_leaves_its_files_and_shows_its_last_words(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    ended = run(tmp_path, FAILING, *options)
+    (kept,) = (tmp_path / "build" / "failures").iterdir()
+    assert str(kept) in ended.stdout
+    assert "its last words" in ended.stdout
+    assert "nothing to see" not in ended.stdout
+    report = (kept / "report.txt").read_text()
+    assert "its last words" in report
+    assert "--randomly-seed=" in report
+    (log,) = kept.rglob("service.log")
+    assert log.read_text().startswith("began")
+    assert next(kept.rglob("events.bin")).stat().st_size == 5_000_000
+
+
+def test_one_that_fails_leaves_what_its_module_shares(tmp_path: Path) -> None:
+    ended = run(tmp_path, SHARING)
+    assert "the master was ended by signal 9" in ended.stdout
+    assert list((tmp_path / "build" / "failures").rglob("stderr"))
+
+
+def test_the_next_run_begins_with_nothing_kept(tmp_path: Path) -> None:
+    run(tmp_path, SHARING)
+    assert run(tmp_path, "def test_good(): pass").returncode == 0
+    assert not (tmp_path / "build" / "failures").exists()
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "said"),
+    [
+        ("LONGSHARE_DATA names no folder", 0, ".ci/run"),
+        ("it is Sunday", 1, "NOWHERE"),
+    ],
+)
+def test_a_skip_says_where_it_is_run_instead_and_fails_when_nowhere(
+    reason: str, code: int, said: str, tmp_path: Path
+) -> None:
+    ended = run(tmp_path, SKIPPING.format(reason=reason))
+    assert ended.returncode == code
+    assert said in ended.stdout
