@@ -167,6 +167,23 @@ def test_straight_lines_are_in_order_after_every_action(
         tree._check()
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3)), max_size=20), st.randoms())
+def test_a_tree_that_is_filled_is_as_if_all_had_been_inserted(
+    pairs: list[tuple[int, int]], rng: random.Random
+) -> None:
+    one_by_one = lines(*pairs)
+    elements = [(i, Line(value, slope)) for i, (value, slope) in enumerate(pairs)]
+    rng.shuffle(elements)
+    filled: Tree = LiveTree(StraightLines(), now=0)
+    filled.fill(elements)
+    for now in range(1, 9):
+        filled._check()
+        assert list(filled) == list(one_by_one)
+        assert sorted(filled.crossings()) == sorted(one_by_one.crossings())
+        filled.update(now)
+        one_by_one.update(now)
+
+
 coefficients = st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 2 / 3, 0.75, -0.1, -0.25, -1 / 3])
 envelopes = st.builds(
     lambda pairs, count: (pairs, count),

@@ -1,0 +1,39 @@
+"""Values of lines without rounding are those of rational arithmetic, and sort as they do."""
+
+import math
+from fractions import Fraction
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from allocator.fairness import exact
+
+numbers = st.floats(-1e6, 1e6) | st.floats(-1e150, 1e150) | st.sampled_from([0.0, 5e-324, 1 / 3])
+instants = st.floats(0.0, 1.0) | st.sampled_from([5e-324, 1e-130, 1.0])
+
+
+def rational(level: float, slope: float, s: float) -> Fraction:
+    return Fraction(level) + Fraction(slope) * Fraction(s)
+
+
+@given(numbers, numbers, instants)
+def test_the_parts_add_up_and_the_first_is_what_rounding_gives(
+    level: float, slope: float, s: float
+) -> None:
+    parts = exact.value(level, slope, s)
+    assert sum(Fraction(part) for part in parts) == rational(level, slope, s)
+    assert parts[0] == float(rational(level, slope, s))
+
+
+@given(numbers, instants, st.integers(-3, 3), st.sampled_from([-math.inf, 0.0, math.inf]))
+def test_values_that_all_but_meet_sort_as_rationals_do(
+    slope: float, s: float, ulps: int, towards: float
+) -> None:
+    level = -slope * s
+    other = level + ulps * math.ulp(level)
+    tilt = math.nextafter(slope, towards) if towards else slope
+    assume(math.isfinite(tilt))
+    mine, theirs = exact.value(level, slope, s), exact.value(other, tilt, s)
+    first, second = rational(level, slope, s), rational(other, tilt, s)
+    assert (mine < theirs) == (first < second)
+    assert (mine == theirs) == (first == second)
