@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from frameworks.experiment import Experiment
     from frameworks.harness.comparison import Comparison
@@ -84,7 +84,7 @@ def list_experiments(
 ) -> None:
     """Show which experiments there are."""
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Column, Table  # noqa: PLC0415
 
     from frameworks import experiment  # noqa: PLC0415
 
@@ -93,7 +93,7 @@ def list_experiments(
         fields = {"name", "title", "figure", "shows", "duration", "policy"}
         typer.echo(json.dumps([e.model_dump(include=fields) for e in found], indent=2))
         return
-    table = Table("name", "policy", "paper", "shows")
+    table = Table(Column("name", no_wrap=True), "policy", "paper", "shows")
     for e in found:
         table.add_row(e.name, str(e.policy["name"]), e.figure, e.shows)
     Console().print(table)
@@ -382,7 +382,7 @@ def _table_of_completions(comparison: "Comparison") -> "Table":
     """Return when users have finished in each variant."""
     from statistics import fmean, stdev  # noqa: PLC0415
 
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Column, Table  # noqa: PLC0415
 
     runs = len(comparison.seeds)
     table = Table("user", title=f"Completion time in seconds, mean ± deviation of {runs} runs")
@@ -401,7 +401,7 @@ def _table_of_completions(comparison: "Comparison") -> "Table":
 
 def _table_of_phases(verdict: "Verdict") -> "Table":
     """Return measured beside expected."""
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Column, Table  # noqa: PLC0415
 
     table = Table("phase", "user", title="CPUs held, mean over the last 60 s of each phase")
     for column in ("measured", "expected", "peak", "commitment"):
