@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
     from rich.console import Console
-    from rich.table import Column, Table
+    from rich.table import Table
 
     from frameworks.experiment import Experiment
     from frameworks.harness.comparison import Comparison
@@ -382,7 +382,7 @@ def _table_of_completions(comparison: "Comparison") -> "Table":
     """Return when users have finished in each variant."""
     from statistics import fmean, stdev  # noqa: PLC0415
 
-    from rich.table import Column, Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
 
     runs = len(comparison.seeds)
     table = Table("user", title=f"Completion time in seconds, mean ± deviation of {runs} runs")
@@ -401,7 +401,7 @@ def _table_of_completions(comparison: "Comparison") -> "Table":
 
 def _table_of_phases(verdict: "Verdict") -> "Table":
     """Return measured beside expected."""
-    from rich.table import Column, Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
 
     table = Table("phase", "user", title="CPUs held, mean over the last 60 s of each phase")
     for column in ("measured", "expected", "peak", "commitment"):
