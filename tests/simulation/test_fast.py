@@ -76,7 +76,8 @@ def assert_same(trace: Trace, setting: Setting) -> None:
     np.testing.assert_array_equal(found.started, expected.started)
     np.testing.assert_array_equal(found.machine, expected.machine)
     assert found.operations.events == expected.operations.events
-    assert found.operations.count == expected.operations.count
+    if setting.capacity is not None:  # on machines the pool ranks a user once for several changes
+        assert found.operations.count == expected.operations.count
 
 
 @settings(deadline=None, max_examples=200)
