@@ -8,10 +8,10 @@ import hashlib
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from allocator import api
 
@@ -37,15 +37,24 @@ def entries() -> Iterator[Entry]:
     """Go through all public names, and what is public in classes after the class."""
     for name in sorted(api.__all__):
         found = getattr(api, name)
-        source = textwrap.dedent(inspect.getsource(found))
-        (node,) = ast.parse(source).body
+        node = _declared(found)
         if isinstance(node, ast.ClassDef):
             bases = ", ".join(map(ast.unparse, node.bases))
             yield Entry(name, f"class {name}({bases})" if bases else f"class {name}", _doc(node))
             yield from _members(name, node)
         else:
-            assert isinstance(node, ast.FunctionDef)
             yield Entry(name, _signature(name, node), _doc(node))
+
+
+def _declared(found: Any) -> ast.ClassDef | ast.FunctionDef:  # noqa: ANN401 - anything public
+    """Return where a class or function is declared, as the file says now."""
+    file = sys.modules[found.__module__].__file__
+    assert file is not None
+    return next(
+        node
+        for node in reversed(ast.parse(Path(file).read_text(encoding="utf-8")).body)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == found.__name__
+    )
 
 
 def _members(owner: str, node: ast.ClassDef) -> Iterator[Entry]:

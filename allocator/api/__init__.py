@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from allocator.api.optima import optimum, violation
-    from allocator.api.policies import policies, policy, read_policies, register_policy
+    from allocator.api.ranking import policies, policy, read_policies, register_policy
     from allocator.api.simulating import Simulation, Task, make_trace, simulate
     from allocator.conformance import Complaint, check_policy, complaints
     from allocator.fairness.account import Account
@@ -52,11 +52,11 @@ _PLACES: Final = {
     "complaints": "allocator.conformance",
     "make_trace": "allocator.api.simulating",
     "optimum": "allocator.api.optima",
-    "policies": "allocator.api.policies",
-    "policy": "allocator.api.policies",
-    "read_policies": "allocator.api.policies",
+    "policies": "allocator.api.ranking",
+    "policy": "allocator.api.ranking",
+    "read_policies": "allocator.api.ranking",
     "read_trace": "allocator.simulation.store:read",
-    "register_policy": "allocator.api.policies",
+    "register_policy": "allocator.api.ranking",
     "simulate": "allocator.api.simulating",
     "violation": "allocator.api.optima",
     "write_trace": "allocator.simulation.store:write",

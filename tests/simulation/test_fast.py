@@ -76,8 +76,9 @@ def assert_same(trace: Trace, setting: Setting) -> None:
     np.testing.assert_array_equal(found.started, expected.started)
     np.testing.assert_array_equal(found.machine, expected.machine)
     assert found.operations.events == expected.operations.events
-    if setting.capacity is not None:  # on machines the pool ranks a user once for several changes
-        assert found.operations.count == expected.operations.count
+    # The pool ranks a user once for several changes, where the kernels do so for each.
+    assert found.operations.count.keys() >= expected.operations.count.keys()
+    assert all(found.operations.count[name] >= n for name, n in expected.operations.count.items())
 
 
 @settings(deadline=None, max_examples=200)
