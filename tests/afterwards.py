@@ -136,8 +136,8 @@ def _told(item: pytest.Item, report: pytest.TestReport) -> str:
 
 def _keep(folder: Path, where: Path) -> None:
     """Copy files, the last part of those that are too long; sockets and the like are left out."""
-    for file in folder.rglob("*"):
-        if file.is_file() and not file.is_symlink():
+    for file in _files(folder):
+        if not file.is_symlink():
             copy = where / file.relative_to(folder)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(_end(file, _LARGEST))
@@ -150,11 +150,14 @@ def _end(file: Path, most: int) -> bytes:
 
 
 def _logs(folder: Path) -> list[Path]:
-    return sorted(
-        file
-        for file in folder.rglob("*")
-        if file.is_file() and _LOG.search(file.name) and file.stat().st_size
-    )
+    return sorted(file for file in _files(folder) if _LOG.search(file.name) and file.stat().st_size)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Go through the files of a folder, but for what was only installed there."""
+    for file in folder.rglob("*"):
+        if file.is_file() and "site-packages" not in file.parts:
+            yield file
 
 
 def _tail(log: Path) -> str:
