@@ -1,14 +1,11 @@
 """Times as commands take them: a day, an instant, or so long ago. All are UTC."""
 
-import re
 import time
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-_AGO = re.compile(r"([0-9.]+)\s*([smhdw])")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _FORMS = (
     "write a day (2026-11-22), an instant (2026-11-22T14:00), or such as 36h or 7d for so long ago"
 )
@@ -32,12 +29,11 @@ def duration(text: str) -> float:
     Raises:
         ValueError: it is none.
     """
-    match = _AGO.fullmatch(text.strip())
     try:
-        seconds = float(match[1]) * _SECONDS[match[2]] if match else -1.0
+        seconds = _read(text)
     except ValueError:
-        seconds = -1.0
-    if not 0.0 < seconds < 1e12:
+        seconds = None
+    if seconds is None or not 0.0 < seconds < 1e12:
         raise ValueError(f"{text!r} is not a duration; write such as 90s, 30m, 2h, 7d")
     return seconds
 
@@ -58,9 +54,15 @@ def span(since: str | None, until: str | None) -> tuple[float, float]:
 
 def _instant(text: str, now: float, option: str) -> float:
     try:
-        if _AGO.fullmatch(text.strip()):
+        if _read(text) is not None:
             return now - duration(text)
         read = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r}: {_FORMS}", param_hint=option) from None
     return (read if read.tzinfo is not None else read.replace(tzinfo=UTC)).timestamp()
+
+
+def _read(text: str) -> float | None:
+    from allocator.fairness import durations  # noqa: PLC0415 - keeps `--help` fast
+
+    return durations.read(text, {**durations.UNITS, "w": 604800.0})

@@ -6,6 +6,7 @@ import grpc
 
 from allocator.contract import admin_pb2 as admin
 from allocator.service.accounting.bookkeeper import Bookkeeper
+from allocator.service.operators.aborting import abort
 
 if TYPE_CHECKING:
     from allocator.service.accounting.reading import By, Usage
@@ -22,13 +23,13 @@ async def usage(
 
     keeper = await _required(bookkeeper, context)
     if request.by not in _BY:
-        await _abort(
+        await abort(
             context,
             grpc.StatusCode.INVALID_ARGUMENT,
             f"usage by {request.by!r}; it can be by user, role or day",
         )
     if request.by == "role" and keeper.user_key != "role":
-        await _abort(
+        await abort(
             context,
             grpc.StatusCode.INVALID_ARGUMENT,
             f"users are no roles here (users.key is {keeper.user_key!r}), and accounts are by user",
@@ -52,21 +53,9 @@ async def audit(
     rows = await keeper.read(lambda c: ordered(c, request.since, request.until))
     if rows is None:
         await _not_now(context)
+    told = admin.Ordered.DESCRIPTOR.fields_by_name
     return admin.AuditReply(
-        orders=(
-            admin.Ordered(
-                at=row.at,
-                who=row.who,
-                how=row.how,
-                peer=row.peer,
-                kind=row.kind,
-                order=row.order,
-                before=row.before,
-                after=row.after,
-                refusal=row.refusal,
-            )
-            for row in rows
-        )
+        orders=(admin.Ordered(**{name: getattr(row, name) for name in told}) for row in rows)
     )
 
 
@@ -92,7 +81,7 @@ def _usage(row: "Usage") -> admin.Usage:
 
 async def _required(bookkeeper: Bookkeeper | None, context: _Context) -> Bookkeeper:
     if bookkeeper is None:
-        await _abort(
+        await abort(
             context,
             grpc.StatusCode.FAILED_PRECONDITION,
             "this service keeps no accounts: accounting.database is none, or there is no store",
@@ -101,13 +90,8 @@ async def _required(bookkeeper: Bookkeeper | None, context: _Context) -> Bookkee
 
 
 async def _not_now(context: _Context) -> NoReturn:
-    await _abort(
+    await abort(
         context,
         grpc.StatusCode.FAILED_PRECONDITION,
         "the accounting database does not answer; the service's log says why",
     )
-
-
-async def _abort(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:
-    await context.abort(code, text)
-    raise AssertionError("abort raises")

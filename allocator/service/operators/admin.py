@@ -1,7 +1,6 @@
 """Answers operators: how users stand, why, and what their orders have changed."""
 
 from dataclasses import asdict
-from typing import NoReturn
 
 import grpc
 
@@ -13,6 +12,7 @@ from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.loop.slices import Once, Work, spread
 from allocator.service.loop.turn import Turn
 from allocator.service.operators import accounts
+from allocator.service.operators.aborting import abort
 from allocator.service.operators.forecast import InvalidQuestionError, UnknownUserError, foretell
 from allocator.service.operators.messages import message
 from allocator.service.operators.orders import Orders
@@ -105,7 +105,7 @@ class Admin(AdminServicer):
                 for each in self._engine.set_aside()
                 if request.user in {each.name, self._engine.framework_name(each.name)}
             )
-            await _abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}{words}")
+            await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}{words}")
         found = await spread(look_into(self._engine, row.user), self._turn)
         async with self._turn:
             kept = Kept(found, self._waits.seconds(row.user), self._statistics.alone)
@@ -132,9 +132,9 @@ class Admin(AdminServicer):
         try:
             reply = await foretell(self._engine, request, self._turn)
         except UnknownUserError as error:
-            await _abort(context, grpc.StatusCode.NOT_FOUND, str(error))
+            await abort(context, grpc.StatusCode.NOT_FOUND, str(error))
         except InvalidQuestionError as error:
-            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         async with self._turn:
             reply.cluster.CopyFrom(self._cluster())
         return reply
@@ -177,13 +177,3 @@ def _add_messages(reply: admin.SharesReply, rows: list[UserShare], engine: Engin
     for row in rows:
         reply.users.append(message(row, engine))
         yield
-
-
-async def _abort(
-    context: "grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation]"
-    " | grpc.aio.ServicerContext[admin.ForecastRequest, admin.ForecastReply]",
-    code: grpc.StatusCode,
-    text: str,
-) -> NoReturn:
-    await context.abort(code, text)
-    raise AssertionError("abort raises")

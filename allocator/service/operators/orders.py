@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 import grpc
 import structlog
@@ -20,6 +20,7 @@ from allocator.service.accounting.batch import Ordered
 from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.loop.slices import Once
 from allocator.service.loop.turn import Turn
+from allocator.service.operators.aborting import abort
 from allocator.service.operators.messages import message
 from allocator.service.rights import Rights, certificate, identified
 from allocator.service.show.shares import UserShare
@@ -80,7 +81,7 @@ class Orders:
             known = {user for user, row in before.items() if row.can_be_ordered}
             unknown = _named(order) - known
             code = grpc.StatusCode.NOT_FOUND if unknown else grpc.StatusCode.INVALID_ARGUMENT
-            await _abort(context, code, str(error))
+            await abort(context, code, str(error))
         self._keep(order, context, stood, stands, "")
         after = {row.user: row for row in await self._rows.get()}
         changes = [
@@ -184,8 +185,3 @@ def _alike(former: Standing[str] | None, present: Standing[str] | None) -> bool:
 def _subject_to_orders(own: Standing[str]) -> tuple[float, Mapping[str, float], float]:
     owed = {name: commitment for name, commitment in own.commitments.items() if commitment}
     return own.weight, owed, own.inherited
-
-
-async def _abort(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:
-    await context.abort(code, text)
-    raise AssertionError("abort raises")
