@@ -197,6 +197,7 @@ def _configuration(
             "metrics": {"address": "127.0.0.1:0"},
             "recorder": {"file": str(recording.resolve()), "every": 1.0},
             "store": {"path": str(store.resolve())},
+            "accounting": {"database": "none"},  # of what nobody is going to be charged for
         }
     )
 
