@@ -154,7 +154,7 @@ class Survey:
 
     def put(self, agent: Agent) -> None:
         """Count an agent."""
-        state = self._state(agent)
+        state = self._cluster.withheld(agent)
         total, free = agent.total, agent.shown
         hold = self._cluster.holds.on(agent.id)
         held_for = None if hold is None else hold.client
@@ -222,16 +222,6 @@ class Survey:
         most = bound(self._cluster)
         full = most is not None and reached(offered(self._cluster, framework.id), most)
         return "unanswered" if full else None
-
-    def _state(self, agent: Agent) -> Reason | None:
-        whitelist = self._cluster.whitelist
-        if agent.flaw is not None:
-            return "agent_set_aside"
-        if not agent.active:
-            return "deactivated"
-        if whitelist is not None and agent.hostname not in whitelist:
-            return "not_whitelisted"
-        return None
 
     def _allowed(self, client: Client, agents: set[str]) -> set[str]:
         """Return on which of some agents a client's tasks may run."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.demands import Demands
@@ -16,6 +17,9 @@ from allocator.cluster.maintenance import Maintenance
 from allocator.cluster.quarantine import Quarantine
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.metering import Meter
+
+Withheld: TypeAlias = Literal["agent_set_aside", "deactivated", "not_whitelisted"]
+"""Why an agent is not offered."""
 
 
 @dataclass(slots=True)
@@ -185,13 +189,15 @@ class Cluster:
         late = failover is not None and users.counts_tasks
         users.set_charging(charging=self.offering and not late)
 
-    def is_offered(self, agent: Agent) -> bool:
-        """Whether what an agent has free may be offered at all."""
-        return (
-            agent.active
-            and agent.flaw is None
-            and (self.whitelist is None or agent.hostname in self.whitelist)
-        )
+    def withheld(self, agent: Agent) -> Withheld | None:
+        """Return why nothing of what an agent has free may be offered; None: it may."""
+        if agent.flaw is not None:
+            return "agent_set_aside"
+        if not agent.active:
+            return "deactivated"
+        if self.whitelist is not None and agent.hostname not in self.whitelist:
+            return "not_whitelisted"
+        return None
 
     def agent(self, agent_id: str) -> Agent:
         """Return an agent.

@@ -114,7 +114,7 @@ class Allocation:
         return found
 
     def _may_be_offered(self, agent: Agent) -> bool:
-        return self._cluster.is_offered(agent) and bool(agent.available)
+        return self._cluster.withheld(agent) is None and bool(agent.available)
 
     def _renewed(self) -> Wanting:
         """Return who wants what, made anew if anything of that has changed."""

@@ -11,7 +11,7 @@ from allocator.cluster.quarantine import SetAside
 from allocator.cluster.quota import Quota
 from allocator.cluster.reasons import Survey, survey
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.state import Cluster, Statistics
+from allocator.cluster.state import Cluster, Statistics, Withheld
 from allocator.cluster.steps import Steps
 from allocator.cluster.users import Users
 from allocator.cluster.weights import Weights
@@ -24,6 +24,12 @@ _NANOSECONDS = 1_000_000_000
 PlaceState: TypeAlias = Literal[
     "offered", "set aside", "deactivated", "not on the whitelist", "full"
 ]
+
+_STATES: dict[Withheld, PlaceState] = {
+    "agent_set_aside": "set aside",
+    "deactivated": "deactivated",
+    "not_whitelisted": "not on the whitelist",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,15 +261,8 @@ class View:
             for framework, role, resources in agent.allocations():
                 user = self.user(role, framework) or role
                 held[user] = held.get(user, Quantities()) + resources.scalars
-            state: PlaceState = "offered"
-            if agent.flaw is not None:
-                state = "set aside"
-            elif not agent.active:
-                state = "deactivated"
-            elif cluster.whitelist is not None and agent.hostname not in cluster.whitelist:
-                state = "not on the whitelist"
-            elif not agent.shown:
-                state = "full"
+            withheld = cluster.withheld(agent)
+            state = _STATES[withheld] if withheld else "offered" if agent.shown else "full"
             total, free = agent.total.scalars, agent.shown.scalars
             yield Place(agent.id, agent.hostname, state, total, free, held)
 

@@ -112,7 +112,7 @@ class _Chooser:
             total = agent.total
             if (
                 total.ordinary  # what is reserved for somebody is nobody else's to be held back
-                and cluster.is_offered(agent)
+                and cluster.withheld(agent) is None
                 and _covers(total.divisible, task)
                 and ledger.admits(client, agent.id)
                 and framework.can_use(agent, client.role, rules)

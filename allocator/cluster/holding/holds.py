@@ -20,7 +20,6 @@ class Hold:
     agent: str
     task: Quantities
     """What the task needs."""
-    since_ns: int
     ready_ns: int
     """When the agent is expected to have room for it."""
     until_ns: int
@@ -103,7 +102,7 @@ class Holds:
 
     def begin(self, client: Client, agent: str, task: Quantities, now_ns: int, ready: int) -> None:
         """Hold back an agent that nobody holds."""
-        self._on[agent] = Hold(client, agent, task, now_ns, ready, now_ns + self._longest_ns)
+        self._on[agent] = Hold(client, agent, task, ready, now_ns + self._longest_ns)
         self._statistics.begun += 1
 
     def served(self, client: Client, agent: str) -> str | None:
