@@ -195,6 +195,10 @@ class MasterSide:
             call.filters = b""
         return self.send(call)
 
+    def begin_anew(self, running: list[Offered]) -> list[Offered]:
+        """Have all tasks end; return what is offered for that."""
+        return [offer for task in running for offer in self.recover(task)]
+
     def replayed(self) -> list[bytes]:
         """Return what a fresh engine decides on the same messages."""
         engine = Engine(self.settings)

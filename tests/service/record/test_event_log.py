@@ -375,9 +375,7 @@ def two_users(path: Path) -> None:
         if second == 100:
             running += master.add_framework("f2", "b")
         if second % 10 == 0:
-            ended, running = running, []
-            for task in ended:
-                running += master.recover(task)
+            running = master.begin_anew(running)
         running += master.tick()
     master.event_log.close()
 

@@ -47,9 +47,7 @@ def played(master: MasterSide) -> list[bytes]:
         if second == 20:
             running += master.add_framework("f2", "b")
         if second % 5 == 0:
-            ended, running = running, []
-            for task in ended:
-                running += master.recover(task)
+            running = master.begin_anew(running)
         running += master.tick()
         decided.append(repr(running).encode())
     return decided

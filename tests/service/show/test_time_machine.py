@@ -44,9 +44,7 @@ def record(path: Path) -> None:
             running = [task for task in running if task.agent != "s3"]
             master.remove_agent("s3")
         if second % 10 == 0:
-            ended, running = running, []
-            for task in ended:
-                running += master.recover(task)
+            running = master.begin_anew(running)
         running += master.tick()
     master.event_log.close()
 
