@@ -37,9 +37,10 @@ SKIPS = [
     Elsewhere("make operations", "make operations, then make test ARGS=tests/ansible"),
     Elsewhere("LONGSHARE_DEBIAN|Debian in a folder|Debian's Python", "make roles"),
     Elsewhere(
-        "not installed|not built|no ZooKeeper|openssl|no doctest",
+        "not installed|not built|no ZooKeeper|openssl|no doctest|needs PostgreSQL",
         ".ci/run, which installs it from Debian's packages",
     ),
+    Elsewhere("only root|does not run as root", ".ci/run as root"),
     Elsewhere(
         "LONGSHARE_DATA|LONGSHARE_ORACLE", ".ci/run, where ../shared lies beside the checkout"
     ),
@@ -164,6 +165,11 @@ def _tail(log: Path) -> str:
     return "\n".join(_end(log, 20_000).decode(errors="replace").splitlines()[-_LINES:])
 
 
+def instead(reason: str) -> str | None:
+    """Return where what a skipped test checks is checked instead; None: nowhere."""
+    return next((each.instead for each in SKIPS if re.search(each.reason, reason)), None)
+
+
 def skipped(reports: list[pytest.TestReport]) -> list[tuple[int, str, str | None]]:
     """Return how many tests were skipped for which reason, and where they are run instead."""
     reasons = Counter(
@@ -171,14 +177,7 @@ def skipped(reports: list[pytest.TestReport]) -> list[tuple[int, str, str | None
         for report in reports
         if isinstance(report.longrepr, tuple)
     )
-    return [
-        (
-            number,
-            reason,
-            next((each.instead for each in SKIPS if re.search(each.reason, reason)), None),
-        )
-        for reason, number in reasons.most_common()
-    ]
+    return [(number, reason, instead(reason)) for reason, number in reasons.most_common()]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -186,9 +185,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     rows = skipped(terminalreporter.getreports("skipped"))
     if rows:
         terminalreporter.section("skipped, and where it is run instead")
-        for number, reason, instead in rows:
-            terminalreporter.line(f"{number:4}  {reason}\n      {instead or 'NOWHERE'}")
-        if not all(instead for *_, instead in rows):
+        for number, reason, where in rows:
+            terminalreporter.line(f"{number:4}  {reason}\n      {where or 'NOWHERE'}")
+        if not all(where for *_, where in rows):
             terminalreporter.line(
                 "A skip needs its line in SKIPS of tests/afterwards.py.", red=True
             )
@@ -206,5 +205,5 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     decides = exitstatus == 0 and not hasattr(session.config, "workerinput")
     if decides and reporter is not None:
         rows = skipped(reporter.stats.get("skipped", []))
-        if not all(instead for *_, instead in rows):
+        if not all(where for *_, where in rows):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

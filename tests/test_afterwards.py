@@ -1,10 +1,14 @@
 """What a run leaves behind when something fails or is skipped."""
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.afterwards import instead
 
 ROOT = Path(__file__).parents[1]
 FAILING = """
@@ -91,3 +95,29 @@ def test_a_skip_says_where_it_is_run_instead_and_fails_when_nowhere(
     ended = run(tmp_path, SKIPPING.format(reason=reason))
     assert ended.returncode == code
     assert said in ended.stdout
+
+
+def reasons(file: Path) -> Iterator[str]:
+    """Find what a file gives as reasons to skip a test, as far as they are written there."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr == "skip":
+                yield from map(text, node.args)
+            elif node.func.attr == "skipif":
+                yield from (text(each.value) for each in node.keywords if each.arg == "reason")
+        elif isinstance(node, ast.FunctionDef) and node.name == "why_not":
+            returned = (each.value for each in ast.walk(node) if isinstance(each, ast.Return))
+            yield from (text(each) for each in returned if each is not None)
+
+
+def text(node: ast.expr) -> str:
+    """Return the literal parts of a text; nothing of one that is made elsewhere."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "1" for part in parts)
+
+
+def test_every_reason_that_a_test_may_give_has_its_place() -> None:
+    ours = (file for file in (ROOT / "tests").rglob("*.py") if file != Path(__file__))
+    found = {reason for file in ours for reason in reasons(file)} - {"", "1"}
+    assert len(found) > 20
+    assert {reason for reason in found if instead(reason) is None} == set()
