@@ -371,13 +371,13 @@ class Pool(Generic[User]):
 
     def still(self) -> "Still[User]":
         """Return what it takes to say later how users stood. O(n), two microseconds for each."""
-        self._catch_up()
+        self._rate_changed()
         accounts = {user: account.copy() for user, account in self._accounts.items()}
         return Still(self.policy, self._terms.tau, self._terms.capacity, self._now, accounts)
 
     def twin(self) -> "Pool[User]":
         """Return a pool that stands as this one does, and goes its own way. O(n)."""
-        self._catch_up()
+        self._rate_changed()
         twin: Pool[User] = Pool(self.policy, now=self._now)
         twin._terms = self._terms.twin()
         twin._base, twin._turns, twin._active = self._base, self._turns, self._active
@@ -616,6 +616,12 @@ class Pool(Generic[User]):
             if account.active:
                 ranking.replace(user, self._attribute(account, phase))
         self._changed.clear()
+
+    def _rate_changed(self) -> None:
+        """Rate who holds something else than at the last look; the ranking stays where it is."""
+        self._rate_all()
+        for account in self._changed.values():
+            self._terms.rate(account)
 
     def _rate_all(self) -> None:
         """Rate everybody anew if the values for all have changed."""

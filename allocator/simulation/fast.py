@@ -129,12 +129,14 @@ def _standings(
     dominant = shares.max(axis=1, initial=0.0)
     if rule.tau == math.inf:
         return dominant, np.full(len(dominant), math.nan)
+    if not len(rule.shared):
+        return dominant, dominant  # of nothing, nobody has had too much
     if rule.kind == kernels.STSF:
         with np.errstate(divide="ignore", invalid="ignore"):
             tasks = np.where(users.need > 0, held / (users.need * users.monopoly[:, None]), 0.0)
         measured = np.nan_to_num(tasks).max(axis=1, initial=0.0, keepdims=True)
     else:
-        measured = shares if len(rule.shared) else np.zeros((len(shares), 1))
+        measured = shares
     entitlement = users.weight / clock[kernels.WEIGHTS] if users.known.any() else users.weight
     overuse = np.maximum(measured - entitlement[:, None], 0.0)
     gone = -np.expm1(-(instant / 1e6 - users.settled_at) / rule.tau)

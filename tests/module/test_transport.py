@@ -293,6 +293,7 @@ def test_decisions_from_before_the_latest_snapshot_are_withheld(programs: Progra
     with peer(script) as other, master(programs, other.address) as driven:
         driven.start().wait_for("snapshot")
         event_number = driven.push(TICK)
+        wait_for(lambda: len(script.heard) == 3)
         assert driven.send_snapshot() == event_number + 1
         wait_for(lambda: len(script.heard) == 4)
         for applied in (1, event_number, event_number + 1):

@@ -117,8 +117,12 @@ def test_a_stranger_serves_a_policy_simulates_a_trace_and_runs_a_notebook(
     assert "All decisions are the same" in done.stdout
     # What an extra brings is taken from here, without a network; Longshare itself is not.
     (packages,) = lean.glob("lib/python*/site-packages")
-    (packages / "simulation.pth").write_text(sysconfig.get_path("purelib"))
+    brought = packages / "simulation.pth"
+    brought.write_text(sysconfig.get_path("purelib"))
     notebook = shutil.copy(ROOT / "docs" / "notebooks" / "your_own_trace.py", tmp_path)
-    done = _in(lean, tmp_path, *walk, "simulate", notebook)
+    try:
+        done = _in(lean, tmp_path, *walk, "simulate", notebook)
+    finally:
+        brought.unlink()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "norm on one pool" in done.stdout
