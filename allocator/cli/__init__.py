@@ -11,6 +11,7 @@ from allocator.cli.compare import compare
 from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.explain import explain
 from allocator.cli.extras import advice
+from allocator.cli.figure import figure
 from allocator.cli.forecast import forecast
 from allocator.cli.games.commands import games_app
 from allocator.cli.incentives import incentives
@@ -53,6 +54,7 @@ app.command()(replay)
 app.command()(optimum)
 app.command()(properties)
 app.command()(incentives)
+app.command()(figure)
 app.add_typer(games_app, name="games")
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
