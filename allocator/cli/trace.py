@@ -40,6 +40,13 @@ class Form(StrEnum):
     HTCONDOR = "htcondor"
 
 
+class DemandAt(StrEnum):
+    """When what a task of Google's trace asks for is read."""
+
+    SCHEDULE = "schedule"
+    SUBMIT = "submit"
+
+
 class Workload(StrEnum):
     """Workloads that can be made up."""
 
@@ -87,6 +94,14 @@ def convert(
             show_default="UTC",
         ),
     ] = None,
+    demand_at: Annotated[
+        DemandAt | None,
+        typer.Option(
+            help="google: whose demand counts. At schedule, as SDRF's authors read it, what asks "
+            "for no CPU or no memory is left out; at submit only what asks for neither.",
+            show_default="schedule",
+        ),
+    ] = None,
     left_out: Annotated[
         Path | None,
         typer.Option(help="Write every row that was left out to this CSV: reason, file, line."),
@@ -97,10 +112,11 @@ def convert(
     from allocator.simulation import store  # noqa: PLC0415 - keeps `--help` fast
 
     if form is Form.LOG:
-        if left_out or users or machines or nodes or timezone:
+        if left_out or users or machines or nodes or timezone or demand_at:
             fail(
                 USAGE,
-                "--left-out, --users, --machines, --nodes and --timezone do not go with --from log",
+                "--left-out, --users, --machines, --nodes, --timezone and --demand-at do not go "
+                "with --from log",
             )
         _convert_logs(sources, trace, as_json=as_json)
         return
@@ -109,7 +125,13 @@ def convert(
     [source] = sources
     with _reading(), _working("converting"):
         conversion = _converted(
-            source, form, nodes=nodes, users=users, machines=machines, timezone=timezone
+            source,
+            form,
+            nodes=nodes,
+            users=users,
+            machines=machines,
+            timezone=timezone,
+            demand_at=demand_at,
         )
         if left_out:
             _write_left_out(conversion.left_out, left_out)
@@ -229,6 +251,7 @@ def _converted(
     users: Path | None,
     machines: Path | None,
     timezone: str | None,
+    demand_at: DemandAt | None,
 ) -> "Conversion":
     from allocator.simulation.formats import (  # noqa: PLC0415
         csv,
@@ -245,11 +268,13 @@ def _converted(
         fail(USAGE, "--users and --machines go with --from csv")
     if form is not Form.SLURM and timezone is not None:
         fail(USAGE, "--timezone goes with --from slurm")
+    if form is not Form.GOOGLE and demand_at is not None:
+        fail(USAGE, "--demand-at goes with --from google")
     readers: dict[Form, Callable[[], Conversion]] = {
         Form.CSV: lambda: csv.convert(source, users, machines),
         Form.SDRF: lambda: csv.convert_authors(source),
         Form.SWF: lambda: swf.convert(source),
-        Form.GOOGLE: lambda: google.convert(source),
+        Form.GOOGLE: lambda: google.convert(source, google.DemandAt(demand_at or "schedule")),
         Form.OPENB: lambda: openb.convert(source, cast("Path", nodes)),
         Form.SLURM: lambda: slurm.convert(source, timezone or "UTC"),
         Form.HTCONDOR: lambda: htcondor.convert(source),
