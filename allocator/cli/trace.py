@@ -391,7 +391,8 @@ def _show_statistics(found: "Statistics") -> None:
     out.print(table)
     for name, use in found.mean_use.items():
         of = f" of {found.capacity[name]:.6g}" if found.machines else ""
-        out.print(f"mean use, {printable(name)}: {use:.6g}{of}")
+        at_once = f": {found.at_once[name]:.3g} tasks at once" if name in found.at_once else ""
+        out.print(f"mean use, {printable(name)}: {use:.6g}{of}{at_once}")
 
 
 def _show_moments(moments: "list[Moment]") -> None:
