@@ -23,6 +23,7 @@ class _Longshare(Commands):
         "optimum": Place("allocator.cli.optimum", "optimum"),
         "properties": Place("allocator.cli.properties", "properties"),
         "incentives": Place("allocator.cli.incentives", "incentives"),
+        "figure": Place("allocator.cli.figure", "figure"),
         "simulate": Place("allocator.cli.simulate", "simulate"),
         "compare": Place("allocator.cli.compare", "compare"),
         "lies": Place("allocator.cli.lies", "lies"),

@@ -1,6 +1,6 @@
 """Quota: what top-level roles are guaranteed or limited to, and what that holds back (§3.2)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -86,36 +86,50 @@ class Quotas:
 
     def headroom(self) -> "Headroom":
         """Return how things stand at the start of a run."""
-        consumed = {role: self.consumed(role) for role in self._quotas}
-        return Headroom(self._quotas, consumed, available=self._sums.available())
+        return Headroom(self._quotas, self.consumed(), available=self._sums.available())
 
-    def consumed(self, role: str) -> Quantities:
-        """Return what counts against a role's quota: reservations, and what else it holds."""
-        return self._sums.reserved_below(role) + self._sums.plain_below(role)
+    def consumed(self) -> dict[str, Quantities]:
+        """Return by role what counts against its quota: reservations, and what else it holds."""
+        counted = self._sums.by_top_level()
+        return {role: counted.get(role, Quantities()) for role in self._quotas}
 
 
-@dataclass
 class Headroom:
-    """What is free for everybody once all guarantees are honoured; changes as a run goes on."""
+    """What is free for everybody once all guarantees are honoured; changes as a run goes on.
 
-    quotas: Mapping[str, Quota]
-    consumed: dict[str, Quantities]
-    available: Quantities
-    """Unreserved and free, on all agents together."""
+    Making one costs O(quotas); a question or a gift, O(names of resources in it).
 
-    def __post_init__(self) -> None:
-        self.required = sum((self.missing(role) for role in self.quotas), start=Quantities())
-        """What must be held back for guarantees that are not met."""
-        self.divisible = not any(quota.capped for quota in self.quotas.values())
+    Args:
+        quotas: By top-level role.
+        consumed: What counts against each of them.
+        available: Unreserved and free, on all agents together.
+    """
+
+    def __init__(
+        self, quotas: Mapping[str, Quota], consumed: dict[str, Quantities], available: Quantities
+    ) -> None:
+        self.quotas = quotas
+        self.divisible = not any(quota.capped for quota in quotas.values())
         """Whether a part goes to others where not all can: since Mesos 1.9."""
+        self._consumed = consumed
+        self._available = dict(available.items())
+        self._required: dict[str, int] = {}
+        """What must be held back for guarantees that are not met; nothing is left out."""
+        for role in quotas:
+            _add(self._required, self.missing(role), 1)
+        self._short = {name for name in self._required if self._slack(name) < 0}
+        """Of what there is less than must be held back."""
 
     def missing(self, role: str) -> Quantities:
         """Return what a role has not got of its guarantee."""
-        return _less(self.quotas[role].guarantees, self.consumed[role])
+        return _less(self.quotas[role].guarantees, self._consumed[role])
 
     def spare(self) -> Quantities:
         """Return what may go to others."""
-        return _less(self.available, self.required)
+        required = self._required
+        return Quantities(
+            {n: max(amount - required.get(n, 0), 0) for n, amount in self._available.items()}
+        )
 
     def within(self, role: str, plain: Resources, besides: Resources = NOTHING) -> Resources:
         """Return what of unreserved scalars a role may have, under its limits and the headroom.
@@ -128,61 +142,85 @@ class Headroom:
         top = top_level(role)
         quota = self.quotas.get(top)
         if quota is not None and quota.limits:
-            room = dict(plain.scalars.items())
-            for name, limit in quota.limits.items():
-                left = limit - self.consumed[top][name] - besides.scalars[name]
-                room[name] = min(room.get(name, 0), max(left, 0))
+            room = {}
+            for name, amount in plain.scalars.items():
+                left = self.left(top, name)
+                most = amount if left is None else max(left - besides.scalars[name], 0)
+                room[name] = min(amount, most)
             plain = plain.shrunk(Quantities(room))
-        if self.required and plain:
+        if self._required and plain:
             plain = plain.shrunk(self.spare())
         return plain
 
     def admits(self, role: str, quantities: Quantities) -> bool:
         """Whether a role may have so much: its limits allow it, and all guarantees can be met."""
         top = top_level(role)
-        quota = self.quotas.get(top)
-        if quota is not None and any(
-            quantities[name] and self.consumed[top][name] + quantities[name] > limit
-            for name, limit in quota.limits.items()
+        if any(
+            (left := self.left(top, name)) is not None and amount > left
+            for name, amount in quantities.items()
         ):
             return False
-        return _less(self.available, quantities).contains(self.required)
+        return not self._short and all(
+            amount <= self._slack(name)
+            for name, amount in quantities.items()
+            if name in self._required
+        )
 
-    def slack(self) -> dict[str, int] | None:
+    def slack(self, names: Iterable[str]) -> dict[str, int] | None:
         """Return what guarantees leave of what must be held back for them; None: nothing at all.
 
         With the role's limits (`left`) it says what `admits` would admit.
         """
-        slack = {name: self.available[name] - held for name, held in self.required.items()}
-        return None if any(amount < 0 for amount in slack.values()) else slack
+        if self._short:
+            return None
+        return {name: self._slack(name) for name in names if name in self._required}
 
-    def left(self, top: str) -> Mapping[str, int]:
-        """Return by name what the limits of a top-level role leave it."""
+    def left(self, top: str, name: str) -> int | None:
+        """Return what the limits of a top-level role leave it of something; None: all there is."""
         quota = self.quotas.get(top)
-        if quota is None:
-            return {}
-        consumed = self.consumed[top]
-        return {name: limit - consumed[name] for name, limit in quota.limits.items()}
+        limit = quota.limits.get(name) if quota is not None else None
+        return limit - self._consumed[top][name] if limit is not None else None
 
     def give_guaranteed(self, role: str, towards: Quantities, quantities: Quantities) -> None:
         """Book what a role with a quota gets: all of it, and the part its guarantee asks for."""
-        self.consumed[role] = self.consumed[role] + quantities
-        self.required = _less(self.required, towards)
-        self.available = _less(self.available, quantities)
+        self._consumed[role] = self._consumed[role] + quantities
+        for name, amount in towards.items():
+            left = self._required.pop(name, 0) - amount
+            if left > 0:
+                self._required[name] = left
+        self._take(quantities)
+        self._judge(towards)
 
     def give(self, role: str, quantities: Quantities) -> None:
         """Book what a role gets beside what it is guaranteed."""
         top = top_level(role)
-        if top in self.consumed:
-            self.consumed[top] = self.consumed[top] + quantities
-        self.available = _less(self.available, quantities)
+        if top in self._consumed:
+            self._consumed[top] = self._consumed[top] + quantities
+        self._take(quantities)
 
     def take_back(self, role: str, quantities: Quantities) -> None:
         """Undo `give`."""
         top = top_level(role)
-        if top in self.consumed:
-            self.consumed[top] = self.consumed[top] - quantities
-        self.available = self.available + quantities
+        if top in self._consumed:
+            self._consumed[top] = self._consumed[top] - quantities
+        _add(self._available, quantities, 1)
+        self._judge(quantities)
+
+    def _slack(self, name: str) -> int:
+        return self._available.get(name, 0) - self._required.get(name, 0)
+
+    def _take(self, quantities: Quantities) -> None:
+        for name, amount in quantities.items():
+            self._available[name] = max(self._available.get(name, 0) - amount, 0)
+        self._judge(quantities)
+
+    def _judge(self, names: Iterable[str]) -> None:
+        """Look again of what there is too little."""
+        for name in names:
+            if self._slack(name) < 0:
+                self._short.add(name)
+            else:
+                self._short.discard(name)
 
 
 class _Sums:
@@ -227,13 +265,15 @@ class _Sums:
             free[name] = max(free[name] - revocable, 0)
         return Quantities(free)
 
-    def reserved_below(self, role: str) -> Quantities:
-        """Return what is reserved for a role and those below it, held or not."""
-        return _total_below(self._reserved, role)
-
-    def plain_below(self, role: str) -> Quantities:
-        """Return what else is held for a role and those below it."""
-        return _total_below(self._plain, role)
+    def by_top_level(self) -> dict[str, Quantities]:
+        """Return what is reserved for a role and those below it, held or not, or held besides."""
+        found: dict[str, dict[str, int]] = {}
+        for by_role in (self._reserved, self._plain):
+            for role, by_name in by_role.items():
+                total = found.setdefault(top_level(role), {})
+                for name, amount in by_name.items():
+                    total[name] = total.get(name, 0) + amount
+        return {role: Quantities(total) for role, total in found.items()}
 
 
 def parse_quota(call: contract.SetQuota) -> Quota:
@@ -304,12 +344,3 @@ def _less(a: Quantities, b: Quantities) -> Quantities:
 def _add(sums: dict[str, int], quantities: Quantities, sign: int) -> None:
     for name, amount in quantities.items():
         sums[name] = sums.get(name, 0) + sign * amount
-
-
-def _total_below(by_role: dict[str, dict[str, int]], top: str) -> Quantities:
-    total: dict[str, int] = {}
-    for role, by_name in by_role.items():
-        if role == top or role.startswith(top + "/"):
-            for name, amount in by_name.items():
-                total[name] = total.get(name, 0) + amount
-    return Quantities(total)

@@ -106,9 +106,10 @@ class Pool(Generic[User]):
         """Move to a later instant; an earlier one is read as the latest seen."""
         if not now > self._now:  # also where it is no number
             return
-        if self._terms.remembers or self._meter is not None:
+        watched = self._watch is not None
+        if watched or self._terms.remembers or self._meter is not None:
             self._rate_all()
-        if self._watch is not None:
+        if watched:
             self._rank_all()
         self._now = now
         if now - self._base > self._rebased_after:

@@ -106,7 +106,7 @@ class Leaf:
         """Return as many tasks as there is room for."""
         if self.task is None:
             return _EMPTY
-        most = min(room.left.get(name, 0) // amount for name, amount in self.task.needs.items())
+        most = min(room.left[name] // amount for name, amount in self.task.needs.items())
         return self.portion(max(most, 0))
 
 
@@ -126,23 +126,41 @@ class Budget(Protocol):
         """Return how often what has been spent since may be spent again."""
 
 
+class _Left(dict[Name, int]):
+    """What is left, by name; what has not been asked for is looked up."""
+
+    __slots__ = ("unasked",)
+
+    def __init__(self, left: Needs, unasked: Callable[[Name], int]) -> None:
+        super().__init__(left)
+        self.unasked = unasked
+
+    def __missing__(self, name: Name) -> int:
+        return self.unasked(name)
+
+
 class Room:
-    """What an agent has left, by name."""
+    """What an agent has left, by name.
+
+    Args:
+        left: How much of what it has.
+        unasked: Returns how much there is of anything else, as within the limits of a role.
+    """
 
     __slots__ = ("left",)
 
-    def __init__(self, left: Needs) -> None:
-        self.left = left
+    def __init__(self, left: Needs, unasked: Callable[[Name], int]) -> None:
+        self.left = _Left(left, unasked)
 
     def copy(self) -> "Room":
         """Return one of its own."""
-        return Room(dict(self.left))
+        return Room(self.left, self.left.unasked)
 
     def admits(self, portion: Portion, before: Portion) -> bool:
         """Whether there is enough for a portion, of which a part has been given before."""
         given = before.needs
         for name, amount in portion.needs.items():
-            if amount - given.get(name, 0) > self.left.get(name, 0):
+            if amount - given.get(name, 0) > self.left[name]:
                 return False
         return True
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
-from allocator.cluster.allocation.filling import Leaf, Needs, Portion, Room, Task
+from allocator.cluster.allocation.filling import Leaf, Name, Needs, Portion, Room, Task
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.frameworks import Client
@@ -20,7 +20,7 @@ class _Turn:
     agent: Agent
     may: int
     """Those who do not refuse all there is, and may use the agent."""
-    room: Needs
+    room: dict[str, int]
     """What can still be taken for tasks, by name."""
     done: int = 0
     """Those who cannot have more of what is there."""
@@ -75,7 +75,7 @@ class Sharing:
                 )
                 if tree is None:
                     continue  # who has been found out not to be able to use it is done
-                portion = tree.fill(Room(room), self._stride)
+                portion = tree.fill(Room(dict(room.items()), self._limit), self._stride)
                 if portion.number:
                     self._stride = next(iter(portion.leaves.values()))
                     self._count(turn, portion)
@@ -84,22 +84,24 @@ class Sharing:
         if turn.counted:
             self._cut(turn)
 
-    def _room(self, turn: _Turn) -> Needs:
-        """Return how much can be taken for tasks under all guarantees and limits."""
+    def _room(self, turn: _Turn) -> dict[str, int]:
+        """Return how much of what an agent has can be taken for tasks under all guarantees."""
         room = dict(turn.room)
-        headroom = self._books.headroom
         if self._quotas:
-            slack = headroom.slack()
+            slack = self._books.headroom.slack(room)
             if slack is None:
                 return {}
             for name, amount in slack.items():
-                if name in room:
-                    room[name] = min(room[name], amount)
-            for top in headroom.quotas:
-                room |= {(top, name): left for name, left in headroom.left(top).items()}
+                room[name] = min(room[name], amount)
         return room
 
-    def _live(self, turn: _Turn, room: Needs) -> int:
+    def _limit(self, name: Name) -> int:
+        """Return how much can be taken within a role's limits; of what is not there, nothing."""
+        if isinstance(name, str):
+            return 0
+        return self._books.headroom.left(*name) or 0
+
+    def _live(self, turn: _Turn, room: dict[str, int]) -> int:
         """Return those who may get something now, as far as that can be told of all at once."""
         free = turn.agent.available
         may = turn.may & ~turn.done
@@ -131,7 +133,8 @@ class Sharing:
         top = top_level(client.role)
         limited = frozenset[str]()
         if self._quotas and top in self._books.quotas:
-            limited = frozenset(self._books.headroom.left(top))
+            left = self._books.headroom.left
+            limited = frozenset(name for name in demand if left(top, name) is not None)
         key = id(demand), counted, top if limited else ""
         task = self._tasks.get(key)
         if task is None:
@@ -215,7 +218,7 @@ class Sharing:
         return task
 
 
-def _room(agent: Agent) -> Needs:
+def _room(agent: Agent) -> dict[str, int]:
     return dict(agent.available.divisible.items())
 
 

@@ -1,9 +1,8 @@
 """Sets of clients, a bit for each: who wants offers, who may use an agent, whose task fits."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Mapping
 
-from allocator.cluster.allocation.filling import Needs
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Client
 from allocator.cluster.ledger import Ledger
@@ -77,14 +76,14 @@ class Wanting:
             mask |= self.bit.get(client, 0)
         return mask
 
-    def fitting(self, room: Needs) -> int:
+    def fitting(self, room: Mapping[str, int]) -> int:
         """Return those one task of whom would fit, of those of whom that is known."""
         mask = self.everybody & ~self.unknown
         for name, (amounts, masks) in self._fitting.items():
             mask &= masks[bisect_right(amounts, room.get(name, 0))]
         return mask
 
-    def room_for_two(self, room: Needs) -> bool:
+    def room_for_two(self, room: Mapping[str, int]) -> bool:
         """Whether two tasks may fit together, for all that is known of them."""
         return all(room.get(name, 0) >= 2 * least for name, least in self._least)
 

@@ -219,7 +219,8 @@ class View:
     def quotas(self) -> dict[str, tuple[Quota, Quantities]]:
         """Return by role its quota, and what counts against it."""
         quotas = self._cluster.ledger.quotas
-        return {role: (quota, quotas.consumed(role)) for role, quota in quotas.items()}
+        consumed = quotas.consumed()
+        return {role: (quota, consumed[role]) for role, quota in quotas.items()}
 
     def offered(self) -> dict[str, Quantities] | None:
         """Return what of each user's allocation is offered and not running; None: nobody tells.
