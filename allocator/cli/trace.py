@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from allocator.cli.connection import REFUSED, USAGE, AsJson, fail
+from allocator.cli.trace_fit import fit
 
 if TYPE_CHECKING:
     from allocator.simulation.formats.conversion import Conversion, LeftOut
@@ -22,6 +23,7 @@ trace_app = typer.Typer(
     help="Traces of tasks: convert them, look at them, make them up; docs/traces.md.",
     no_args_is_help=True,
 )
+trace_app.command()(fit)
 _EXIT_CODES = "Exit codes: 0 done; 1 there is nothing to do it with; 2 a file cannot be used."
 
 _Path = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")]
@@ -44,6 +46,7 @@ class Workload(StrEnum):
     """Workloads that can be made up."""
 
     GOOGLE_MONTH = "google-month"
+    GOOGLE_MONTH_PLAIN = "google-month-plain"
     GOOGLE_CONSTRAINED_HOUR = "google-constrained-hour"
 
 
@@ -177,10 +180,12 @@ def generate(
     from allocator.simulation.generator import (  # noqa: PLC0415
         google_constrained_hour,
         google_month,
+        google_month_plain,
     )
 
     generator = {
         Workload.GOOGLE_MONTH: google_month,
+        Workload.GOOGLE_MONTH_PLAIN: google_month_plain,
         Workload.GOOGLE_CONSTRAINED_HOUR: google_constrained_hour,
     }[workload]
     count = generator.TASKS if tasks is None else tasks
