@@ -23,7 +23,6 @@ trace_app = typer.Typer(
     help="Traces of tasks: convert them, look at them, make them up; docs/traces.md.",
     no_args_is_help=True,
 )
-trace_app.command()(fit)
 _EXIT_CODES = "Exit codes: 0 done; 1 there is nothing to do it with; 2 a file cannot be used."
 
 _Path = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")]
@@ -431,3 +430,6 @@ def _show_rows(rows: list[dict[str, Any]], resources: tuple[str, ...]) -> None:
             "all" if row["machines"] is None else printable("; ".join(row["machines"])),
         )
     console().print(table)
+
+
+trace_app.command()(fit)

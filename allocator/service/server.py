@@ -76,9 +76,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
         past, trail = Past(), OfferTrail()
         await stack.enter_async_context(_worked_off(past.backlog))
-        accounts, turn = kept_at(config), Turn()
-        if none := why_none(config):
-            _log.warning(none)
+        accounts, turn = _accounts(config), Turn()
         meter = Meter() if accounts is not None else None
         shadows = Shadows(config.shadows())
         lookers = (past.sample_until, *_of_recorder(recorder), *_of_shadows(shadows))
@@ -148,6 +146,13 @@ def _take_all_descriptors() -> None:
 async def _nothing() -> Memory | None:
     """Recall what a service without a store has stored."""
     return None
+
+
+def _accounts(config: Config) -> str | None:
+    """Return where to keep accounts; if there are none and nobody has said so, say it once."""
+    if none := why_none(config):
+        _log.warning(none)
+    return kept_at(config)
 
 
 def _database(accounts: str) -> "Database":
