@@ -29,7 +29,7 @@ RELEASE := $(VENV)-release/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz hostile crashes sanitize proto lock
-.PHONY: clean python world mutants endurance worst release-check versioned-docs ratios flakes
+.PHONY: clean python world mutants mutation endurance worst release-check versioned-docs ratios flakes
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -123,6 +123,9 @@ world: $(DEV) ## search for faults in simulated worlds for minutes (SEED=... rep
 
 mutants: $(DEV) ## put old faults back, one by one: the world must find each
 	$(BIN)/pytest tests/world/test_world.py -k put_back $(ARGS)
+
+mutation: $(DEV) ## put small faults into the engine's rules, one by one: a test must find each (ARGS='--mutants 50')
+	$(BIN)/python -m tests.mutation $(ARGS)
 
 endurance: $(DEV) ## kill simulated services 1,000 times, then let one live for a week, in minutes
 	$(BIN)/python -m tests.world.endurance kills

@@ -27,6 +27,7 @@ from allocator.cli.simulate import simulate
 from allocator.cli.sweep import sweep
 from allocator.cli.top import top
 from allocator.cli.trace import trace_app
+from allocator.cli.trace_fit import fit
 from allocator.cli.usage import audit, usage
 from allocator.cli.weight import weight_app
 from frameworks.cli import experiment_app, framework
@@ -56,6 +57,7 @@ app.command()(properties)
 app.command()(incentives)
 app.command()(figure)
 app.add_typer(games_app, name="games")
+trace_app.command()(fit)
 app.add_typer(trace_app, name="trace")
 app.command()(simulate)
 app.command()(compare)

@@ -44,6 +44,7 @@ class Workload(StrEnum):
     """Workloads that can be made up."""
 
     GOOGLE_MONTH = "google-month"
+    GOOGLE_MONTH_PLAIN = "google-month-plain"
     GOOGLE_CONSTRAINED_HOUR = "google-constrained-hour"
 
 
@@ -177,10 +178,12 @@ def generate(
     from allocator.simulation.generator import (  # noqa: PLC0415
         google_constrained_hour,
         google_month,
+        google_month_plain,
     )
 
     generator = {
         Workload.GOOGLE_MONTH: google_month,
+        Workload.GOOGLE_MONTH_PLAIN: google_month_plain,
         Workload.GOOGLE_CONSTRAINED_HOUR: google_constrained_hour,
     }[workload]
     count = generator.TASKS if tasks is None else tasks

@@ -31,7 +31,7 @@ from allocator.service.rights import Rights
 from allocator.service.show import metrics
 from allocator.service.show.curves import Accounts, Curves
 from allocator.service.show.recorder import Recorder
-from allocator.service.show.shadows import ShadowCollector, Shadows, Watchers
+from allocator.service.show.shadows import ShadowCollector, Shadows, Watchers, following
 from allocator.service.show.sightings import OfferTrail, Past
 from allocator.service.show.status import Status
 from allocator.service.show.waits import Waits, touring
@@ -78,7 +78,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         accounts, turn = config.accounting_database(), Turn()
         meter = Meter() if accounts is not None else None
         shadows = Shadows(config.shadows())
-        lookers = (past.sample_until, *_of_recorder(recorder), shadows.before_change)
+        lookers = (past.sample_until, *_of_recorder(recorder), *_of_shadows(shadows))
         engine = _engine(config.engine_settings(), memory, lookers, event_log, meter)
         engine.watch(Watchers(trail, shadows) if shadows.followers else trail)
         bookkeeper: Bookkeeper | None = None
@@ -121,6 +121,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         await stack.enter_async_context(touring(waits, turn))
         if shadows.followers:
             registry.register(ShadowCollector(engine, shadows))
+            await stack.enter_async_context(following(shadows))
         status = Status(engine, waits, trail, stored, shadows)
         curves = Curves(engine, past, None if bookkeeper is None else Accounts(bookkeeper))
         await stack.enter_async_context(
@@ -244,6 +245,10 @@ _Looker = Callable[[Engine, float], None]
 
 def _of_recorder(recorder: Recorder | None) -> tuple[_Looker, ...]:
     return () if recorder is None else (recorder.sample_until,)
+
+
+def _of_shadows(shadows: Shadows) -> tuple[_Looker, ...]:
+    return (shadows.before_change,) if shadows.followers else ()
 
 
 def _engine(
