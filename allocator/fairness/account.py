@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 
 from allocator.fairness.commitment import approached, decayed
 from allocator.fairness.quantities import Quantities
@@ -46,9 +47,7 @@ class Account:
 
     def copy(self) -> "Account":
         """Return an account that stays as this one is."""
-        twin: Account = object.__new__(Account)
-        for name in Account.__slots__:
-            setattr(twin, name, getattr(self, name))
+        twin = Account(*_everything(self))
         twin.commitments = dict(self.commitments)  # the one thing that is changed in place
         return twin
 
@@ -93,10 +92,7 @@ class Account:
 
     def settled(self, now: float, tau: float | None) -> "Account":
         """Return a copy that is settled at an instant; this one stays as it is."""
-        copy = object.__new__(Account)
-        for name in Account.__slots__:  # five times as fast as `dataclasses.replace`
-            setattr(copy, name, getattr(self, name))
-        copy.commitments = dict(self.commitments)
+        copy = self.copy()
         copy.settle(now, tau)
         return copy
 
@@ -151,3 +147,7 @@ class Account:
                     f"user {user!r}: commitment {amount} of {name} is not a finite number ≥ 0"
                 )
         self.commitments, self.inherited = dict(named), rest
+
+
+_everything = attrgetter(*(each.name for each in fields(Account)))
+"""Several times as fast as `dataclasses.replace`."""

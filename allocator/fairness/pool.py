@@ -1,6 +1,7 @@
 """The users who share one pool of resources: what each holds, what it owes, who is next."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -19,6 +20,8 @@ from allocator.fairness.terms import Terms
 
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
+Deed: TypeAlias = tuple[float, Callable[..., None], tuple[Any, ...]]
+"""What was done to a pool: at which instant of its, by which method, and with what."""
 
 
 class Pool(Generic[User]):
@@ -78,8 +81,7 @@ class Pool(Generic[User]):
         """Those that hold something else than when somebody asked how it goes on."""
         self._all_diverted = True
         """Whether everybody's course may be another one since then."""
-        self._noted: set[User] | None = None
-        """Those whose account changed since somebody asked; None: nobody has, or any may have."""
+        self._journal: deque[Deed] | None = None
         self._meter: Meter | None = None
 
     @property
@@ -106,9 +108,10 @@ class Pool(Generic[User]):
         """Move to a later instant; an earlier one is read as the latest seen."""
         if not now > self._now:  # also where it is no number
             return
-        if self._terms.remembers or self._meter is not None:
+        watched = self._watch is not None
+        if watched or self._terms.remembers or self._meter is not None:
             self._rate_all()
-        if self._watch is not None:
+        if watched:
             self._rank_all()
         self._now = now
         if now - self._base > self._rebased_after:
@@ -118,6 +121,8 @@ class Pool(Generic[User]):
     def set_capacity(self, capacity: Quantities) -> None:
         """Change what is shared."""
         if capacity is not self._terms.capacity and capacity != self._terms.capacity:
+            if self._journal is not None:
+                self._journal.append((self._now, Pool.set_capacity, (capacity,)))
             self._unsettle()
             self._terms.capacity = capacity
 
@@ -159,6 +164,8 @@ class Pool(Generic[User]):
     def machines_changed(self) -> None:
         """Follow a change of the machines; of one user's constraints, `set_demand` does."""
         if self.policy.counts_tasks:
+            if self._journal is not None:
+                self._journal.append((self._now, Pool.machines_changed, ()))
             self._unsettle()
 
     def set_part(self, part: float) -> None:
@@ -184,6 +191,9 @@ class Pool(Generic[User]):
             raise ValueError(f"user {user!r} is known already")
         account = Account(weight=in_range(user, weight), settled_at=self._now)
         account.set_debts(user, commitment)
+        if self._journal is not None:
+            self._journal.append((self._now, Pool.add, (user,)))
+            self._journal.append((self._now, Pool.set_weight, (user, weight)))
         self._unsettle()
         self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account
@@ -202,6 +212,8 @@ class Pool(Generic[User]):
         if account.allocation:
             raise ValueError(f"user {user!r} still holds {account.allocation}")
         self.set_active(user, False)
+        if self._journal is not None:
+            self._journal.append((self._now, Pool.remove, (user,)))
         self._unsettle()
         del self._accounts[user]
         if self._meter is not None:
@@ -217,6 +229,8 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         in_range(user, weight)
+        if self._journal is not None:
+            self._journal.append((self._now, Pool.set_weight, (user, weight)))
         self._unsettle()
         account.weight = weight
         self._terms.weights = math.fsum(other.weight for other in self._accounts.values())
@@ -249,8 +263,8 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         account.demand = self._terms.counted(demand)
-        if self._noted is not None:
-            self._noted.add(user)
+        if self._journal is not None:
+            self._journal.append((self._now, Pool.set_demand, (user, account.demand)))
         if self.policy.counts_tasks and not self._unrated:
             self._settle(user, account)
             self._terms.count_tasks(user, account)
@@ -268,8 +282,8 @@ class Pool(Generic[User]):
         if self._meter is not None:
             self._count(user, account)
         account.active = active
-        if self._noted is not None:
-            self._noted.add(user)
+        if self._journal is not None:
+            self._journal.append((self._now, Pool.set_active, (user, active)))
         if active and not account.allocation:
             self._turns += 1
             account.turn = self._turns
@@ -418,13 +432,13 @@ class Pool(Generic[User]):
         """Of which the capacity is the sum."""
         return self._terms.machines
 
-    def take_changed(self) -> Mapping[User, Account] | None:
-        """Return accounts that changed since this was last asked; None: any may have, or be gone.
+    def keep_journal(self) -> deque[Deed]:
+        """Have written down, from now on, what is done to this pool and would concern another.
 
-        They are the pool's own: whoever asks may look, not touch.
+        Whoever asks may take from its begin. What concerns debts alone is not in it.
         """
-        noted, self._noted = self._noted, set()
-        return None if noted is None else {user: self._accounts[user] for user in noted}
+        self._journal = deque()
+        return self._journal
 
     def accounts(self) -> Mapping[User, Account]:
         """Return all accounts, to be looked at."""
@@ -547,8 +561,8 @@ class Pool(Generic[User]):
         account.count = count
         if not self._all_diverted:
             self._diverted.add(user)
-        if self._noted is not None:
-            self._noted.add(user)
+        if self._journal is not None:
+            self._journal.append((self._now, Pool.hold, (user, allocation, count)))
         if not self._unrated:
             self._note_change(user, account)
 
@@ -589,7 +603,6 @@ class Pool(Generic[User]):
 
     def _unsettle(self) -> None:
         """Settle everybody under the values that held until now, which are about to change."""
-        self._noted = None
         if self._unrated and self._settled == self._now:
             return
         for account in self._changed.values():

@@ -5,13 +5,12 @@ they really hold.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from allocator.fairness.account import Account
 from allocator.fairness.policies.policy import Policy
-from allocator.fairness.pool import Pool
+from allocator.fairness.pool import Deed, Pool
 from allocator.fairness.quantities import Quantities
 
 MOST_PARTS = 64
@@ -99,8 +98,9 @@ class Claims(Generic[User]):
 class Shadow(Generic[User]):
     """Keeps the users of a pool in the order of another policy.
 
-    Following a change costs what ranking costs under that policy; a run costs that for each gift,
-    at most `MOST_PARTS` times.
+    To follow a run costs what ranking costs under that policy, for each gift, at most `MOST_PARTS`
+    times; anything else what it cost the pool. When something is followed makes no difference,
+    except to policies that count tasks: they look at the pool's machines as they are then.
 
     Args:
         policy: Its own.
@@ -128,99 +128,78 @@ class Shadow(Generic[User]):
             if user not in self._pool:
                 self._claims.forget(user, pool.now)
             else:
-                self._note_kept(user, former.held(user), pool)
+                self._note_kept(user, former.held(user), pool.held(user))
 
-    def follow(self, pool: Pool[User], changed: Mapping[User, Account] | None) -> None:
-        """Take over what has changed, at the pool's time.
-
-        Args:
-            pool: What is followed.
-            changed: Of whom; None: of all.
-        """
+    def follow(self, deeds: Iterable[Deed]) -> None:
+        """Do what has been done to the pool that is followed, in order."""
         own = self._pool
-        own.advance(pool.now)
-        if changed is None:
-            self._follow_all(pool)
-            changed = pool.accounts()
-        for user, account in changed.items():
-            if account.allocation != own.held(user):
-                self._note_kept(user, own.held(user), pool)
-                given = max(account.count - own.accounts()[user].count, 0)
-                held = own.held(user)
-                if account.allocation.contains(held):
-                    own.allocate(user, account.allocation - held, times=given)
-                else:
-                    own.release(user, held)
-                    own.allocate(user, account.allocation, times=given)
-            if own.policy.counts_tasks:
-                own.set_demand(user, account.demand)
-            own.set_active(user, account.active)
+        for now, do, arguments in deeds:
+            own.advance(now)
+            if do is Pool.hold:
+                user, held, _ = arguments
+                self._note_kept(user, own.held(user), held)
+            elif do is Pool.remove:
+                self._claims.forget(arguments[0], now)
+            do(own, *arguments)
 
-    def watch_gifts(self, pool: Pool[User], changed: Mapping[User, Account] | None) -> None:
-        """Take over what a run has given, and reckon to whom this policy would have given it."""
+    def follow_run(self, deeds: Sequence[Deed]) -> None:
+        """Do what a run has done, and reckon to whom this policy would have given it."""
         own = self._pool
-        changed = pool.accounts() if changed is None else changed
+        holding = {each[0]: each[1:] for _, do, each in deeds if do is Pool.hold}
         gifts: dict[User, Quantities] = {}
         times = 0
-        for user, account in changed.items():
-            if user in own and account.allocation.contains(own.held(user)):
-                gift = account.allocation - own.held(user)
+        for user, (held, count) in holding.items():
+            before, gifts_before = own.holding(user)
+            if held.contains(before):
+                gift = held - before
                 if gift:
                     gifts[user] = gift
-                    times += max(account.count - own.accounts()[user].count, 1)
-        own.advance(pool.now)
+                    times += max(count - gifts_before, 1)
         if gifts and own.active:
+            own.advance(deeds[0][0])
             self._reckon(gifts, min(times, MOST_PARTS))
-        self.follow(pool, changed)
+        self.follow(deeds)
 
     def _reckon(self, gifts: Mapping[User, Quantities], parts: int) -> None:
         """Give the same again, part by part, to who is next; then note who got what of whom."""
         own = self._pool
         whole = sum(gifts.values(), start=Quantities())
         part = Quantities({name: amount // parts for name, amount in whole.items()})
-        got = {user: self._share(gift) for user, gift in gifts.items()}
+        if not part:
+            return
         given: Counter[User] = Counter()
-        for _ in range(parts if part else 0):
-            user = own.minimum()
-            own.allocate(user, part, times=0)
+        user = own.minimum()
+        if parts == 1 and user in gifts:
+            return  # who is next has got it
+        for _ in range(parts - 1):
             given[user] += 1
-        for user, number in given.items():
-            own.release(user, part.times(number))
+            own.allocate(user, part, times=0)
+            user = own.minimum()
+        for taker, number in given.items():
+            own.release(taker, part.times(number))
+        given[user] += 1
+        got = {taker: self._share(gift) for taker, gift in gifts.items()}
         all_got = sum(got.values())
-        would = {user: all_got * number / parts for user, number in given.items()}
-        more = {user: each - got.get(user, 0.0) for user, each in would.items()}
-        more = {user: each for user, each in more.items() if each > 0.0}
+        would = {winner: all_got * number / parts for winner, number in given.items()}
+        more = {winner: its - got.get(winner, 0.0) for winner, its in would.items()}
+        more = {winner: its for winner, its in more.items() if its > 0.0}
         all_more = sum(more.values())
         for loser, had in got.items():
             less = had - would.get(loser, 0.0)
             if less > 0.0 and all_more > 0.0:
-                for winner, each in more.items():
-                    self._claims.give(loser, winner, less * each / all_more, own.now)
+                for winner, its in more.items():
+                    self._claims.give(loser, winner, less * its / all_more, own.now)
 
-    def _note_kept(self, user: User, before: Quantities, pool: Pool[User]) -> None:
+    def _note_kept(self, user: User, before: Quantities, after: Quantities) -> None:
         """Note how much of what a user held it holds still."""
-        had, has = self._share(before), self._share(pool.held(user))
+        had, has = self._share(before), self._share(after)
         if has < had:
-            self._claims.keep(user, has / had, pool.now)
+            self._claims.keep(user, has / had, self._pool.now)
 
     def _share(self, quantities: Quantities) -> float:
         pool = self._pool
         shares = quantities.shares(pool.capacity).items()
         return max((share for name, share in shares if name not in pool.excluded), default=0.0)
-
-    def _follow_all(self, pool: Pool[User]) -> None:
-        own = self._pool
-        for user in [user for user in own.users() if user not in pool]:
-            self._claims.forget(user, pool.now)
-            own.release(user, own.held(user))
-            own.remove(user)
-        own.set_capacity(pool.capacity)
-        own.machines_changed()
-        for user, account in pool.accounts().items():
-            if user not in own:
-                own.add(user, weight=account.weight)
-            else:
-                own.set_weight(user, account.weight)
 
     def _copy(self, pool: Pool[User], former: Pool[User] | None) -> Pool[User]:
         """Return a pool like another, in which users owe what they owed in a former one."""

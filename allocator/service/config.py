@@ -400,7 +400,7 @@ class AccountingSection(_Section):
     database: Annotated[str, AfterValidator(_database)] | None = None
     """`"postgresql://HOST/DATABASE"`, the path of a SQLite file, or `"none"`; if absent
     `accounting.sqlite` beside the store's file, or where that would be by default; `"none"` if the
-    store's kind is that.
+    store's kind is that, or if the extra `longshare[accounting]` is not installed.
     """
     every: Annotated[float, Field(ge=1, le=3600)] = 30.0
     """Seconds of the wall's clock between writes."""

@@ -423,3 +423,30 @@ def test_a_hundred_thousand_operations_of_hundreds_of_users_agree_with_a_scan(
         assert envelopes[first].at(s) <= least + 1e-12, "the next user is right at every instant"
         if step % 250 == 0:
             assert list(live) == list(scan), "and so is the whole order, ties included"
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("policy", ["fifo", "drf", "cmmf", "tsf", "sdrf", "stsf"])
+def test_a_pool_that_is_watched_ranks_as_one_that_is_not(policy: str, seed: int) -> None:
+    chance = random.Random(seed)
+    parameters = {"half_life": 5.0} if policy in {"sdrf", "stsf"} else {}
+    chosen = policies.create(policy, parameters)
+    watched: Pool[int] = Pool(chosen, capacity=CLUSTER, watch=lambda ranking: ranking)
+    plain: Pool[int] = Pool(chosen, capacity=CLUSTER)
+    held = [0] * 6
+    for now in range(40):
+        user, more = chance.randrange(6), chance.random() < 0.6
+        some = chance.random() < 0.7
+        for both in (watched, plain):
+            both.advance(float(now))
+            if user not in both:
+                both.add(user, weight=1 / (1 + user % 3))
+                both.set_demand(user, TASK)
+            if more:
+                both.allocate(user, TASK)
+            elif held[user]:
+                both.release(user, TASK)
+            both.set_active(user, some)
+        held[user] = held[user] + 1 if more else max(held[user] - 1, 0)
+        if chance.random() < 0.3:
+            assert list(watched) == list(plain)

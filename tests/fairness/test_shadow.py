@@ -1,13 +1,14 @@
 """A shadow ranks users as its policy does, for what they really hold, and touches nothing."""
 
 import math
+from typing import Protocol
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.fairness import policies
-from allocator.fairness.pool import Pool
+from allocator.fairness.pool import Deed, Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.shadow import Claims, Shadow
 
@@ -31,7 +32,7 @@ def pool_of(policy: policies.Policy, users: str = "ab") -> Pool[str]:
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["give", "take", "idle", "wake", "wait", "weigh", "come", "go"]),
+        st.sampled_from(["give", "take", "idle", "wake", "wait", "weigh", "come", "go", "resize"]),
         st.sampled_from("abcd"),
         st.integers(1, 3),
     ),
@@ -44,6 +45,8 @@ def take(pool: Pool[str], step: str, user: str, number: int) -> None:
         pool.advance(pool.now + 10.0 * number)
     elif step == "come" and user not in pool:
         pool.add(user)
+    elif step == "resize" and not pool.held():
+        pool.set_capacity(CPUS.times(number - 1))
     elif user in pool:
         if step == "give" and pool.capacity.contains(pool.held() + ONE.times(number)):
             pool.allocate(user, ONE.times(number), times=number)
@@ -57,19 +60,37 @@ def take(pool: Pool[str], step: str, user: str, number: int) -> None:
             pool.remove(user)
 
 
+class Follow(Protocol):
+    def __call__(self, *, run: bool = False) -> None: ...
+
+
+def followed(pool: Pool[str], policy: policies.Policy) -> tuple[Shadow[str], Follow]:
+    """Return a shadow of a pool, and what has it follow."""
+    shadow, journal = Shadow(policy, pool), pool.keep_journal()
+
+    def follow(*, run: bool = False) -> None:
+        (shadow.follow_run if run else shadow.follow)(list(journal))
+        journal.clear()
+        shadow.pool.advance(pool.now)
+
+    return shadow, follow
+
+
 @given(steps)
 def test_a_shadow_of_the_same_policy_owes_and_ranks_as_its_pool(
     history: list[tuple[str, str, int]],
 ) -> None:
     pool, alone = pool_of(sdrf()), pool_of(sdrf())
-    shadow: Shadow[str] = Shadow(sdrf(), pool)
-    pool.take_changed()
+    shadow, follow = followed(pool, sdrf())
+    alone.standings()  # whoever begins to follow has looked once
     for step in history:
+        follow()
         take(pool, *step)
         take(alone, *step)
-        shadow.follow(pool, pool.take_changed())
+        follow()
         for user in pool.users():
             real, own = pool.standing(user), shadow.pool.standing(user)
+            assert real == alone.standing(user), "being followed changes nothing"
             assert own.commitment == pytest.approx(real.commitment, abs=1e-9)
             assert own.priority == pytest.approx(real.priority, abs=1e-9)
             assert (own.active, own.weight, own.allocation) == (
@@ -77,20 +98,47 @@ def test_a_shadow_of_the_same_policy_owes_and_ranks_as_its_pool(
                 real.weight,
                 real.allocation,
             )
-        assert list(pool) == list(alone), "being followed changes no order"
-    assert pool.standings() == alone.standings()
+        assert list(pool) == list(alone)
+
+
+@given(steps, st.sampled_from([DRF, sdrf(10.0)]), st.integers(1, 9))
+def test_following_later_owes_ranks_and_gains_to_the_last_bit_what_following_at_once_does(
+    history: list[tuple[str, str, int]], policy: policies.Policy, every: int
+) -> None:
+    pool = pool_of(sdrf(), "abcd")
+    prompt, late = Shadow(policy, pool), Shadow(policy, pool)
+    journal, waiting = pool.keep_journal(), list[tuple[bool, list[Deed]]]()
+
+    def catch_up() -> None:
+        for run, deeds in waiting:
+            (late.follow_run if run else late.follow)(deeds)
+        waiting.clear()
+
+    for number, step in enumerate(history):
+        take(pool, *step)
+        run, deeds = step[0] == "give", list(journal)
+        journal.clear()
+        (prompt.follow_run if run else prompt.follow)(deeds)
+        waiting.append((run, deeds))
+        if number % every == 0 and every < 9:  # otherwise it all waits to the end
+            catch_up()
+    catch_up()
+    for shadow in (prompt, late):
+        shadow.pool.advance(pool.now)
+    assert prompt.gains() == late.gains()
+    assert list(prompt.pool) == list(late.pool)
+    assert prompt.pool.standings() == late.pool.standings()
 
 
 def test_another_half_life_remembers_otherwise_and_orders_otherwise() -> None:
     pool = pool_of(DRF)
-    shadow: Shadow[str] = Shadow(sdrf(), pool)
-    pool.take_changed()
+    shadow, follow = followed(pool, sdrf())
     pool.allocate("a", CPUS)
-    shadow.follow(pool, pool.take_changed())
+    follow()
     pool.advance(HALF_LIFE)
     pool.release("a", CPUS)
     pool.allocate("b", ONE)
-    shadow.follow(pool, pool.take_changed())
+    follow()
     assert list(pool) == ["a", "b"], "DRF forgets"
     assert list(shadow.pool) == ["b", "a"]
     assert shadow.pool.standing("a").commitment == pytest.approx(0.5 * 0.5)
@@ -99,44 +147,41 @@ def test_another_half_life_remembers_otherwise_and_orders_otherwise() -> None:
 def test_what_one_gets_that_another_would_have_got_counts_for_as_long_as_it_is_held() -> None:
     pool = pool_of(sdrf())
     pool.set_commitment("b", 1.0)
-    shadow: Shadow[str] = Shadow(DRF, pool)
-    shadow.follow(pool, pool.take_changed())
+    shadow, follow = followed(pool, DRF)
     for _ in range(4):  # SDRF gives all to a, who owes nothing; DRF would take turns
         pool.allocate("a", ONE)
-    shadow.watch_gifts(pool, pool.take_changed())
+    follow(run=True)
     pool.advance(100.0)
-    shadow.follow(pool, pool.take_changed())
+    follow()
     assert shadow.gains() == pytest.approx({"a": -0.2 * 100, "b": 0.2 * 100})
     pool.release("a", ONE.times(2))
-    shadow.follow(pool, pool.take_changed())
+    follow()
     pool.advance(200.0)
-    shadow.follow(pool, pool.take_changed())
+    follow()
     assert shadow.gains()["b"] == pytest.approx(0.2 * 100 + 0.1 * 100), "of half, half is left"
     pool.release("a", ONE.times(2))
-    shadow.follow(pool, pool.take_changed())
+    follow()
     pool.advance(1000.0)
-    shadow.follow(pool, pool.take_changed())
+    follow()
     assert shadow.gains()["b"] == pytest.approx(30.0), "what is given back is no loss any more"
 
 
 def test_a_run_as_the_shadow_would_have_made_it_makes_no_difference() -> None:
     pool = pool_of(sdrf())
-    shadow: Shadow[str] = Shadow(DRF, pool)
-    pool.take_changed()
+    shadow, follow = followed(pool, DRF)
     for user in "abab":
         pool.allocate(user, ONE)
-    shadow.watch_gifts(pool, pool.take_changed())
+    follow(run=True)
     pool.advance(100.0)
-    shadow.follow(pool, pool.take_changed())
+    follow()
     assert not any(shadow.gains().values())
 
 
 def test_a_pool_in_place_of_the_former_is_followed_with_the_debts_there_were() -> None:
     pool = pool_of(DRF)
-    shadow: Shadow[str] = Shadow(sdrf(), pool)
-    pool.take_changed()
+    shadow, follow = followed(pool, sdrf())
     pool.allocate("a", CPUS)
-    shadow.follow(pool, pool.take_changed())
+    follow()
     successor: Pool[str] = Pool(DRF, capacity=CPUS, now=HALF_LIFE)
     for user in "ac":
         successor.add(user)

@@ -36,18 +36,17 @@ def test_a_calm_world_offers_and_saves() -> None:
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
-    digests = set()
-    for hash_seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.world.run", "--seed", str(FIRST + WORLDS)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=False,
-        )
-        [digest] = re.findall(r" in [\d.]+ s, ([0-9a-f]{12}):", done.stdout)
-        digests.add(digest)
-    assert len(digests) == 1
+    seed = FIRST + WORLDS - 1
+    hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.world.run", "--seed", str(seed)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        check=False,
+    )
+    [digest] = re.findall(r" in [\d.]+ s, ([0-9a-f]{12}):", done.stdout)
+    assert run(drawn(seed)).trace.digest().startswith(digest)
 
 
 @pytest.mark.slow

@@ -81,6 +81,7 @@ class Admin(AdminServicer):
         """Say what other policies would make of the users."""
         await self._rights.require(context, "readers")
         reply = admin.ShadowsReply()
+        await spread(self._shadows.following())
         for follower in self._shadows.followers:
             async with self._turn:
                 apart = self._shadows.apart(self._engine, follower)

@@ -1,9 +1,13 @@
 """Policies that follow the same events live and decide nothing: what each would make of them."""
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import structlog
 from prometheus_client.metrics_core import (
@@ -16,10 +20,24 @@ from prometheus_client.registry import Collector
 from allocator.cluster.engine import Engine, Watcher
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.policies.policy import Policy
-from allocator.fairness.pool import Pool
+from allocator.fairness.pool import Deed, Pool
 from allocator.fairness.shadow import Shadow
+from allocator.service.loop.slices import Work, spread
 
 _log = structlog.get_logger(__name__)
+
+EVERY = 0.05
+"""Seconds between two looks at what waits."""
+PACE = 2.0
+"""The loop belongs to others for so many times what was spent here."""
+MOST_WAITING = 20_000
+"""Deeds; of a loop that is busy for so long, events pay for following themselves."""
+FASTER = 3
+"""Deeds or runs that are followed before each event then, which is more than come of one."""
+
+_BEGIN: Deed = (0.0, Pool.advance, ())
+_END: Deed = (0.0, Pool.advance, ())
+"""A run's; compared by identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +83,11 @@ class Follower:
 
 
 class Shadows:
-    """Looks at an engine before each event and around each run, and tells its followers.
+    """Has written down what is done to the pool of users at the top; followers follow it later.
+
+    That costs little beside an event. What followers make of it, order and gains, is the same
+    whenever they follow. They do so at once only for policies that count tasks, on the machines
+    that there are now.
 
     Args:
         policies: By name.
@@ -73,49 +95,112 @@ class Shadows:
 
     def __init__(self, policies: Mapping[str, Policy]) -> None:
         self.followers = [Follower(name, policy) for name, policy in policies.items()]
+        self._at_once = any(policy.counts_tasks for policy in policies.values())
         self._pool: Pool[str] | None = None
+        self._journal: deque[Deed] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many deeds have not been followed yet."""
+        return len(self._journal)
 
     def before_change(self, engine: Engine, _instant: float) -> None:
-        """Take over what has changed up to now; the pool's time is that of the change."""
-        if self.followers:
-            self._follow(engine, gifts=False)
+        """See to it that all is written down, in the pool that there is now."""
+        if engine.pool is not self._pool:
+            self._go_on_in(engine.pool)
+        elif self._at_once:
+            self._follow_all()
+        elif len(self._journal) > MOST_WAITING:
+            for _ in range(FASTER):
+                self._follow_next()
 
     def before_run(self, engine: Engine) -> None:
-        """Take over what has changed, to tell from it what the run gives."""
-        if self.followers:
-            self._follow(engine, gifts=False)
+        """Have written down that what comes is done by a run."""
+        if engine.pool is not self._pool:
+            self._go_on_in(engine.pool)
+        self._journal.append(_BEGIN)
 
-    def after_run(self, engine: Engine, decisions: contract.Decisions) -> None:
-        """Take over what the run has given."""
-        if self.followers and decisions.offers:
-            self._follow(engine, gifts=True)
+    def after_run(self, _engine: Engine, _decisions: contract.Decisions) -> None:
+        """Have written down that the run is over."""
+        self._journal.append(_END)
+        if self._at_once:
+            self._follow_all()
+
+    def following(self) -> Work[None]:
+        """Follow bit by bit what waits now."""
+        most = len(self._journal)
+        while most > 0 and (done := self._follow_next()):
+            most -= done
+            yield
 
     def apart(self, engine: Engine, follower: Follower) -> list[Apart]:
         """Return how users at the top stand under a shadow's policy, in its order."""
-        self._follow(engine, gifts=False)
+        self.before_change(engine, engine.now)
+        self._follow_all()
         found: list[Apart] = []
-        if self._pool is engine.pool:
+        if engine.pool is self._pool:
             follower.do(lambda: found.extend(_apart(engine.pool, follower)))
         return found
 
-    def _follow(self, engine: Engine, *, gifts: bool) -> None:
-        pool = engine.pool
-        if not pool.capacity:  # there is no cluster yet, or none again
-            return
-        if pool is not self._pool:  # a snapshot has replaced all that was known
-            pool.take_changed()
-            self._pool = pool
+    def _go_on_in(self, pool: Pool[str]) -> None:
+        """Follow a pool that a snapshot has made, in which all that was known is replaced."""
+        self._follow_all()
+        if pool.capacity:  # otherwise there is no cluster yet
+            self._pool, self._journal = pool, pool.keep_journal()
             for follower in self.followers:
                 follower.do(partial(_attach, follower, pool))
-            return
-        changed = pool.take_changed()
-        if changed is not None and not changed:
-            return
-        for follower in self.followers:
-            shadow = follower.shadow
-            if shadow is not None:
-                step = shadow.watch_gifts if gifts else shadow.follow
-                follower.do(partial(step, pool, changed))
+
+    def _follow_all(self) -> None:
+        while self._follow_next():
+            pass
+        if self._journal:  # a run that has failed; nobody looks while one is under way
+            self._tell(Shadow.follow, [deed for deed in self._journal if deed is not _BEGIN])
+            self._journal.clear()
+
+    def _follow_next(self) -> int:
+        """Follow a deed, or all of a run; return of how many that was, none of a run under way."""
+        journal = self._journal
+        if not journal:
+            return 0
+        if journal[0] is not _BEGIN:
+            self._tell(Shadow.follow, [journal.popleft()])
+            return 1
+        run: list[Deed] = []
+        for deed in islice(journal, 1, None):
+            if deed is _BEGIN or deed is _END:
+                break
+            run.append(deed)
+        else:
+            return 0
+        for _ in range(len(run) + 1):
+            journal.popleft()
+        if deed is _END:
+            journal.popleft()
+            self._tell(Shadow.follow_run, run)
+        else:  # the run has failed
+            self._tell(Shadow.follow, run)
+        return len(run) + 2
+
+    def _tell(self, how: Callable[[Shadow[str], list[Deed]], None], deeds: list[Deed]) -> None:
+        for follower in self.followers if deeds else ():
+            if follower.shadow is not None:
+                follower.do(partial(how, follower.shadow, deeds))
+
+
+@asynccontextmanager
+async def following(shadows: Shadows) -> AsyncIterator[None]:
+    """Follow what is noted soon after, while the block runs; the loop comes first."""
+
+    async def follow() -> None:
+        while True:
+            await asyncio.sleep(EVERY)
+            await spread(shadows.following(), rest=PACE)
+
+    task = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 def _attach(follower: Follower, pool: Pool[str]) -> None:

@@ -63,6 +63,7 @@ class Status:
         for place in islice(engine.places(), MOST_AGENTS):
             agents.append(_agent(place))
             yield
+        yield from self._shadows.following()
         tau = engine.pool.policy.tau
         return {
             "version": __version__,

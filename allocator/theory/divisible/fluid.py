@@ -1,5 +1,6 @@
 """The divisible optimum followed through time: what an experiment should come out as."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ class FluidUser:
     weight: float = 1.0
     commitment: float = 0.0
     """Of every resource, at time 0."""
+    work: float = math.inf
+    """Dominant share × seconds that it has to do; it leaves when that is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ def fluid(
     """Follow Eq. 10 and 12 from time 0 to `end`; all users count in n from the start.
 
     Within a step the allocation is held, and commitments move exactly (Eq. 12); the error is
-    of order step / τ.
+    of order step / τ. A step ends early where somebody's work is done.
 
     Args:
         users: The users; those that start later hold nothing before.
@@ -55,16 +58,29 @@ def fluid(
     total = sum(user.weight for user in users)
     owed = [[user.commitment if tau else 0.0 for _ in user.demand] for user in users]
     trajectory = Trajectory([], [], [])
-    for index in range(round(end / step)):
-        now = index * step
-        held = _allocations(users, owed, now)
+    left = [user.work for user in users]
+    now, index = 0.0, 0
+    while index < round(end / step):
+        held = _allocations(users, owed, left, now)
         trajectory.times.append(now)
         trajectory.allocations.append(held)
         trajectory.commitments.append(owed)
+        ends = [now + rest / max(has) for rest, has in zip(left, held, strict=True) if max(has)]
+        if min(ends, default=math.inf) < (index + 1) * step:
+            until = min(ends)
+        else:
+            index += 1
+            until = index * step
+        took = until - now
+        left = [
+            0.0 if max(has) and now + rest / max(has) <= until else rest - max(has) * took
+            for rest, has in zip(left, held, strict=True)
+        ]
+        now = until
         if tau is not None:
             owed = [
                 [
-                    decayed(c, overuse(o, user.weight / total), step, tau)
+                    decayed(c, overuse(o, user.weight / total), took, tau)
                     for c, o in zip(owes, holds, strict=True)
                 ]
                 for user, owes, holds in zip(users, owed, held, strict=True)
@@ -73,9 +89,9 @@ def fluid(
 
 
 def _allocations(
-    users: Sequence[FluidUser], owed: list[list[float]], now: float
+    users: Sequence[FluidUser], owed: list[list[float]], left: list[float], now: float
 ) -> list[list[float]]:
-    here = [i for i, user in enumerate(users) if user.start <= now]
+    here = [i for i, user in enumerate(users) if user.start <= now and left[i] > 0.0]
     optimum = sdrf(
         [users[i].demand for i in here],
         [owed[i] for i in here],

@@ -8,9 +8,11 @@ import pytest
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
+from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.config import ConfigError, load
+from allocator.service.show import shadows as shadows_module
 from allocator.service.show.shadows import Shadows, Watchers
 from allocator.service.show.sightings import OfferTrail
 from tests.cli.test_commands import longshare
@@ -69,6 +71,33 @@ def test_decisions_are_the_same_with_shadows_and_without() -> None:
     assert not same.failure
 
 
+def test_what_waits_is_bounded_and_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shadows_module, "MOST_WAITING", 6)
+    waited: dict[bool, list[int]] = {False: [], True: []}
+    gains = []
+    for prompt in (False, True):
+        shadows = Shadows({"drf": policies.create("drf", {})})
+        master = FollowedMaster(shadows)
+        for number in range(60):
+            if number == 1:
+                master.add_framework("f1", "a")
+                master.add_framework("f2", "b")
+                master.engine.pool.set_commitment("b", 1.0)
+            elif number < 8:
+                master.add_agent(f"s{number}", "cpus:1;mem:1024")
+            else:
+                master.tick()
+            if prompt:
+                finished(shadows.following())
+            waited[prompt].append(shadows.waiting)
+        told = shadows.apart(master.engine, shadows.followers[0])
+        gains.append([(each.user, each.gain) for each in told])
+    assert max(waited[True]) == 0
+    assert 6 < max(waited[False]) < 2 * 6, "of some thirty that come"
+    assert gains[0] == gains[1]
+    assert gains[0][0][1] != 0.0
+
+
 def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     shadows = Shadows({"drf": policies.create("drf", {}), "sdrf": SDRF})
     followed = FollowedMaster(shadows)
@@ -80,9 +109,10 @@ def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch)
 
     shadow = shadows.followers[0].shadow
     assert shadow is not None
-    monkeypatch.setattr(shadow, "follow", fail)
+    monkeypatch.setattr(shadow.pool, "advance", fail)
     assert followed.add_agent("s", "cpus:1;mem:1024"), "offers go on"
     followed.tick()
+    finished(shadows.following())
     assert shadows.followers[0].failure == "ZeroDivisionError: of a policy's own"
     assert shadows.apart(followed.engine, shadows.followers[0]) == []
     assert shadows.apart(followed.engine, shadows.followers[1]) != []

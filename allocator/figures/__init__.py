@@ -1,0 +1,1 @@
+"""Figures of the papers that are computed here: their points, what is known of them, pictures."""

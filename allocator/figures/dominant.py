@@ -1,0 +1,54 @@
+"""DRF for two users with different dominant resources, in the numbers that the thesis prints."""
+
+from fractions import Fraction
+
+from allocator.figures.figure import Line, Panel, PaperFigure
+from allocator.theory.divisible.optimum import create, optimum
+from allocator.theory.divisible.problem import Machine, Problem, User
+
+_CAPACITY = {"cpu": Fraction(9), "mem": Fraction(180)}
+_DEMANDS = {
+    "A": {"cpu": Fraction(4), "mem": Fraction(160)},
+    "B": {"cpu": Fraction(9), "mem": Fraction(30)},
+}
+
+
+def dominant_shares() -> PaperFigure:
+    """Return Figure 2.6 of the thesis: cores and gigabytes of two users under DRF."""
+    problem = Problem(
+        machines=(Machine(name="all", resources=_CAPACITY),),
+        users=tuple(User(name=name, demand=demand) for name, demand in _DEMANDS.items()),
+    )
+    tasks = {
+        name: Fraction(part.tasks)
+        for name, part in optimum(problem, create("drf", {})).users.items()
+    }
+    has = {
+        name: {resource: tasks[name] * amount for resource, amount in demand.items()}
+        for name, demand in _DEMANDS.items()
+    }
+    parts = {
+        resource: tuple(has[name][resource] / _CAPACITY[resource] for name in has)
+        for resource in _CAPACITY
+    }
+    return PaperFigure(
+        name="thesis-2.6",
+        source="thesis, Figure 2.6",
+        title="DRF for two users with different dominant resources",
+        columns=("user", "demands cores", "demands GB", "has cores", "has GB", "dominant share"),
+        rows=tuple(
+            (name, *_DEMANDS[name].values(), *has[name].values(), max(p[i] for p in parts.values()))
+            for i, name in enumerate(has)
+        ),
+        panels=(
+            Panel(
+                "DRF",
+                "user",
+                "part of all there is",
+                tuple(Line(resource, tuple(has), part) for resource, part in parts.items()),
+                kind="bars",
+            ),
+        ),
+        ours="what there is, 9 cores and 180 GB: the only amounts for which DRF gives the thesis's "
+        "parts",
+    )

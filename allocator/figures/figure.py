@@ -1,0 +1,52 @@
+"""What a figure is: points that can be checked, what is known of the paper's, and how it looks."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+Number: TypeAlias = Fraction | int | float
+Cell: TypeAlias = Number | str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One curve, or one layer of bars."""
+
+    label: str
+    across: tuple[Cell, ...]
+    up: tuple[Number, ...]
+    low: tuple[Number, ...] = ()
+    """Of the band around it; empty: there is none."""
+    high: tuple[Number, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A pair of axes."""
+
+    title: str
+    across: str
+    up: str
+    lines: tuple[Line, ...]
+    kind: Literal["line", "steps", "bars", "stacked"] = "line"
+    """Steps hold until the next point; bars stand side by side, stacked ones on each other."""
+    logarithmic: bool = False
+    """Across, to the base of 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperFigure:
+    """A figure of a paper, computed."""
+
+    name: str
+    source: str
+    """The paper and its number there."""
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    """What is to be held against the paper."""
+    panels: tuple[Panel, ...]
+    ours: str
+    """What the paper's text does not say and was chosen here, and what this cannot show."""
+    facts: dict[str, Number] = field(default_factory=dict)
+    """Numbers that the paper's words are about, by what they are."""

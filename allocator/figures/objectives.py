@@ -1,0 +1,89 @@
+"""Efficiency, equal rates and max-min fairness on a network of three links, exactly."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from allocator.figures.figure import Line, Panel, PaperFigure
+from allocator.theory.divisible.certificate import Program, certify
+from allocator.theory.divisible.progressive_filling import solve
+from allocator.theory.incentives.mechanism import Claim, share_epoch
+
+LINKS = {"9 Mbps": Fraction(9), "8 Mbps": Fraction(8), "4 Mbps": Fraction(4)}
+WANTED = Fraction(10)
+"""Mbps, by each flow."""
+ROUTES = {
+    "A": ("9 Mbps", "8 Mbps"),
+    "B": ("4 Mbps",),
+    "C": ("8 Mbps",),
+    "D": ("9 Mbps",),
+}
+
+
+def equal(routes: Sequence[Sequence[str]]) -> list[Fraction]:
+    """Return the highest rate that all flows can have: Jain's index is 1."""
+    most = min(
+        capacity / used
+        for link, capacity in LINKS.items()
+        if (used := sum(link in route for route in routes))
+    )
+    return [min(WANTED, most)] * len(routes)
+
+
+def max_min(routes: Sequence[Sequence[str]]) -> list[Fraction]:
+    """Return max-min fair rates."""
+    claims = [
+        Claim({k: 1 / LINKS[k] for k in route}, WANTED, Fraction(1), Fraction(0), Fraction(0))
+        for route in routes
+    ]
+    return share_epoch(claims, Fraction(1))
+
+
+def efficient(routes: Sequence[Sequence[str]]) -> list[Fraction]:
+    """Return rates with the highest sum.
+
+    Raises:
+        ArithmeticError: the solver's answer could not be proved in fractions.
+    """
+    flows = len(routes)
+    one = Fraction(1)
+    rows = [{i: one for i, route in enumerate(routes) if link in route} for link in LINKS]
+    rows += [{i: one} for i in range(flows)]
+    rows.append(dict.fromkeys(range(flows), -one) | {flows: one})
+    bounds = [*LINKS.values(), *[WANTED] * flows, Fraction(0)]
+    program = Program(rows, bounds, flows + 1)
+    point, prices, _slopes = solve(program)
+    proved = certify(program, point, prices)
+    if proved is None:
+        raise ArithmeticError("the highest sum of rates could not be proved")
+    return proved.point[:flows]
+
+
+def jain(rates: Sequence[Fraction]) -> Fraction:
+    """Return Jain's fairness index: 1 if all are equal, 1/n if one has everything."""
+    total = sum(rates, Fraction(0))
+    return total * total / (len(rates) * sum((rate * rate for rate in rates), Fraction(0)))
+
+
+def objectives(routes: Mapping[str, Sequence[str]] = ROUTES) -> PaperFigure:
+    """Return Figure 1.1 of the thesis: what three objectives give four flows."""
+    ways = list(routes.values())
+    rates = {"efficiency": efficient(ways), "Jain's index": equal(ways), "max-min": max_min(ways)}
+    return PaperFigure(
+        name="thesis-1.1",
+        source="thesis, Figure 1.1",
+        title="Three objectives for four flows on three links",
+        columns=("objective", *(f"{flow}, Mbps" for flow in routes), "sum", "Jain's index"),
+        rows=tuple((name, *got, sum(got), jain(got)) for name, got in rates.items()),
+        panels=(
+            Panel(
+                "Rates",
+                "flow",
+                "Mbps",
+                tuple(Line(name, tuple(routes), tuple(got)) for name, got in rates.items()),
+                kind="bars",
+            ),
+        ),
+        ours="routes, which the text lacks: A crosses the links of 9 and 8 Mbps, D shares the "
+        "first with it and C the second, B has that of 4 to itself. With five links on all routes "
+        "together only these, and the same with B and C exchanged, fit all that the text says",
+    )

@@ -1,0 +1,80 @@
+"""Figures as pictures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from allocator.figures.figure import Line, Panel, PaperFigure
+from allocator.simulation.studies.drawing import COLOURS, MARKERS, legend, new_figure, save
+
+_LAYERS = {"owes": "#000000", "has": COLOURS[0], "demands beyond": "0.88"}
+_MARKED = 12
+"""Points up to which each is marked."""
+
+
+def draw(figure: PaperFigure, folder: Path) -> Path:
+    """Write a figure as PNG; return the file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    drawn, axes = new_figure(figure.title, len(figure.panels))
+    for panel, on in zip(figure.panels, axes, strict=True):
+        _DRAWN[panel.kind](panel, on)
+        on.set_title(panel.title, fontsize=10)
+        on.set_xlabel(panel.across)
+        on.set_ylabel(panel.up)
+        on.set_ylim(bottom=0.0)
+        legend(on)
+    return save([(figure.name, drawn)], folder)[figure.name]
+
+
+def _lines(panel: Panel, on: Axes) -> None:
+    for line, colour, marker in zip(panel.lines, COLOURS, MARKERS, strict=False):
+        across = _numbers(line.across)
+        mark = marker if len(line.across) <= _MARKED else ""
+        on.plot(across, _numbers(line.up), label=line.label, color=colour, marker=mark)
+        if line.low:
+            low, high = _numbers(line.low), _numbers(line.high)
+            on.fill_between(across, low, high, color=colour, alpha=0.2, linewidth=0)
+    if panel.logarithmic:
+        on.set_xscale("log", base=2)
+        ticks = _numbers(panel.lines[0].across)
+        on.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+
+
+def _steps(panel: Panel, on: Axes) -> None:
+    for line, colour in zip(panel.lines, COLOURS, strict=False):
+        across, up = _numbers(line.across), _numbers(line.up)
+        on.step(across, up, where="post", label=line.label, color=colour)
+
+
+def _bars(panel: Panel, on: Axes) -> None:
+    width = 0.8 / len(panel.lines)
+    for number, (line, colour) in enumerate(zip(panel.lines, COLOURS, strict=False)):
+        places = [i + (number - (len(panel.lines) - 1) / 2) * width for i in range(len(line.up))]
+        on.bar(places, _numbers(line.up), width, label=line.label, color=colour)
+    _name(panel.lines[0], on)
+
+
+def _stacked(panel: Panel, on: Axes) -> None:
+    below = [0.0] * len(panel.lines[0].up)
+    for line in panel.lines:
+        up = _numbers(line.up)
+        look: dict[str, Any] = {"color": _LAYERS[line.label], "edgecolor": "0.4"}
+        on.bar(range(len(up)), up, 0.8, bottom=below, label=line.label, **look)
+        below = [under + more for under, more in zip(below, up, strict=True)]
+    _name(panel.lines[0], on)
+
+
+def _name(line: Line, on: Axes) -> None:
+    on.set_xticks(range(len(line.across)), [str(one) for one in line.across])
+
+
+def _numbers(values: Sequence[Any]) -> list[float]:
+    return [float(value) for value in values]
+
+
+_DRAWN = {"line": _lines, "steps": _steps, "bars": _bars, "stacked": _stacked}

@@ -1,0 +1,72 @@
+"""Water-filling diagrams: max-min fairness, and SMMF with commitments under the water."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from allocator.figures.figure import Line, Panel, PaperFigure
+from allocator.theory.incentives.mechanism import Claim, share_epoch
+
+DEMANDS = (Fraction(1, 2), Fraction(1, 5), Fraction(3, 20), Fraction(7, 20))
+COMMITMENTS = (Fraction(1, 5), Fraction(9, 25), Fraction(1, 10), Fraction(0))
+_NOBODY_OWES = (Fraction(0),) * 4
+
+
+def filled(demands: Sequence[Fraction], commitments: Sequence[Fraction]) -> list[Fraction]:
+    """Return what each user has of one resource of size 1, exactly (Eq. 8 of the SDRF paper)."""
+    claims = [
+        Claim({"cpu": Fraction(1)}, demand, Fraction(1), owed, Fraction(0))
+        for demand, owed in zip(demands, commitments, strict=True)
+    ]
+    return share_epoch(claims, Fraction(1))
+
+
+def water_filling() -> PaperFigure:
+    """Return Fig. 2 of the SDRF paper (4.2 of the thesis): MMF beside SMMF."""
+    users = ("1", "2", "3", "4")
+    plain, stateful = filled(DEMANDS, _NOBODY_OWES), filled(DEMANDS, COMMITMENTS)
+    return PaperFigure(
+        name="sdrf-2",
+        source="Stateful DRF, Fig. 2; thesis, Figure 4.2",
+        title="Water-filling: MMF, and SMMF on top of commitments",
+        columns=("user", "demands", "has under MMF", "owes", "has under SMMF"),
+        rows=tuple(zip(users, DEMANDS, plain, COMMITMENTS, stateful, strict=True)),
+        panels=(
+            _tanks("MMF", users, _NOBODY_OWES, plain, DEMANDS),
+            _tanks("SMMF", users, COMMITMENTS, stateful, DEMANDS),
+        ),
+        ours="demands and commitments: the paper shows tanks without numbers",
+        facts={
+            "level of MMF": plain[0],
+            "level of SMMF": stateful[0] + COMMITMENTS[0],
+        },
+    )
+
+
+def max_min() -> PaperFigure:
+    """Return Figure 2.5 of the thesis: four users share by max-min fairness."""
+    users = ("A", "B", "C", "D")
+    got = filled(DEMANDS, _NOBODY_OWES)
+    return PaperFigure(
+        name="thesis-2.5",
+        source="thesis, Figure 2.5",
+        title="Max-min fairness among four users",
+        columns=("user", "demands", "equal part", "has"),
+        rows=tuple((u, d, Fraction(1, 4), g) for u, d, g in zip(users, DEMANDS, got, strict=True)),
+        panels=(_tanks("MMF", users, _NOBODY_OWES, got, DEMANDS),),
+        ours="demands: the thesis says only that B and C need less than their part, A and D more",
+        facts={"beyond an equal part, A": got[0] - Fraction(1, 4)},
+    )
+
+
+def _tanks(
+    title: str,
+    users: tuple[str, ...],
+    owed: Sequence[Fraction],
+    got: Sequence[Fraction],
+    demands: Sequence[Fraction],
+) -> Panel:
+    unmet = tuple(demand - has for demand, has in zip(demands, got, strict=True))
+    layers = [Line("has", users, tuple(got)), Line("demands beyond", users, unmet)]
+    if any(owed):
+        layers.insert(0, Line("owes", users, tuple(owed)))
+    return Panel(title, "user", "part of the resource", tuple(layers), kind="stacked")

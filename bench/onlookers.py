@@ -1,0 +1,177 @@
+"""What looking on costs the deciding loop: the same events with and without those who look.
+
+Engines get the same events in turn, one message after the other: one that nobody looks at, one
+whose users are accounted for, one that a shadow follows, one that all look at, the recorder and the
+status page included. Time is that of this process on a CPU, so that others on the machine matter
+less, and comes with a ratio to the first of each round; lines of ours that run do not depend on the
+machine at all. What is done later, in slices, between messages, is told apart.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import EngineSettings
+from allocator.cluster.steps import finished
+from allocator.fairness import policies
+from allocator.fairness.metering import Meter
+from allocator.service.accounting.batch import Batch
+from allocator.service.accounting.database import Database
+from allocator.service.loop import garbage
+from allocator.service.show.recorder import Recorder
+from allocator.service.show.shadows import Shadows, Watchers
+from allocator.service.show.sightings import OfferTrail, Past
+from bench.counts import lines_of
+from bench.played.cluster import OPTIONS, Cluster
+
+_SECOND = 1000
+"""Events of a played cluster in a second."""
+SHADOW = {"drf": policies.create("drf", {})}
+
+
+class _Side:
+    """An engine, its cluster, and who looks."""
+
+    def __init__(
+        self,
+        size: tuple[int, int],
+        meter: Meter | None = None,
+        shadows: Shadows | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.meter = meter
+        self._shadows = Shadows({}) if shadows is None else shadows
+        self._past = Past()
+        self._recorder = recorder
+        settings = EngineSettings(policies.create("sdrf", {"half_life": "1h"}))
+        looked_at = meter is not None or shadows is not None
+        look = self._look if looked_at else None
+        self.engine = Engine(settings, meter=meter, before_change=look)
+        if looked_at:
+            followed = (self._shadows,) if self._shadows.followers else ()
+            self.engine.watch(Watchers(OfferTrail(), *followed))
+        self.cluster = Cluster(*size)
+        self.engine.restore(OPTIONS, self.cluster.snapshot())
+
+    def _look(self, instant: float) -> None:
+        self._past.sample_until(self.engine, instant)
+        if self._shadows.followers:
+            self._shadows.before_change(self.engine, instant)
+        if self._recorder is not None:
+            self._recorder.sample_until(self.engine, instant)
+
+    def apply(self, number: int, measure: Callable[[Callable[[], object]], float]) -> float:
+        """Apply a message; return what that took."""
+        events = self.cluster.batch(number)
+        decided = []
+        taken = measure(lambda: decided.append(self.engine.apply(events)))
+        self.cluster.take(decided[0])
+        return taken
+
+    def later(self) -> None:
+        """Do what the service would do in slices before the next message."""
+        finished(self._shadows.following())
+        self._past.backlog.finish()
+        if self._recorder is not None:
+            self._recorder.backlog.finish()
+
+
+def seconds_of(operation: Callable[[], object]) -> float:
+    """Return the seconds of processor time that an operation takes."""
+    begun = time.process_time()
+    operation()
+    return time.process_time() - begun
+
+
+def main() -> None:
+    """Print the table: medians of rounds, lines, and what a write takes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--agents", type=int, default=10_000)
+    parser.add_argument("--frameworks", type=int, default=1000)
+    parser.add_argument("--events", type=int, default=1, help="in a message")
+    parser.add_argument("--messages", type=int, default=100, help="in a round")
+    parser.add_argument("--rounds", type=int, default=40)
+    arguments = parser.parse_args()
+    size = (arguments.agents, arguments.frameworks)
+    garbage.tame()  # as in the service
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = Recorder(Path(folder, "recorder.csv"), 1.0)
+        meter = Meter()
+        sides = {
+            "nobody": _Side(size),
+            "accounts": _Side(size, meter),
+            "a shadow": _Side(size, None, Shadows(SHADOW)),
+            "all": _Side(size, Meter(), Shadows(SHADOW), recorder),
+        }
+        garbage.settle()
+        _compare(arguments, sides, size)
+        _write(sides["accounts"], meter, Path(folder, "accounting.sqlite"))
+        recorder.close()
+
+
+def _compare(arguments: argparse.Namespace, sides: dict[str, _Side], size: tuple[int, int]) -> None:
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    afterwards: dict[str, list[float]] = {name: [] for name in sides}
+    each = arguments.messages * arguments.events
+    for turn in range(arguments.rounds + 1):
+        spent, after = dict.fromkeys(sides, 0.0), dict.fromkeys(sides, 0.0)
+        first = turn % len(sides)  # nobody always comes before the same, or after
+        for name, side in (*list(sides.items())[first:], *list(sides.items())[:first]):
+            for _ in range(arguments.messages):
+                spent[name] += side.apply(arguments.events, seconds_of)
+                after[name] += seconds_of(side.later)
+        for name in sides:
+            taken[name].append(spent[name] / each)
+            afterwards[name].append(after[name] / each)
+    lines = dict.fromkeys(sides, 0.0)
+    for name, side in sides.items():  # over a second of the master's clock, so that all have a turn
+        for _ in range(_SECOND // arguments.events):
+            lines[name] += side.apply(arguments.events, lines_of) / _SECOND
+            side.later()
+    table = Table(title=f"{size[0]:,} agents × {size[1]:,} frameworks, SDRF, an event")
+    table.add_column("who looks on")
+    for column in ("µs of CPU", "of nobody", "quartiles", "lines", "of nobody", "µs later"):
+        table.add_column(column, justify="right")
+    for name in sides:
+        ratios = [a / b for a, b in zip(taken[name][1:], taken["nobody"][1:], strict=True)]
+        low, _, high = statistics.quantiles(ratios, n=4)
+        table.add_row(
+            name,
+            f"{1e6 * statistics.median(taken[name][1:]):.1f}",
+            f"{statistics.median(ratios):.3f}",
+            f"{low:.3f}–{high:.3f}",
+            f"{lines[name]:.0f}",
+            f"{lines[name] / lines['nobody']:.3f}",
+            f"{1e6 * statistics.median(afterwards[name][1:]):.1f}",
+        )
+    Console(width=110).print(table)
+
+
+def _write(side: _Side, meter: Meter, path: Path) -> None:
+    database = Database(path)
+    begun = time.process_time()
+    formers = finished(side.engine.counting())
+    counted = time.process_time() - begun
+    now = side.engine.now
+    batch = Batch("bench", 1, now, now, meter.take(), formers)
+    begun = time.process_time()
+    batch.counted.settle()
+    database.write(batch, 100_000)
+    written = time.process_time() - begun
+    database.close()
+    Console(width=110).print(
+        f"a write of {len(formers):,} users: {1e3 * counted:.0f} ms of the loop's thread, "
+        f"in slices; "
+        f"{1e3 * written:.0f} ms of others"
+    )
+
+
+if __name__ == "__main__":
+    main()

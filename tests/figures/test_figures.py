@@ -1,0 +1,142 @@
+"""The papers' figures come out as their words say, and as independent computations do."""
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from allocator.figures import objectives, sprayer, tanks, unfairness
+from allocator.figures.catalogue import FIGURES
+from allocator.figures.lead import divisible, leads
+from allocator.figures.picture import draw
+from allocator.theory.divisible import smmf
+
+F = Fraction
+
+
+def test_sdrf_2_users_2_and_3_have_what_they_demand_and_with_commitments_3_and_4() -> None:
+    demands = tanks.DEMANDS
+    plain = tanks.filled(demands, [F(0)] * 4)
+    assert [has == wants for has, wants in zip(plain, demands, strict=True)] == [0, 1, 1, 0]
+    stateful = tanks.filled(demands, tanks.COMMITMENTS)
+    assert stateful[1] < plain[1]
+    assert stateful[3] == demands[3]
+    floating = smmf([float(d) for d in demands], [float(c) for c in tanks.COMMITMENTS])
+    assert [float(has) for has in stateful] == pytest.approx([o for (o,) in floating.allocations])
+    assert sum(plain) == sum(stateful) == 1
+
+
+def test_sdrf_section_4_1_who_is_entitled_to_3_cpus_and_owes_1_has_a_right_to_2() -> None:
+    everything = F(1)
+    got = tanks.filled([everything] * 4, [F(1, 12), F(0), F(0), F(0)])
+    assert got[0] * 12 >= 2
+
+
+def test_thesis_2_5_users_b_and_c_need_less_than_their_part_a_and_d_get_the_rest() -> None:
+    part = F(1, 4)
+    a, b, c, d = tanks.DEMANDS
+    has_a, has_b, has_c, has_d = (row[3] for row in FIGURES["thesis-2.5"]().rows)
+    assert has_b == b < part
+    assert has_c == c < part
+    assert has_a == has_d == (1 - b - c) / 2 < min(a, d)
+
+
+def test_thesis_2_6_a_has_3_cores_and_120_gb_b_6_and_20() -> None:
+    (a, b) = FIGURES["thesis-2.6"]().rows
+    assert a == ("A", 4, 160, 3, 120, F(2, 3))
+    assert b == ("B", 9, 30, 6, 20, F(2, 3))
+
+
+def _fits(routes: tuple[tuple[str, ...], ...]) -> bool:
+    """Whether routes of flows A, B, C and D fit what the thesis says of Figure 1.1."""
+    equal, fair = objectives.equal(routes), objectives.max_min(routes)
+    if not (fair[:3] == equal[:3] and fair[3] > equal[3]):  # D gains, nobody else changes
+        return False
+    best = objectives.efficient(routes)
+    full = all(
+        sum(rate for rate, route in zip(best, routes, strict=True) if link in route) == capacity
+        for link, capacity in objectives.LINKS.items()
+    )
+    return full and best[0] < min(best[1:]) and sum(map(len, routes)) > len(routes)
+
+
+def test_thesis_1_1_only_the_routes_drawn_fit_the_words_and_their_mirror_image() -> None:
+    ways = [w for n in (1, 2, 3) for w in itertools.combinations(objectives.LINKS, n)]
+    short = (r for r in itertools.product(ways, repeat=4) if sum(map(len, r)) <= 5)
+    a, b, c, d = objectives.ROUTES.values()
+    assert {routes for routes in short if _fits(routes)} == {(a, b, c, d), (a, c, b, d)}
+
+
+def test_thesis_1_1_rates() -> None:
+    efficient, equal, fair = FIGURES["thesis-1.1"]().rows
+    assert efficient[1:6] == (0, 4, 8, 9, 21)
+    assert equal[1:] == (4, 4, 4, 4, 16, 1)
+    assert fair[1:6] == (4, 4, 4, 5, 17)
+
+
+def test_sdrf_1_b_never_used_its_share_and_gets_as_much_as_a() -> None:
+    run = unfairness.trajectory(None)
+    both = [held for held in run.allocations if held[1][0] > 0.0]
+    assert all(held == [[0.5, 0.25], [0.5, 0.25]] for held in both)
+    assert unfairness.finished(run) == pytest.approx(unfairness.COMES + 2 * unfairness.WORK)
+
+
+def test_sdrf_3_is_the_closed_form_and_b_is_done_earlier() -> None:
+    tau = -1.0 / math.log(unfairness.DELTA)
+    run = unfairness.trajectory(tau)
+    owed = 0.5 * (1.0 - math.exp(-unfairness.COMES / tau))
+    done = unfairness.finished(run)
+    for at, held in zip(run.times, run.allocations, strict=True):
+        if unfairness.COMES <= at < done:
+            faded = math.exp(-1.5 * (at - unfairness.COMES) / tau)
+            assert held[1][0] == pytest.approx(0.5 + owed / 2 * faded, abs=0.001)
+            assert held[1][1] == held[1][0] / 2
+    took = (done - unfairness.COMES) / tau
+    work = took / 2 + owed / 3 * (1.0 - math.exp(-1.5 * took))
+    assert work * tau == pytest.approx(unfairness.WORK, rel=0.001)
+    assert done < unfairness.COMES + 2 * unfairness.WORK
+
+
+def test_sdrf_3_costs_a_nothing_in_the_end() -> None:
+    had = "A has had of the CPU when all is over, days"
+    assert FIGURES["sdrf-1"]().facts[had] == pytest.approx(FIGURES["sdrf-3"]().facts[had])
+
+
+@pytest.mark.slow
+def test_sdrf_6_the_lead_of_about_50_is_one_of_long_tasks() -> None:
+    short, long = leads(20, seed=1), leads(140, seed=1)
+    assert 80 <= short < divisible() < 94
+    assert 45 <= long <= 60
+
+
+def test_patterns_of_flows_on_cores_are_as_likely_as_by_counting() -> None:
+    counted = Counter(
+        tuple(sorted(Counter(cores).values(), reverse=True))
+        for cores in itertools.product(range(3), repeat=5)
+    )
+    assert dict(sprayer.patterns(5, 3)) == pytest.approx({k: n / 3**5 for k, n in counted.items()})
+
+
+@pytest.mark.parametrize("flows", [1, 3, 16])
+def test_the_mean_of_busy_cores_is_the_closed_form(flows: int) -> None:
+    busy = 8 * (1 - F(7, 8) ** flows)
+    assert sprayer.hashed(flows).packets.mean == pytest.approx(float(busy) * 0.2)
+
+
+def test_sprayer_one_flow_is_eight_times_as_fast_and_many_are_alike() -> None:
+    assert sprayer.hashed(1).packets.mean * 8 == pytest.approx(1.6)
+    assert sprayer.hashed(1).jain.mean == 1.0
+    assert sprayer.hashed(32).packets.mean > 0.98 * 1.6
+    middle = sprayer.hashed(12)
+    assert middle.jain.low < middle.jain.mean < 0.9
+    assert middle.packets.low < middle.packets.mean < 1.6
+
+
+@pytest.mark.parametrize("name", ["sdrf-1", "sdrf-2", "thesis-2.6"])
+def test_a_figure_is_drawn(name: str, tmp_path: Path) -> None:
+    made = FIGURES[name]()
+    assert made.name == name
+    assert draw(made, tmp_path).stat().st_size > 10_000
