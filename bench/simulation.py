@@ -14,7 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from allocator.simulation import fast, reference
-from allocator.simulation.generator import google_month
+from allocator.simulation.generator import google_month_plain
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
@@ -83,7 +83,7 @@ def main() -> None:
     by_users = Table("users", *titles, title="ns/task, fast path, 10⁶ tasks")
     with Progress(console=console, transient=True) as progress:
         job = progress.add_task("measuring", total=2 + len(TASKS) + len(USERS))
-        trace = google_month.generate(seed=0, tasks=TASKS[0])
+        trace = google_month_plain.generate(seed=0, tasks=TASKS[0])
         for simulator in (reference.simulate, None):
             rates = [rate(trace, column, simulator) for column in COLUMNS]
             name = "fast path" if simulator is None else "reference"
@@ -95,7 +95,7 @@ def main() -> None:
             by_users.add_row(f"{users:,}", *(f"{1e9 / r:,.0f}" for r in rates))
             progress.advance(job)
         for tasks in TASKS:
-            trace = google_month.generate(seed=0, tasks=tasks)
+            trace = google_month_plain.generate(seed=0, tasks=tasks)
             rates = [rate(trace, column) for column in COLUMNS]
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             growth.add_row(f"{tasks:,}", *(f"{r:,.0f}" for r in rates), f"{peak:.2f} GiB")

@@ -9,6 +9,8 @@ import typer
 
 from allocator.cli.connection import USAGE, fail
 
+_VERDICTS = {True: "as in the paper", False: "DIFFERS", None: "cannot be told"}
+
 
 def report(
     folder: Annotated[
@@ -61,5 +63,5 @@ def report(
     for section in sections:
         typer.echo(section.title)
         for claim in section.claims:
-            typer.echo(f"  {'as in the paper' if claim.agrees else 'DIFFERS'}: {claim.ours}")
+            typer.echo(f"  {_VERDICTS[claim.agrees]}: {claim.ours}")
     typer.echo(f"{target / PAGE}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from allocator.cli.connection import REFUSED, USAGE, AsJson, fail
+from allocator.cli.trace_fit import fit
 
 if TYPE_CHECKING:
     from allocator.simulation.formats.conversion import Conversion, LeftOut
@@ -44,6 +45,7 @@ class Workload(StrEnum):
     """Workloads that can be made up."""
 
     GOOGLE_MONTH = "google-month"
+    GOOGLE_MONTH_PLAIN = "google-month-plain"
     GOOGLE_CONSTRAINED_HOUR = "google-constrained-hour"
 
 
@@ -177,10 +179,12 @@ def generate(
     from allocator.simulation.generator import (  # noqa: PLC0415
         google_constrained_hour,
         google_month,
+        google_month_plain,
     )
 
     generator = {
         Workload.GOOGLE_MONTH: google_month,
+        Workload.GOOGLE_MONTH_PLAIN: google_month_plain,
         Workload.GOOGLE_CONSTRAINED_HOUR: google_constrained_hour,
     }[workload]
     count = generator.TASKS if tasks is None else tasks
@@ -426,3 +430,6 @@ def _show_rows(rows: list[dict[str, Any]], resources: tuple[str, ...]) -> None:
             "all" if row["machines"] is None else printable("; ".join(row["machines"])),
         )
     console().print(table)
+
+
+trace_app.command()(fit)

@@ -1,26 +1,37 @@
 """Synthetic workloads: what is published of the real ones holds of them."""
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.simulation.generator import google_constrained_hour, google_month
-from allocator.simulation.generator.jobs import LARGEST, MEAN, sizes
+from allocator.simulation.generator.failures import Loops, with_failures
+from allocator.simulation.generator.jobs import LARGEST, MEAN, Jobs, sizes
 from allocator.simulation.generator.moments import CHOSEN, Moment
 from allocator.simulation.trace import Trace
 from tests.simulation.traces import same
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 SEEDS = [0, 1, 2]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_month_of_a_million_tasks_has_the_published_moments(seed: int) -> None:
-    trace = google_month.generate(seed, 1_000_000)
-    for moment in google_month.moments(trace, 1_000_000):
+@pytest.mark.parametrize(
+    ("seed", "knobs"), [*((seed, google_month.FITTED) for seed in SEEDS), (0, google_month.PLAIN)]
+)
+def test_a_month_of_a_million_tasks_has_the_published_moments(
+    seed: int, knobs: google_month.Knobs
+) -> None:
+    trace = google_month.generate(seed, 1_000_000, knobs=knobs)
+    for moment in google_month.moments(trace, 1_000_000, knobs):
         tolerance = {
             "run time, mean over median": 0.6,
             "jobs of the busiest hour of the day over the mean": 0.25,
+            "attempts that fail": 0.0,
         }.get(moment.name, 0.1 if moment.source == CHOSEN else 0.002)
         assert abs(moment.off) <= tolerance, moment
 
@@ -52,13 +63,12 @@ def test_sizes_of_jobs_add_up(seed: int, jobs: int) -> None:
     assert drawn.max() <= LARGEST
 
 
-def jobs_agree(trace: Trace) -> bool:
-    first = np.flatnonzero(np.diff(trace.job, prepend=-1))
-    size = np.diff(first, append=len(trace))
-    return all(
-        np.array_equal(column, np.repeat(column[first], size, axis=0))
-        for column in (trace.submitted, trace.user, trace.demand, trace.constraint)
-    )
+def jobs_agree(trace: Trace, *, at_once: bool = True) -> bool:
+    _, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
+    columns: list[NDArray[Any]] = [trace.user, trace.demand, trace.constraint]
+    if at_once:
+        columns.append(trace.submitted)
+    return all(np.array_equal(column, column[first][job]) for column in columns)
 
 
 @settings(max_examples=15, deadline=None)
@@ -67,7 +77,8 @@ def test_every_task_of_a_month_finds_room_at_half_load(seed: int, tasks: int) ->
     trace = google_month.generate(seed, tasks)
     assert len(trace) == tasks
     assert len(trace.users) == google_month.USERS
-    assert jobs_agree(trace)
+    assert jobs_agree(trace, at_once=False)
+    assert trace.submitted[-1] < google_month.DAYS * 86_400_000_000
     assert (trace.demand <= trace.mean_use() / 2).all()
 
 
@@ -82,6 +93,53 @@ def test_every_task_of_a_constrained_hour_fits_on_every_machine_that_it_may_use(
     least = np.min([machine.capacity for machine in trace.machines], axis=0)
     assert (trace.demand <= least).all()
     assert all(trace.constraints)
+
+
+def test_where_nothing_fails_all_tasks_of_a_job_come_at_once() -> None:
+    trace = google_month.generate(4, google_month.FEWEST, knobs=google_month.PLAIN)
+    assert jobs_agree(trace)
+    assert len(np.unique(trace.job)) == google_month.FEWEST // MEAN
+
+
+LOOPS = Loops(jobs=0.5, user_spread=0.0, spread=1.0, attempt_s=60.0, attempt_spread=0.0)
+
+
+def some_jobs(begin_s: float = 0.0) -> Jobs:
+    begin = np.array([begin_s, begin_s + 10.0]) * 1e6
+    return Jobs(
+        submitted=begin.astype(np.int64),
+        size=np.array([2, 3]),
+        user=np.array([0, 1]),
+        runtime=np.array([100.0, 100.0]),
+        demand=np.ones((2, 1)),
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), attempts=st.integers(1, 100))
+def test_what_fails_is_tried_again_after_its_job_came_and_before_the_end(
+    seed: int, attempts: int
+) -> None:
+    jobs = some_jobs()
+    both = with_failures(np.random.default_rng(seed), jobs, LOOPS, attempts, 86_400.0)
+    assert both.number is not None
+    assert both.size.sum() == jobs.size.sum() + attempts
+    assert (np.diff(both.submitted) >= 0).all()
+    assert both.submitted.max() < 86_400e6
+    failed = both.runtime != 100.0
+    assert failed.sum() == attempts
+    of = both.number[failed]
+    assert len(set(of.tolist())) == 1, "half of the jobs fail"
+    assert (both.submitted[failed] > jobs.submitted[of]).all()
+    assert np.array_equal(both.user, jobs.user[both.number])
+    # Each task's attempts are a period apart, so no more come in one than the job has tasks.
+    window = np.searchsorted(both.submitted[failed], both.submitted[failed] + 64_999_999, "left")
+    assert (window - np.arange(attempts) <= jobs.size[of[0]]).all()
+
+
+def test_more_failures_than_there_is_time_for_are_refused() -> None:
+    with pytest.raises(ValueError, match="cannot fail 100 times"):
+        with_failures(np.random.default_rng(0), some_jobs(86_000.0), LOOPS, 100, 86_400.0)
 
 
 def test_progress_adds_up_to_all_tasks() -> None:

@@ -85,6 +85,7 @@ class Jobs:
         runtime: Median seconds of the job's tasks.
         demand: Of each of its tasks, shape (jobs, m).
         constraint: As in a trace; None: none has any.
+        number: Of the job, where several entries are of one; None: its place.
     """
 
     submitted: NDArray[np.int64]
@@ -93,6 +94,7 @@ class Jobs:
     runtime: NDArray[np.float64]
     demand: NDArray[np.float64]
     constraint: NDArray[np.int32] | None = None
+    number: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def as_trace(  # noqa: PLR0913 - what a trace is made of
         seconds = np.clip(seconds, limits.shortest, limits.longest)
         runtime[rows] = np.rint(seconds * MICROSECONDS)
         user[rows] = number[jobs.user[some]]
-        job[rows] = some
+        job[rows] = some if jobs.number is None else jobs.number[some]
         demand[rows] = jobs.demand[some]
         if jobs.constraint is not None:
             constraint[rows] = jobs.constraint[some]

@@ -6,6 +6,8 @@ from typing import Literal
 TSF = "TSF §VI-B"
 SDRF = "SDRF §7.2"
 REISS = "Reiss et al. 2012"
+EVENTS = "the trace's events"
+"""Counts of events in the published trace: 18,217,975 FINISH, 13,829,769 FAIL, 672,004 jobs."""
 CHOSEN = "chosen"
 """Not published: what the generator aims at for want of better."""
 

@@ -72,6 +72,7 @@ class Cell:
     sampled: float | str | None = None
     liars: int = 0
     code: Code | None = None
+    events: bool = True
 
     def inputs(self) -> dict[str, Any]:
         """Return all that the results depend on; where the trace lies is no part of it."""
@@ -83,6 +84,8 @@ class Cell:
             del inputs["sampled"]
         if not self.liars:
             del inputs["liars"]
+        if self.events:
+            del inputs["events"]
         return {"format": FORMAT, "trace": self.source.digest, **inputs}
 
     @cached_property
@@ -146,7 +149,11 @@ def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
     setting = cell.setting(trace)
     begun = time.perf_counter()
     fast = cell.engine == "fast" and fast_path.supports(setting)
-    outcome = (fast_path if fast else reference).simulate(trace, setting)
+    outcome = (
+        fast_path.simulate(trace, setting, events=cell.events)
+        if fast
+        else reference.simulate(trace, setting)
+    )
     seconds = time.perf_counter() - begun
     if cell.keep == "tasks":
         _write(cell.details(folder), _details(outcome))

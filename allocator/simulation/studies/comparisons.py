@@ -1,6 +1,6 @@
 """Numbers that compare simulations: reductions, distributions, gains and speed-ups."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,20 +26,6 @@ def distribution(values: Iterable[float], limit: float = np.inf) -> tuple[Floats
     all_ = np.asarray(list(values) if not isinstance(values, np.ndarray) else values, np.float64)
     known = np.sort(all_[np.isfinite(all_) & (all_ <= limit)])
     return known, np.arange(1, len(known) + 1) / max(len(all_), 1)
-
-
-def by_seed(results: Sequence[Result]) -> dict[str, Result]:
-    """Return results by their traces' hashes."""
-    return {result.raw["trace"]: result for result in results}
-
-
-def over_seeds(
-    before: Sequence[Result], after: Sequence[Result], of: Callable[[Result], float]
-) -> float:
-    """Return the mean, over the traces that both have, of the reduction of a figure."""
-    first, second = by_seed(before), by_seed(after)
-    shared = [trace for trace in first if trace in second]
-    return float(np.mean([reduction(of(first[t]), of(second[t])) for t in shared]))
 
 
 @dataclass(frozen=True)
@@ -80,6 +66,16 @@ class Gain:
         if not chosen.any():
             return 0.0
         return reduction(float(self.before[chosen].mean()), float(self.after[chosen].mean()))
+
+    @property
+    def lower_part(self) -> float:
+        """Return which part of all saved seconds of mean wait the half with less usage saves.
+
+        Above 1 where the other half loses; 0 where all together save nothing.
+        """
+        light = self.users.lighter_half()
+        in_all, in_half = float(np.nansum(self.saved)), float(np.nansum(self.saved[light]))
+        return in_half / in_all if in_all > 0.0 else 0.0
 
 
 def gain(before: Result, after: Result) -> Gain:

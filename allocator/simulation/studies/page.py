@@ -17,7 +17,8 @@ caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: right; }
 th:first-child, td:first-child, .claims td, .claims th { text-align: left; vertical-align: top; }
 .wide { overflow-x: auto; }
-.differs { color: #a33c00; font-weight: 600; } .agrees { color: #00694d; font-weight: 600; }
+.differs { color: #a33c00; font-weight: 600; } .open { font-weight: 600; }
+.agrees { color: #00694d; font-weight: 600; }
 nav a { margin-right: 1rem; }
 @media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818; }
   img { background: white; } th, td { border-color: #444; } a { color: #6cf; }
@@ -70,14 +71,18 @@ def _table(title: str, table: Table) -> str:
     )
 
 
+def _verdict(claim: Claim) -> str:
+    if claim.agrees:
+        return '<span class="agrees">the same</span>'
+    if claim.agrees is None:
+        return f'<span class="open">cannot be told.</span> {escape(claim.why)}'
+    return f'<span class="differs">differs.</span> {escape(claim.why)}'
+
+
 def _claims(claims: Sequence[Claim]) -> str:
     rows = "".join(
         f"<tr><td>{escape(claim.theirs)}</td><td>{escape(claim.ours)}</td><td>"
-        + (
-            '<span class="agrees">the same</span>'
-            if claim.agrees
-            else f'<span class="differs">differs.</span> {escape(claim.why)}'
-        )
+        + _verdict(claim)
         + "</td></tr>"
         for claim in claims
     )

@@ -103,6 +103,7 @@ class Grid(_Strict):
         engine: `fast` where it can; `reference` measures the time of each operation.
         keep: `tasks` keeps each task's wait and each job's times beside the users' figures;
             `windows` how even users' parts were, window by window, and the tail of tasks' waits.
+        events: Whether the Live Tree's events are counted, which takes half as long again.
         liars: How many users lie, one at a time and in every way, to see what they gain.
     """
 
@@ -112,6 +113,7 @@ class Grid(_Strict):
     users: Literal["known", "appearing"] = "known"
     engine: Literal["fast", "reference"] = "fast"
     keep: Literal["users", "tasks", "windows"] = "users"
+    events: bool = True
     liars: Annotated[int, Field(ge=0)] = 0
 
 

@@ -2,7 +2,14 @@
 
 from pathlib import Path
 
-from allocator.simulation.studies import gains, own_findings, rivals, sdrf_findings, tsf_findings
+from allocator.simulation.studies import (
+    gains,
+    own_findings,
+    rivals,
+    sdrf_findings,
+    sdrf_study,
+    tsf_findings,
+)
 from allocator.simulation.studies.drawing import save
 from allocator.simulation.studies.page import render
 from allocator.simulation.studies.results import ResultsError, read_results
@@ -52,6 +59,8 @@ def write_report(
         (out / rivals.CSV).write_text(
             rivals.table(results, baseline or _BASELINE), encoding="utf-8"
         )
+    if told := sdrf_study.table(theirs):
+        (out / sdrf_study.CSV).write_text(told, encoding="utf-8")
     part = out / f"{PAGE}.part"
     part.write_text(render(title, sections, figures), encoding="utf-8")
     part.replace(out / PAGE)

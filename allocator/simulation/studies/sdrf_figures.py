@@ -1,12 +1,11 @@
-"""The figures of Stateful DRF §7.2, from numbers."""
+"""The figures of Stateful DRF §7.2, from numbers; bands are 90 % intervals of means over traces."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from allocator.simulation.studies.comparisons import distribution
 from allocator.simulation.studies.drawing import (
     COLOURS,
     MARKERS,
@@ -15,16 +14,19 @@ from allocator.simulation.studies.drawing import (
     new_figure,
     towards_one,
 )
+from allocator.simulation.studies.estimates import Estimate, estimate
 from allocator.simulation.studies.measures import Floats, Users
 
-Curves = Mapping[float, tuple[Floats, Floats]]
+Curves = Mapping[float, tuple[Floats, Sequence[Estimate]]]
 """For each load: values of 1 − δ, and what was measured there."""
+_POINTS = 200
+_FAINT = 0.15
 
 
 def reductions(curves: Curves) -> Figure:
     """Draw Fig. 8: by how much SDRF lowers the mean of users' mean waits against DRF."""
     figure, (panel,) = new_figure("Reduction in the mean of users' mean waits against DRF")
-    _by_load(panel, {load: (x, 100.0 * y) for load, (x, y) in curves.items()})
+    _by_load(panel, curves, 100.0)
     panel.axhline(0.0, color="0.5", linewidth=0.8)
     panel.set_ylabel("Reduction (%)")
     return figure
@@ -32,37 +34,57 @@ def reductions(curves: Curves) -> Figure:
 
 def events(curves: Curves) -> Figure:
     """Draw Fig. 11: position changes that the Live Tree looked at."""
-    figure, (panel,) = new_figure("Live Tree events")
-    _by_load(panel, curves)
+    figure, (panel,) = new_figure("Live Tree events per 1,000 tasks")
+    _by_load(panel, curves, 1.0)
     panel.set_yscale("symlog", linthresh=1.0)
     panel.set_ylim(bottom=0.0)
-    panel.set_ylabel("Events")
+    panel.set_ylabel("Events per 1,000 tasks")
     return figure
 
 
-def _by_load(panel: Axes, curves: Curves) -> None:
+def _by_load(panel: Axes, curves: Curves, scale: float) -> None:
     towards_one(panel)
-    for i, (load, (forgotten, values)) in enumerate(sorted(curves.items())):
+    for i, (load, (forgotten, measured)) in enumerate(sorted(curves.items())):
+        colour = COLOURS[i % len(COLOURS)]
         panel.plot(
             forgotten,
-            values,
-            color=COLOURS[i % len(COLOURS)],
+            [scale * one.mean for one in measured],
+            color=colour,
             marker=MARKERS[i % len(MARKERS)],
             markersize=4,
             label=f"{load:.0%}",
         )
+        low, high = ([scale * end for end in ends] for ends in _ends(measured))
+        panel.fill_between(forgotten, low, high, color=colour, alpha=_FAINT, linewidth=0.0)
     legend(panel, "Capacity, of mean use")
 
 
-def waits_by_half(drf: Users, sdrf: Users) -> Figure:
-    """Draw Fig. 9: how many users wait longer than so long, of each half by usage."""
+def _ends(measured: Sequence[Estimate]) -> tuple[list[float], list[float]]:
+    return [one.low for one in measured], [one.high for one in measured]
+
+
+def waits_by_half(pairs: Sequence[tuple[Users, Users]]) -> Figure:
+    """Draw Fig. 9: how many users wait longer than so long, of each half by usage.
+
+    Args:
+        pairs: Of each trace, users under DRF and under SDRF.
+    """
     figure, panels = new_figure("Users that wait longer on average (CCDF)", panels=2)
-    light = drf.lighter_half()
-    halves = (("lower half by usage", light), ("upper half by usage", ~light))
-    for panel, (title, half) in zip(panels, halves, strict=True):
-        for label, users in (("DRF", drf), ("SDRF", sdrf)):
-            waits, at_most = distribution(users.wait[half])
-            panel.step(waits, 1.0 - at_most, where="post", color=colour_of(label), label=label)
+    longest = max(float(np.nanmax(users.wait)) for pair in pairs for users in pair)
+    at = np.concatenate(([0.0], np.geomspace(1.0, max(longest, 2.0), _POINTS)))
+    for place, (panel, title) in enumerate(
+        zip(panels, ("lower half by usage", "upper half by usage"), strict=True)
+    ):
+        for which, label in enumerate(("DRF", "SDRF")):
+            beyond = []
+            for pair in pairs:
+                light = pair[0].lighter_half()
+                waits = pair[which].wait[~light if place else light]
+                beyond.append((np.nan_to_num(waits, nan=np.inf)[:, None] > at).mean(axis=0))
+            measured = [estimate(values) for values in np.array(beyond).T.tolist()]
+            colour = colour_of(label)
+            panel.plot(at, [one.mean for one in measured], color=colour, label=label)
+            panel.fill_between(at, *_ends(measured), color=colour, alpha=_FAINT, linewidth=0.0)
         panel.set_title(title, fontsize=10)
         panel.set_xscale("symlog", linthresh=1.0)
         panel.set_xlim(left=0.0)

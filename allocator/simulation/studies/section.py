@@ -13,13 +13,13 @@ class Claim:
     Args:
         theirs: The paper's finding, in our words.
         ours: The same of these simulations, with numbers.
-        agrees: Whether the two say the same.
-        why: Where they differ, what does it.
+        agrees: Whether the two say the same; None: these simulations cannot tell.
+        why: Where they do not agree, what does it.
     """
 
     theirs: str
     ours: str
-    agrees: bool
+    agrees: bool | None
     why: str = ""
 
 

@@ -7,13 +7,18 @@ from pathlib import Path
 
 from allocator.simulation import store
 from allocator.simulation.formats import swf
-from allocator.simulation.generator import google_constrained_hour, google_month
+from allocator.simulation.generator import (
+    google_constrained_hour,
+    google_month,
+    google_month_plain,
+)
 from allocator.simulation.studies.cells import Source, digest
 from allocator.simulation.studies.plan import Generated, Recorded, TraceFile
 from allocator.simulation.trace import Trace
 
 GENERATORS = {
     "google-month": google_month,
+    "google-month-plain": google_month_plain,
     "google-constrained-hour": google_constrained_hour,
 }
 

@@ -79,6 +79,7 @@ def cells_of(sweep: Sweep, sources: Sequence[Source]) -> list[Cell]:
                 several.sampled,
                 grid.liars,
                 _code(several.policy),
+                grid.events,
             )
         ]
     }

@@ -1,0 +1,20 @@
+"""Google's month without the attempts that failed: jobs of 40 tasks, and rounder knobs."""
+
+from collections.abc import Callable
+
+from allocator.simulation.generator import google_month
+from allocator.simulation.generator.moments import Moment
+from allocator.simulation.trace import Trace
+
+TASKS = google_month.TASKS
+FEWEST = google_month.FEWEST
+
+
+def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | None = None) -> Trace:
+    """Draw the month, as google_month.generate does."""
+    return google_month.generate(seed, tasks, progress, google_month.PLAIN)
+
+
+def moments(trace: Trace, tasks: int) -> list[Moment]:
+    """Compare a generated month with what is known of the real one, but for its failures."""
+    return google_month.moments(trace, tasks, google_month.PLAIN)

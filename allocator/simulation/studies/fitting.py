@@ -1,0 +1,110 @@
+"""A search for what is not published of Google's month, such that all that is comes out."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+
+from allocator.simulation.generator.failures import Loops
+from allocator.simulation.generator.google_month import FITTED, Knobs
+from allocator.simulation.studies.fingerprints import (
+    LOADS,
+    Fingerprint,
+    Months,
+    fingerprints,
+    miss,
+)
+
+SEARCHED = (LOADS[0], LOADS[-1])
+"""Loads at which waits are compared while searching."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A month that was tried.
+
+    Args:
+        knobs: What it was made with.
+        found: How near that came to each figure.
+        miss: How far off all are together.
+    """
+
+    knobs: Knobs
+    found: tuple[Fingerprint, ...]
+    miss: float
+
+
+def tried(
+    knobs: Knobs,
+    months: Months,
+    loads: Sequence[float] = LOADS,
+    on_simulation: Callable[[], None] = lambda: None,
+) -> Fit:
+    """Try knobs."""
+    found = fingerprints(knobs, months, loads, on_simulation)
+    return Fit(knobs, tuple(found), miss(found))
+
+
+def search(
+    draws: int,
+    seed: int,
+    months: Months,
+    on_simulation: Callable[[], None] = lambda: None,
+) -> Iterator[Fit]:
+    """Go through months with drawn knobs: half of them anywhere, then near the best so far.
+
+    Args:
+        draws: How many.
+        seed: Of what is drawn.
+        months: The same for all knobs, so that these are compared, not chance.
+        on_simulation: Called after each of `simulations(months, SEARCHED)` of every draw.
+    """
+    random = np.random.default_rng(seed)
+    best: Fit | None = None
+    for draw in range(draws):
+        near = best.knobs if best is not None and draw >= draws // 2 else None
+        fit = tried(_drawn(random, near), months, SEARCHED, on_simulation)
+        if best is None or fit.miss < best.miss:
+            best = fit
+        yield fit
+
+
+_RANGES = {
+    "user_sigma": (1.5, 3.0),
+    "sessions": (0.3, 0.9),
+    "session_s": (600.0, 28_800.0),
+    "user_spread": (0.2, 1.5),
+    "job_spread": (0.8, 2.0),
+}
+"""Of knobs; those of seconds are drawn by their logarithms."""
+_LOOPS = {
+    "jobs": (0.002, 0.1),
+    "user_spread": (0.0, 3.0),
+    "spread": (0.5, 2.5),
+    "attempt_s": (10.0, 600.0),
+    "attempt_spread": (0.3, 1.5),
+}
+_LOGARITHMIC = {"session_s", "jobs", "attempt_s"}
+_NEAR = 0.15
+"""Of a range: how far from the best the later draws go."""
+
+
+def _drawn(random: Generator, near: Knobs | None) -> Knobs:
+    old_loops = None if near is None else near.loops
+    knobs = {name: _one(random, name, ends, near) for name, ends in _RANGES.items()}
+    loops = {name: _one(random, name, ends, old_loops) for name, ends in _LOOPS.items()}
+    return replace(FITTED, **knobs, loops=Loops(**loops))
+
+
+def _one(
+    random: Generator, name: str, ends: tuple[float, float], near: Knobs | Loops | None
+) -> float:
+    low, high = np.log(ends) if name in _LOGARITHMIC else ends
+    if near is None:
+        value = random.uniform(low, high)
+    else:
+        old = float(getattr(near, name))
+        old = float(np.log(old)) if name in _LOGARITHMIC else old
+        value = float(np.clip(old + _NEAR * (high - low) * random.normal(), low, high))
+    return round(float(np.exp(value)) if name in _LOGARITHMIC else value, 4)

@@ -1,0 +1,144 @@
+"""What is said of papers' figures: how sure it is, and how a workload is fitted to them."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.simulation import fast, reference
+from allocator.simulation.generator import google_month
+from allocator.simulation.setting import Setting
+from allocator.simulation.studies import fitting, sdrf_findings
+from allocator.simulation.studies.estimates import all_of, estimate
+from allocator.simulation.studies.fingerprints import Fingerprint, Months, miss
+from allocator.simulation.studies.results import Result
+from allocator.simulation.studies.waiting import users_at_starts
+from tests.simulation.crowded import trace_of
+
+
+def test_an_interval_is_students() -> None:
+    found = estimate([1.0, 2.0, 3.0])
+    assert (found.mean, found.draws) == (2.0, 3)
+    reach = 2.919986 / math.sqrt(3.0)  # of t with two degrees of freedom, 95 %
+    assert [found.low, found.high] == pytest.approx([2.0 - reach, 2.0 + reach], rel=1e-6)
+    assert [found.exceeds(bound) for bound in (0.0, 2.0, 5.0)] == [True, None, False]
+
+
+def test_of_one_draw_nothing_can_be_told() -> None:
+    found = estimate([0.94])
+    assert math.isnan(found.low)
+    assert found.exceeds(0.1) is None
+    assert found.percent == "+94.0 %"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "together"),
+    [([True, True], True), ([True, None], None), ([None, False], False), ([], True)],
+)
+def test_all_hold_only_if_each_is_sure_to(
+    verdicts: list[bool | None], *, together: bool | None
+) -> None:
+    assert all_of(verdicts) is together
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 20), st.integers(1, 9), st.sampled_from("abc")),
+        min_size=1,
+        max_size=25,
+    )
+)
+def test_users_that_wait_are_those_with_a_task_that_was_submitted_and_has_not_started(
+    rows: list[tuple[int, int, str]],
+) -> None:
+    trace = trace_of([(t, run, user, 1.0, 1.0) for t, run, user in sorted(rows)])
+    outcome = reference.simulate(trace, Setting("drf", capacity=(1.0, 1.0)))
+    waiting = [
+        len(set(trace.user[(trace.submitted <= at) & (outcome.started >= at)].tolist()))
+        for at in outcome.started.tolist()
+    ]
+    assert users_at_starts(outcome) == pytest.approx(np.mean(waiting))
+
+
+def fared(policy: str, trace: int, wait: list[float], completion: list[float]) -> Result:
+    users = {"name": list("abcd"), "tasks": [10] * 4, "usage": [1.0, 2.0, 3.0, 4.0]}
+    same = {"name": "months", "blocking": "head-of-line", "users": "known", "per": "user"}
+    raw = same | {
+        "policy": policy,
+        "parameters": {} if policy == "drf" else {"delta": 1.0 - 1e-6},
+        "trace": str(trace),
+        "load": 0.5,
+        "engine": "fast",
+        "tasks": 40,
+        "span_s": 1e6,
+        "events": False,
+        "mean_user_wait_s": float(np.mean(wait)),
+        "users_measured": users | {"wait_s": wait, "completion": completion},
+    }
+    return Result(raw, Path("none"))
+
+
+def verdicts(before: list[float], after: list[list[float]], more: float) -> list[bool | None]:
+    """Return what is said of Fig. 9 and 10 of traces on which four users waited so."""
+    all_ = [0.5] * 4
+    results = [fared("drf", trace, before, all_) for trace in range(len(after))]
+    results += [
+        fared("sdrf", trace, wait, [0.5 + more, *all_[1:]]) for trace, wait in enumerate(after)
+    ]
+    nine, ten = sdrf_findings.sections(results)
+    return [claim.agrees for claim in (*nine.claims, *ten.claims)]
+
+
+def test_most_seconds_must_be_the_light_users_whatever_they_gain_in_relative_terms() -> None:
+    before = [10.0, 10.0, 1000.0, 1000.0]
+    heavy = verdicts(before, [[1.0, 1.0, 900.0, 900.0], [1.0, 2.0, 900.0, 901.0]], 0.0)
+    assert heavy == [False, False, False, True]
+    light = verdicts(before, [[1.0, 1.0, 1000.0, 999.0], [1.0, 2.0, 1001.0, 1000.0]], 0.0)
+    assert light == [True, True, False, True]
+    torn = verdicts(before, [[1.0, 1.0, 1000.0, 1000.0], [9.0, 9.0, 500.0, 500.0]], 0.0)
+    assert torn[0] is None
+
+
+def test_most_users_are_more_than_half_of_them() -> None:
+    same = [[1.0] * 4] * 2
+    assert verdicts([2.0] * 4, same, 0.1)[2] is False, "one of four completes more, nobody fewer"
+    assert verdicts([2.0] * 4, same, -0.1)[3] is False, "one of four completes fewer"
+
+
+def figure(relation: str, got: float) -> Fingerprint:
+    return Fingerprint("f", 10.0, relation, got, (got,), "s", 2.0)  # type: ignore[arg-type]
+
+
+def test_a_miss_counts_ratios_of_what_should_be_equal_and_what_is_beyond_a_bound() -> None:
+    assert figure("=", 10.0).miss == 0.0
+    assert figure("=", 40.0).miss == pytest.approx(2.0)
+    assert figure("=", 5.0).miss == pytest.approx(1.0)
+    assert [figure("≥", got).miss for got in (11.0, 6.0)] == [0.0, 2.0]
+    assert [figure("≤", got).miss for got in (9.0, 14.0)] == [0.0, 2.0]
+    several = Fingerprint("f", 10.0, "≥", 10.0, (16.0, 4.0), "s", 2.0)
+    assert several.miss == pytest.approx(math.sqrt(9.0 / 2.0)), "each month counts, not their mean"
+    assert miss([figure("=", 40.0), figure("≥", 11.0)]) == pytest.approx(math.sqrt(2.0))
+
+
+@pytest.mark.slow  # simulates
+def test_a_search_compares_knobs_on_the_same_months_and_later_draws_are_near_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fitting, "SEARCHED", (0.5,))
+    months = Months(google_month.FEWEST, (1,))
+    steps: list[None] = []
+    tried = list(fitting.search(2, 3, months, lambda: steps.append(None)))
+    assert len(steps) == 2 * 8
+    first, second = (one.knobs.job_spread for one in tried)
+    assert 0.0 < abs(first - second) < 0.9
+    found = {one.name: one for one in tried[0].found}
+    trace = google_month.generate(1, months.tasks, knobs=tried[0].knobs)
+    setting = Setting(
+        "sdrf", {"delta": 1.0 - 1e-6}, capacity=tuple((0.5 * trace.mean_use()).tolist())
+    )
+    events = fast.simulate(trace, setting).operations.events
+    assert found["events per 1,000 tasks, 50 %, 1 − 10⁻⁶"].got == 1000.0 * events / months.tasks
