@@ -144,10 +144,10 @@ clean: ## remove the virtual environment and everything else that can be made ag
 
 # The virtual environment. A stamp says what is in it, and is renewed when what it depends on changes.
 
-$(RUNTIME): requirements/build.txt requirements/runtime.txt requirements/extras.txt $(LOCAL_PACKAGES) | python
+$(RUNTIME): requirements/build.txt requirements/runtime.txt requirements/accounting.txt requirements/extras.txt $(LOCAL_PACKAGES) | python
 	@echo "Installing Longshare into $(VENV), by hash, once ..."
 	@$(INSTALL) -r requirements/build.txt
-	@$(INSTALL) -r requirements/runtime.txt -r requirements/extras.txt
+	@$(INSTALL) -r requirements/runtime.txt -r requirements/accounting.txt -r requirements/extras.txt
 	@$(PIP) install --no-deps $(BUILD_HERE) -e packages/pymesos -e .
 	@$(PIP) check
 	@touch $@
@@ -188,8 +188,10 @@ NO_VENV = { exec >&2; echo "'$(PYTHON)' comes without the modules venv and ensur
 OTHER_PYTHON = { exec >&2; echo "$(VENV) was made with another Python than '$(PYTHON)'."; \
   echo "Remove it with 'make clean', or keep both: make $(MAKECMDGOALS) PYTHON=$(PYTHON) VENV=.venv-other"; exit 1; }
 
-# Pinned dependencies. dev.txt holds only what the tools need beyond the first two
-# files; operations.txt and lock.txt are environments of their own.
+SERVICE := requirements/runtime.txt requirements/accounting.txt
+
+# Pinned dependencies. dev.txt holds only what the tools need beyond those before
+# it; operations.txt and lock.txt are environments of their own.
 
 LOCK_TOOL := .cache/lock
 COMPILE := $(LOCK_TOOL)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -199,8 +201,9 @@ BEYOND = $(1:%=-c %) $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' $(
 lock: $(LOCK_TOOL)/bin/uv ## pin the dependencies that pyproject.toml names (ARGS=--upgrade: the newest)
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt
-	$(COMPILE) --all-extras pyproject.toml $(call BEYOND,requirements/runtime.txt) -o requirements/extras.txt
-	$(COMPILE) --group dev $(call BEYOND,requirements/build.txt requirements/runtime.txt requirements/extras.txt) -o requirements/dev.txt
+	$(COMPILE) --extra accounting pyproject.toml $(call BEYOND,requirements/runtime.txt) -o requirements/accounting.txt
+	$(COMPILE) --all-extras pyproject.toml $(call BEYOND,$(SERVICE)) -o requirements/extras.txt
+	$(COMPILE) --group dev $(call BEYOND,requirements/build.txt $(SERVICE) requirements/extras.txt) -o requirements/dev.txt
 	$(COMPILE) --group operations -o requirements/operations.txt
 	$(COMPILE) --group release -o requirements/release.txt
 	$(COMPILE) --group lock -o requirements/lock.txt

@@ -4,7 +4,7 @@ An allocator cannot take an offer back, so what it can do against hoarding is to
 knows what is only offered where the master tells (since Mesos 1.10).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.frameworks import Client
@@ -39,6 +39,17 @@ class Unanswered:
         """Return those of a set who may get more."""
         self.kept = self.kept or bool(may & self.full)
         return may & ~self.full
+
+    def admits(self, gifts: Iterable[tuple[Client, Quantities]]) -> bool:
+        """Whether nobody reaches the bound with all of this."""
+        if self._bound is None:
+            return True
+        offered = dict(self._offered)
+        for client, quantities in gifts:
+            offered[client.framework] += quantities
+            if reached(offered[client.framework], self._bound):
+                return False
+        return True
 
     def give(self, client: Client, quantities: Quantities) -> None:
         """Note that a client is offered something."""

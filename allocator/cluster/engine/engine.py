@@ -367,6 +367,7 @@ def _empty(
         recovery=recovery(options),
         tells_running=options.tells_running,
         limits=settings.limits,
+        whole_from=settings.whole_from,
         holds=Holds(
             settings.hold_for, round(settings.longest_hold * _NANOSECONDS), statistics.holds
         ),
