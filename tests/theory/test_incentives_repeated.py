@@ -34,7 +34,7 @@ def drawn(seed: int) -> tuple[Profile, list[Fraction]]:
         }
     )
     truth = profile.demands(profile.users[0])
-    return profile, [dice.choice([1, 1, 1, Fraction(1, 2), 0]) * demand for demand in truth]
+    return profile, [Fraction(dice.choice([2, 2, 2, 1, 0]), 2) * demand for demand in truth]
 
 
 def totals(allocated: dict[str, list[Fraction]]) -> list[dict[str, Fraction]]:
