@@ -29,7 +29,7 @@ RELEASE := $(VENV)-release/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test quick docs bench counts reproduce evidence dist roles fuzz hostile crashes sanitize proto lock
-.PHONY: clean python world mutants endurance worst release-check versioned-docs ratios flakes
+.PHONY: clean python world mutants mutation endurance worst release-check versioned-docs ratios flakes
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -130,6 +130,9 @@ world: $(DEV) ## search for faults in simulated worlds for minutes (SEED=... rep
 mutants: $(DEV) ## put old faults back, one by one: the world must find each
 	$(BIN)/pytest tests/world/test_world.py -k put_back $(ARGS)
 
+mutation: $(DEV) ## put small faults into the engine's rules, one by one: a test must find each (ARGS='--mutants 50')
+	$(BIN)/python -m tests.mutation $(ARGS)
+
 endurance: $(DEV) ## kill simulated services 1,000 times, then let one live for a week, in minutes
 	$(BIN)/python -m tests.world.endurance kills
 	$(BIN)/python -m tests.world.endurance week
@@ -147,10 +150,10 @@ clean: ## remove the virtual environment and everything else that can be made ag
 
 # The virtual environment. A stamp says what is in it, and is renewed when what it depends on changes.
 
-$(RUNTIME): requirements/build.txt requirements/runtime.txt requirements/extras.txt $(LOCAL_PACKAGES) | python
+$(RUNTIME): requirements/build.txt requirements/runtime.txt requirements/accounting.txt requirements/extras.txt $(LOCAL_PACKAGES) | python
 	@echo "Installing Longshare into $(VENV), by hash, once ..."
 	@$(INSTALL) -r requirements/build.txt
-	@$(INSTALL) -r requirements/runtime.txt -r requirements/extras.txt
+	@$(INSTALL) -r requirements/runtime.txt -r requirements/accounting.txt -r requirements/extras.txt
 	@$(PIP) install --no-deps $(BUILD_HERE) -e packages/pymesos -e .
 	@$(PIP) check
 	@touch $@
@@ -191,8 +194,10 @@ NO_VENV = { exec >&2; echo "'$(PYTHON)' comes without the modules venv and ensur
 OTHER_PYTHON = { exec >&2; echo "$(VENV) was made with another Python than '$(PYTHON)'."; \
   echo "Remove it with 'make clean', or keep both: make $(MAKECMDGOALS) PYTHON=$(PYTHON) VENV=.venv-other"; exit 1; }
 
-# Pinned dependencies. dev.txt holds only what the tools need beyond the first two
-# files; operations.txt and lock.txt are environments of their own.
+SERVICE := requirements/runtime.txt requirements/accounting.txt
+
+# Pinned dependencies. dev.txt holds only what the tools need beyond those before
+# it; operations.txt and lock.txt are environments of their own.
 
 LOCK_TOOL := .cache/lock
 COMPILE := $(LOCK_TOOL)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -202,8 +207,9 @@ BEYOND = $(1:%=-c %) $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' $(
 lock: $(LOCK_TOOL)/bin/uv ## pin the dependencies that pyproject.toml names (ARGS=--upgrade: the newest)
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt
-	$(COMPILE) --all-extras pyproject.toml $(call BEYOND,requirements/runtime.txt) -o requirements/extras.txt
-	$(COMPILE) --group dev $(call BEYOND,requirements/build.txt requirements/runtime.txt requirements/extras.txt) -o requirements/dev.txt
+	$(COMPILE) --extra accounting pyproject.toml $(call BEYOND,requirements/runtime.txt) -o requirements/accounting.txt
+	$(COMPILE) --all-extras pyproject.toml $(call BEYOND,$(SERVICE)) -o requirements/extras.txt
+	$(COMPILE) --group dev $(call BEYOND,requirements/build.txt $(SERVICE) requirements/extras.txt) -o requirements/dev.txt
 	$(COMPILE) --group operations -o requirements/operations.txt
 	$(COMPILE) --group release -o requirements/release.txt
 	$(COMPILE) --group lock -o requirements/lock.txt

@@ -8,6 +8,7 @@ _EXTRAS = {
     "pyarrow": "simulation",
     "pymesos": "experiments",
     "scipy": "simulation",
+    "sqlalchemy": "accounting",
 }
 """Module → the extra to ask for; what several extras bring stands with the one that most need."""
 

@@ -34,6 +34,7 @@ def serve(
     the store does not answer, and may later.
     """
     from allocator.service import logs, server  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service.accounting import place  # noqa: PLC0415
     from allocator.service.config import ConfigError, load  # noqa: PLC0415
     from allocator.service.loop import pauses  # noqa: PLC0415
     from allocator.service.store import StoreUnavailable  # noqa: PLC0415
@@ -43,7 +44,10 @@ def serve(
         if not insecure:
             settings.listen.require_protection()
         if check:
+            place.kept_at(settings)
             typer.echo(f"{config}: valid")
+            if none := place.why_none(settings):
+                typer.echo(f"longshare serve: {none}", err=True)
             return
         logs.configure(settings.log)
         pauses.run(lambda measured: server.serve(settings, measured, record))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from allocator.cli.connection import REFUSED, USAGE, AsJson, fail
+from allocator.cli.trace_fit import fit
 
 if TYPE_CHECKING:
     from allocator.simulation.formats.conversion import Conversion, LeftOut
@@ -455,3 +456,6 @@ def _show_rows(rows: list[dict[str, Any]], resources: tuple[str, ...]) -> None:
             "all" if row["machines"] is None else printable("; ".join(row["machines"])),
         )
     console().print(table)
+
+
+trace_app.command()(fit)

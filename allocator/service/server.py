@@ -17,6 +17,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
 from allocator.service.accounting.bookkeeper import Bookkeeper, bookkeeping
+from allocator.service.accounting.place import kept_at, why_none
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
@@ -61,7 +62,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         record: Where to log everything that is done to the engine; None: nowhere.
 
     Raises:
-        ConfigError: an address, the recorder's file or the store cannot be used.
+        ConfigError: an address, the recorder's file, the store or accounts cannot be used.
         StoreUnavailable: the store does not answer.
     """
     _take_all_descriptors()
@@ -75,7 +76,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
         past, trail = Past(), OfferTrail()
         await stack.enter_async_context(_worked_off(past.backlog))
-        accounts, turn = config.accounting_database(), Turn()
+        accounts, turn = _accounts(config), Turn()
         meter = Meter() if accounts is not None else None
         shadows = Shadows(config.shadows())
         lookers = (past.sample_until, *_of_recorder(recorder), *_of_shadows(shadows))
@@ -145,6 +146,13 @@ def _take_all_descriptors() -> None:
 async def _nothing() -> Memory | None:
     """Recall what a service without a store has stored."""
     return None
+
+
+def _accounts(config: Config) -> str | None:
+    """Return where to keep accounts; if there are none and nobody has said so, say it once."""
+    if none := why_none(config):
+        _log.warning(none)
+    return kept_at(config)
 
 
 def _database(accounts: str) -> "Database":

@@ -16,6 +16,7 @@ import sys
 import tarfile
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -159,12 +160,16 @@ def _hash(path: Path) -> str:
 
 
 def bill_of_materials() -> str:
-    """The list of what a service brings, each by hash, is valid CycloneDX."""
+    """The list of what a service brings, accounts and all, each by hash, is valid CycloneDX."""
+    pinned = OUT / "service.txt"
+    parts = (ROOT / "requirements" / f"{each}.txt" for each in ("runtime", "accounting"))
+    pinned.write_text("\n".join(part.read_text("utf-8") for part in parts), encoding="utf-8")
     run(
-        *(tool("cyclonedx-py"), "requirements", ROOT / "requirements" / "runtime.txt"),
+        *(tool("cyclonedx-py"), "requirements", pinned),
         *("--pyproject", ROOT / "pyproject.toml", "--mc-type", "application"),
         *("--output-reproducible", "--of", "JSON", "-o", SBOM),
     )
+    pinned.unlink()
     listed = json.loads(SBOM.read_text("utf-8"))
     unhashed = [
         part["name"]
@@ -214,14 +219,31 @@ def _minor() -> str:
 
 def every_python() -> str:
     """What is built installs by name, and works in an empty folder, on each Python that is here."""
-    tried = []
+    tried, absent = [], []
     for name in ("3.11", "3.12", "3.13"):
-        if python := shutil.which(f"python{name}"):
-            home = f".venv-{name}"
-            run("make", "dev", f"PYTHON={python}", f"VENV={home}")
-            run(ROOT / home / "bin" / "pytest", "-q", "tests/packages")
-            tried.append(name)
-    return f"tests/packages on {', '.join(tried)}"
+        home = ROOT / f".venv-{name}"
+        if name == "{}.{}".format(*sys.version_info):
+            home = Path(sys.prefix)
+        elif python := _python(name):
+            run("make", "dev", f"PYTHON={python}", f"VENV={home.name}")
+        else:
+            absent.append(name)
+            continue
+        run(home / "bin" / "pytest", "-q", "tests/packages")
+        tried.append(name)
+    return f"tests/packages on {', '.join(tried)}" + "".join(f"; no {each} here" for each in absent)
+
+
+def _python(version: str) -> Path | None:
+    """Find a Python of a version that runs: on the path, or one that pyenv has built."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    on_path = shutil.which(f"python{version}")
+    candidates = [Path(on_path)] if on_path else []
+    for each in [*candidates, *sorted((pyenv / "versions").glob(f"{version}.*/bin/python3"))]:
+        with suppress(Missing):
+            run(each, "-c", "import ensurepip, venv")
+            return each
+    return None
 
 
 def tool(name: str) -> Path:

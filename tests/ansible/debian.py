@@ -65,7 +65,7 @@ def fetched_requirements(folder: Path) -> Path:
     python = shutil.which("python3.11", path="/usr/bin")
     if python is None:
         pytest.skip("no /usr/bin/python3.11, so nothing can be fetched for Debian's Python")
-    for file in ("runtime", "extras"):
+    for file in ("runtime", "accounting", "extras"):
         subprocess.run(
             [
                 *(sys.executable, "-m", "pip", "--python", python, "download", "--quiet"),

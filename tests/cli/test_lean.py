@@ -36,20 +36,32 @@ def test_a_command_line_that_does_nothing_imports_no_library(idle: set[str]) -> 
     assert "asyncio" not in idle
 
 
-def test_and_of_ours_the_commands_alone(idle: set[str]) -> None:
+def test_and_of_ours_no_command(idle: set[str]) -> None:
     ours = {name for name in idle if name.startswith(("allocator.", "frameworks."))}
-    named = ("allocator.cli", "allocator.contract.printable", "allocator.contract")
-    others = {name for name in ours if not name.startswith("allocator.cli") and name not in named}
-    assert others == {"frameworks.cli", "frameworks.local_mesos", "frameworks.local_mesos.cli"}
-    assert len(idle) < 300, "it was 240 when this was written"
+    assert ours == {f"allocator.cli{each}" for each in ("", ".connection", ".extras", ".later")}
+    assert len(idle) < 230, "it was 199 when this was written"
 
 
-def test_asking_a_service_needs_neither_the_engine_nor_its_configuration() -> None:
-    asking = imported("shares", "--address", "127.0.0.1:1")
+@pytest.mark.parametrize(
+    "command", [["shares"], ["explain", "anna"], ["weight", "list"]], ids=" ".join
+)
+def test_asking_a_service_needs_neither_the_engine_nor_its_configuration(
+    command: list[str],
+) -> None:
+    asking = imported(*command, "--address", "127.0.0.1:1")
     assert {"grpc", "google"} <= {name.partition(".")[0] for name in asking}
-    needless = LIBRARIES - {"grpc", "google", "pydantic"}  # typer brings pydantic
+    needless = LIBRARIES - {"grpc", "google"}  # of which pydantic is what typer converts with
     assert {name.partition(".")[0] for name in asking} & needless == set()
     rooms = ("allocator.cluster", "allocator.fairness", "allocator.plugins", "allocator.service.")
     within = {name for name in asking if name.startswith(rooms)}
     assert within <= {"allocator.service.addresses"}
-    assert len(asking) < 480, "it was 408 when this was written"
+    assert len(asking) < 320, "it was 276 when this was written"
+
+
+def test_help_knows_all_commands_and_a_slip_is_told_what_was_meant() -> None:
+    command = [sys.executable, "-m", "allocator.cli"]
+    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+    assert {"serve", "shares", "weight", "experiment"} <= set(helped.stdout.split())
+    slip = subprocess.run([*command, "share"], capture_output=True, text=True, check=False)
+    assert slip.returncode == 2
+    assert "'shares'" in slip.stderr

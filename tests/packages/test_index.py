@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LARGEST = 100 * 10**6
+LARGEST = 90 * 10**6
 """Bytes that a service with its commands may take, without pip and what pip brings."""
 
 
@@ -85,6 +85,7 @@ def test_what_pip_installs_by_name_is_small_and_serves(lean: Path) -> None:
     (lean / "longshare.toml").write_text('[policy]\nname = "sdrf"\nhalf_life = "1h"\n')
     checked = _run(lean, "serve", "--check", "--config", "longshare.toml")
     assert checked.returncode == 0, checked.stderr
+    assert "pip install 'longshare[accounting]'" in checked.stderr
     assert "sdrf-adaptive" in _run(lean, "experiment", "list").stdout
 
 
@@ -103,6 +104,16 @@ def test_a_command_whose_extra_is_missing_says_which(
     told = _run(lean, *command)
     assert told.returncode == 2, told.stderr
     assert f"longshare[{extra}]" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_who_asks_for_accounts_that_cannot_be_kept_is_told(lean: Path) -> None:
+    (lean / "accounts.toml").write_text('[accounting]\ndatabase = "accounts.sqlite"\n')
+    told = _run(lean, "serve", "--check", "--config", "accounts.toml")
+    assert told.returncode == 2, told.stdout
+    assert "longshare[accounting]" in told.stderr
     assert "Traceback" not in told.stderr
 
 

@@ -97,8 +97,17 @@ def test_no_version_is_local_because_an_index_cannot_hold_one() -> None:
     assert not local
 
 
-def test_the_service_needs_nothing_that_only_the_simulator_computes_with() -> None:
-    heavy = {"joblib", "matplotlib", "numba", "numpy", "pyarrow", "scipy", "longshare-pymesos"}
+def test_the_service_needs_neither_what_the_simulator_computes_with_nor_a_database() -> None:
+    heavy = {
+        "sqlalchemy",
+        "joblib",
+        "matplotlib",
+        "numba",
+        "numpy",
+        "pyarrow",
+        "scipy",
+        "longshare-pymesos",
+    }
     base = {Requirement(each).name for each in _project(".")["project"]["dependencies"]}
     pinned = {line.partition("==")[0] for line in _entries(ROOT / "requirements" / "runtime.txt")}
     assert not heavy & (base | pinned)

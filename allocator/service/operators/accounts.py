@@ -84,7 +84,8 @@ async def _required(bookkeeper: Bookkeeper | None, context: _Context) -> Bookkee
         await abort(
             context,
             grpc.StatusCode.FAILED_PRECONDITION,
-            "this service keeps no accounts: accounting.database is none, or there is no store",
+            "this service keeps no accounts: accounting.database is none, there is no store, or "
+            "longshare[accounting] is not installed",
         )
     return bookkeeper
 
