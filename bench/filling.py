@@ -69,7 +69,9 @@ def framework(number: int, role: str, demand: str | None) -> contract.AddFramewo
 
 def engine() -> Engine:
     """Return an engine that knows nothing yet."""
-    return Engine(EngineSettings(policy=policies.create("sdrf", {"half_life": 3600.0})))
+    return Engine(
+        EngineSettings(policy=policies.create("sdrf", {"half_life": 3600.0}), whole_from=500)
+    )
 
 
 def filled(agents: int, frameworks: int, cpus: float, demand: str | None) -> tuple[float, int]:

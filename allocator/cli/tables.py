@@ -181,6 +181,8 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
         lines.append("carried out; nothing is different for now")
     if reply.HasField("stored") and not reply.stored:
         lines.append("not stored yet: the store is slow or fails; it holds, and is stored later")
+    if reply.HasField("audited") and not reply.audited:
+        lines.append("not in the audit yet: its database is slow or fails; the log has it")
     if reply.volatile:
         lines.append("this will not last: the service has no store, and a restart forgets it")
     return "\n".join(lines)

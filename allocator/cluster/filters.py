@@ -119,6 +119,10 @@ class OfferFilters:
                 mask |= entry.mask
         return mask
 
+    def any_on(self, agent: str) -> bool:
+        """Whether anybody refuses anything of an agent."""
+        return bool(self._refused.get(agent))
+
     def refuses(self, client: Client, agent: str, offer: Resources) -> bool:
         """Whether a filter contains all of the offer."""
         entries = self._refused.get(agent)

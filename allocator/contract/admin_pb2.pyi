@@ -789,12 +789,17 @@ class OrderReply(_message.Message):
     CHANGES_FIELD_NUMBER: _builtins.int
     STORED_FIELD_NUMBER: _builtins.int
     VOLATILE_FIELD_NUMBER: _builtins.int
+    AUDITED_FIELD_NUMBER: _builtins.int
     stored: _builtins.bool
     """Whether the store has it already. False: it holds, and will be stored as soon as the store can;
     a crash before that would lose it. Absent: there is no store, or the service is older than this.
     """
     volatile: _builtins.bool
     """there is no store: a restart will have forgotten it"""
+    audited: _builtins.bool
+    """Whether the audit has it already. False: the accounting database is slow or fails; it is kept as
+    soon as that can, a crash before would lose it but for the log. Absent: there are no accounts.
+    """
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
         """of users whose weight or commitments are others now"""
@@ -805,13 +810,19 @@ class OrderReply(_message.Message):
         changes: _abc.Iterable[Global___Change] | None = ...,
         stored: _builtins.bool | None = ...,
         volatile: _builtins.bool = ...,
+        audited: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "stored", b"stored"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_audited", b"_audited", "_stored", b"_stored", "audited", b"audited", "stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stored", b"_stored", "changes", b"changes", "stored", b"stored", "volatile", b"volatile"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_audited", b"_audited", "_stored", b"_stored", "audited", b"audited", "changes", b"changes", "stored", b"stored", "volatile", b"volatile"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__audited: _TypeAlias = _typing.Literal["audited"]  # noqa: Y015
+    _WhichOneofArgType__audited: _TypeAlias = _typing.Literal["_audited", b"_audited"]  # noqa: Y015
     _WhichOneofReturnType__stored: _TypeAlias = _typing.Literal["stored"]  # noqa: Y015
     _WhichOneofArgType__stored: _TypeAlias = _typing.Literal["_stored", b"_stored"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__audited) -> _WhichOneofReturnType__audited | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stored) -> _WhichOneofReturnType__stored | None: ...
 
 Global___OrderReply: _TypeAlias = OrderReply  # noqa: Y015

@@ -130,6 +130,12 @@ class OffersSection(_Section):
     """
     demands: dict[str, str] = {}
     """What one task needs, by framework name: `{ spark = "cpus:1;mem:1024" }`."""
+    whole_from: Annotated[int, Field(ge=0)] = 500
+    """With so many agents free at once, as after a failover, each framework's tasks are laid on as
+    few of them as will do, if those who want offers may use all of them and their tasks need the
+    same; with fewer, or with quotas, frameworks share each agent. Everybody gets as many tasks
+    either way, in fewer offers and so in less time. 0: agents are always shared.
+    """
     hold_for: Holding = "off"
     """For how many frameworks at a time an agent may be held back, because the task that they say
     they have fits nowhere now and would on it if it were empty: none, one, or all.
@@ -495,6 +501,7 @@ class Config(_Section):
             allocation=self.offers.allocation,
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},
             constraints={name: each.constraint() for name, each in self.constraints.items()},
+            whole_from=self.offers.whole_from,
             learn_demands=self.offers.learn_demands,
             hold_for=self.offers.hold_for,
             longest_hold=self.offers.longest_hold,

@@ -9,16 +9,39 @@ import gc
 import resource
 import sys
 import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
+
+from aiohttp import web_app
 
 from allocator.service import server
 from tests.world.plan import POLICIES, Plan
 from tests.world.world import World, run
 
 DAY = 86400.0
-GROWTH = 1.2
-"""Objects and memory at the end may be so many times those after the first tenth."""
+LOOKS = 40
+"""At what there is, in a run."""
+GROWTH = 1.03
+"""In the last third there may be so many times the objects that there were in the first."""
+ROOM = 16.0
+"""MiB that memory may have grown by then: an allocator of memory keeps some for later."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there is at an instant: objects by type, and MiB of memory."""
+
+    day: float
+    objects: Counter[str]
+    memory: float
+
+    @property
+    def number(self) -> int:
+        """Of objects."""
+        return self.objects.total()
 
 
 def kills(number: int) -> int:
@@ -45,19 +68,15 @@ def kills(number: int) -> int:
 
 def week(days: float) -> int:
     """Let a world live for so many days, and look at what grows; return the exit status."""
-    samples: list[tuple[float, int, float]] = []
+    looks: list[Look] = []
     begun = time.process_time()
 
-    def look(world: World) -> None:
-        gc.collect()
-        size = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-        samples.append((world.loop.instant / DAY, len(gc.get_objects()), size / 2**20))
-        print(f"day {samples[-1][0]:.1f}: {samples[-1][1]} objects, {samples[-1][2]:.0f} MiB")
-
     async def looking(world: World) -> None:
-        for _ in range(10):
-            await asyncio.sleep(days * DAY / 10)
-            look(world)
+        for _ in range(LOOKS):
+            await asyncio.sleep(days * DAY / LOOKS)
+            looks.append(_look(world))
+            one = looks[-1]
+            print(f"day {one.day:.1f}: {one.number} objects, {one.memory:.0f} MiB", flush=True)
 
     def prepare(world: World) -> None:
         world.loop.create_task(looking(world))
@@ -68,14 +87,54 @@ def week(days: float) -> int:
     if world.wrong is not None:
         print(f"after {world.loop.instant / DAY:.2f} days: {world.wrong}")
         return 1
-    (_, first, small), (_, last, large) = samples[0], samples[-1]
+    first, last = least(looks)
     print(
         f"{days:g} days in {time.process_time() - begun:.0f} s of CPU: {world.trace.count} "
         f"happenings, {world.conservation.offers} offers, {world.debts.compared} debts compared, "
-        f"{world.host.disk.saves} saves, {world.gremlin.kills} kills; objects {first} → {last}, "
-        f"memory {small:.0f} → {large:.0f} MiB"
+        f"{world.host.disk.saves} saves, {world.gremlin.kills} kills; objects {first.number} → "
+        f"{last.number}, memory {first.memory:.0f} → {last.memory:.0f} MiB"
     )
-    return int(last > GROWTH * first or large > GROWTH * small + 16)
+    growth = grown(looks)
+    if growth:
+        print(f"growing: {growth}")
+    return int(bool(growth))
+
+
+def least(looks: Sequence[Look]) -> tuple[Look, Look]:
+    """Return the least that there was in the first third, after caches are filled, and the last.
+
+    What a service has gathered ends with it, and somebody kills it every few hours; so what there
+    is goes up and down, and only what is left when a service has just begun tells of growth.
+    """
+    third = len(looks) // 3
+    parts = looks[max(third // 4, 1) : third], looks[-third:]
+    first, last = (min(part, key=lambda one: one.number) for part in parts)
+    return first, last
+
+
+def grown(looks: Sequence[Look]) -> str:
+    """Say what has grown; nothing, if nothing has."""
+    first, last = least(looks)
+    if last.number > GROWTH * first.number:
+        more = (last.objects - first.objects).most_common(12)
+        return ", ".join(f"{kind} by {number}" for kind, number in more)
+    if last.memory > first.memory + ROOM:
+        return f"memory, from {first.memory:.0f} to {last.memory:.0f} MiB"
+    return ""
+
+
+def _look(world: World) -> Look:
+    """Look at what there is, beside what libraries keep for a whole process.
+
+    A process has one service, and here a week of them: aiohttp remembers the pages of each.
+    """
+    web_app._cached_build_middleware.cache_clear()
+    gc.collect()
+    objects = Counter(
+        f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects()
+    )
+    size = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return Look(world.loop.instant / DAY, objects, size / 2**20)
 
 
 def _killed(seed: int) -> Plan:

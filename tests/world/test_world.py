@@ -4,9 +4,11 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
+from tests.world.endurance import LOOKS, Look, grown
 from tests.world.mutants import CALM, MUTANTS
 from tests.world.plan import drawn
 from tests.world.scenarios import SCENARIOS
@@ -63,3 +65,20 @@ def test_what_went_wrong_once_does_not_again(name: str) -> None:
     world = run(scenario.plan, scenario.prepare)
     assert world.wrong is None, str(world.wrong)
     assert world.conservation.offers > 20
+
+
+def test_what_services_gather_until_they_end_is_no_growth_and_what_they_leave_is() -> None:
+    def week(left: int, memory: float = 0.0) -> list[Look]:
+        """Services live for seven looks each, and leave something behind."""
+        return [
+            Look(
+                number,
+                Counter(kept=100_000 + left * (number // 7), gathered=number % 7 * 5_000),
+                100.0 + memory * number,
+            )
+            for number in range(LOOKS)
+        ]
+
+    assert not grown(week(0))
+    assert grown(week(2_500)).startswith("kept by")
+    assert grown(week(0, memory=1.0)).startswith("memory")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
+from allocator.cluster.allocation.dealing import Dealing
 from allocator.cluster.allocation.guarantees import Guarantees
 from allocator.cluster.allocation.order import Order
 from allocator.cluster.allocation.sharing import Sharing
@@ -50,17 +51,7 @@ class Allocation:
                 may = wanting.everybody & ~wanting.not_on(agent.id)
                 guarantees.serve(agent, unanswered.without(may))
                 yield
-        sharing = Sharing(books, wanting, walk)
-        shared = wanting.everybody if books.headroom.divisible else wanting.unguaranteed(quotas)
-        for number, agent in enumerate(open_agents):
-            may = shared & ~(
-                self._filters.blocked(agent.id, agent.available) | wanting.not_on(agent.id)
-            )
-            may = unanswered.without(may)
-            if may:
-                if number:
-                    yield
-                sharing.serve(agent, self._kept_for(agent, may, wanting, sharing))
+        yield from self._fair_shares(open_agents, books, wanting, walk, unanswered)
         books.order.commit()
         # What is held back today may be free to go when the next run looks.
         if quotas or unanswered.kept:
@@ -83,6 +74,46 @@ class Allocation:
             lambda: walk.clients(some, known),
             lambda client, task: order.give(client, task, 1),
         )
+
+    def _fair_shares(
+        self,
+        agents: Sequence[Agent],
+        books: Books,
+        wanting: Wanting,
+        walk: Walk,
+        unanswered: Unanswered,
+    ) -> Steps[None]:
+        """Give fair shares of agents: of each that everybody gets, or of many at once."""
+        quotas, sharing = self._ledger.quotas, Sharing(books, wanting, walk)
+        shared = wanting.everybody if books.headroom.divisible else wanting.unguaranteed(quotas)
+
+        def may_use(agent: Agent) -> int:
+            blocked = self._filters.blocked(agent.id, agent.available)
+            return shared & ~(blocked | wanting.not_on(agent.id))
+
+        if not self._may_be_whole(agents, walk):
+            for number, agent in enumerate(agents):
+                may = unanswered.without(may_use(agent))
+                if may:
+                    if number:
+                        yield
+                    sharing.serve(agent, self._kept_for(agent, may, wanting, sharing))
+            return
+        dealing = Dealing(self._filters, books, wanting, walk, unanswered)
+        for hand in dealing.hands(agents, may_use):
+            many = len(hand.agents) >= self._cluster.whole_from
+            if many and (yield from dealing.deal(hand)):
+                continue
+            for agent in hand.agents:
+                may = unanswered.without(hand.may)
+                if may:
+                    sharing.serve(agent, may)
+                    yield
+
+    def _may_be_whole(self, agents: Sequence[Agent], walk: Walk) -> bool:
+        """Whether so many agents may be dealt out whole."""
+        enough = 0 < self._cluster.whole_from <= len(agents)
+        return enough and not (self._ledger.quotas or self._holds.enabled or walk.per_machine)
 
     def _kept_for(self, agent: Agent, may: int, wanting: Wanting, sharing: Sharing) -> int:
         """Serve the one that an agent is held back for; return who may have what is left.

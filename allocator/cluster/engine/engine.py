@@ -132,10 +132,10 @@ class Engine(View):
         cluster = yield from self._filled(options, snapshot)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
-        known = self._heritage.known(self._users, self.statistics)
+        known = yield from self._heritage.known(self._users, self.statistics)
         later = memory is not None and memory.time > known.time
         users = cluster.ledger.clients.users
-        users.inherit(memory if later and memory is not None else known)
+        yield from users.inheriting(memory if later and memory is not None else known)
         users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._heard:
@@ -367,6 +367,7 @@ def _empty(
         recovery=recovery(options),
         tells_running=options.tells_running,
         limits=settings.limits,
+        whole_from=settings.whole_from,
         holds=Holds(
             settings.hold_for, round(settings.longest_hold * _NANOSECONDS), statistics.holds
         ),

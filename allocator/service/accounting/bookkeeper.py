@@ -39,6 +39,8 @@ LEAST_PAUSE = 1.0
 """Seconds between two writes."""
 LONGEST_PAUSE = 300.0
 """Seconds between attempts while the database fails."""
+ORDER_PATIENCE = 2.0
+"""Seconds that an order's answer waits for the database."""
 PATIENCE = 30.0
 """Seconds that somebody who asks, or the end of the service, waits for the database."""
 
@@ -92,9 +94,10 @@ class Bookkeeper:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accounting")
         self._database: Database | None = None
         self._writing = Once(self._written)
+        self._keeping = Once(self._kept)
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
-        """Ends a pause: it is time to stop, or to keep an order."""
+        """Ends a pause: it is time to stop, or to keep an order that is not kept yet."""
         self._writer = uuid.uuid4().hex
         self._counted = Counted()
         """That waits to be written."""
@@ -112,12 +115,23 @@ class Bookkeeper:
         return self._engine.settings.user_key
 
     def note(self, order: Ordered) -> None:
-        """Have an order kept with the next write."""
+        """Have an order kept: by `keep`, or with the next write; one that is refused soon."""
         self._orders.append(order)
         if len(self._orders) > MOST_ORDERS:  # nobody can push out what was carried out
             refused = (number for number, each in enumerate(self._orders) if each.refusal)
             del self._orders[next(refused, 0)]
-        self._wake.set()
+        if order.refusal:  # of which nobody waits to hear that it is kept
+            self._wake.set()
+
+    async def keep(self) -> bool:
+        """Write what has been ordered at once, and wait for it not too long.
+
+        Returns:
+            Whether it is there by then; what is not comes there as soon as the database can.
+        """
+        keeping = asyncio.create_task(self._keeping.get())
+        done, _ = await asyncio.wait([keeping], timeout=ORDER_PATIENCE)
+        return bool(done) and keeping.result()
 
     async def write(self) -> bool:
         """Write all that there is to be written now; return whether that was possible.
@@ -168,6 +182,18 @@ class Bookkeeper:
             self._failed(error)
             return False
         self._succeeded()
+        return True
+
+    async def _kept(self) -> bool:
+        waiting = [*(self._batch.orders if self._batch is not None else ()), *self._orders]
+        try:
+            await self._in_thread(lambda: self._open().keep(waiting))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the order has been carried out
+            self._failed(error)
+            self._wake.set()
+            return False
+        written = {order.id for order in waiting}
+        self._orders = [order for order in self._orders if order.id not in written]
         return True
 
     async def _write(self) -> None:

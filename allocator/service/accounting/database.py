@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool, StaticPool
 from allocator.fairness.metering import Former, Stretch
 from allocator.fairness.quantities import Quantities
 from allocator.service.accounting import DAY, HOUR
-from allocator.service.accounting.batch import Batch, Row
+from allocator.service.accounting.batch import Batch, Ordered, Row
 from allocator.service.accounting.schema import LAYOUT, SUMS, metadata, orders, state, usage
 from allocator.service.store import StoreError, StoreUnavailable, file
 
@@ -128,9 +128,7 @@ class Database:
             ours = before.get("writer") == batch.writer
             if ours and int(before["number"]) >= batch.number:
                 return True
-            self._upsert(connection, orders, [each.row() for each in batch.orders], ())
-            if batch.orders:
-                _prune_orders(connection)
+            self._keep(connection, batch.orders)
             if not ours and float(before.get("until", "0")) > batch.since:
                 return False
             for name, rows in batch.rows(self._names(connection, most_users)).items():
@@ -146,6 +144,16 @@ class Database:
                 rows = [{"key": key, "value": value} for key, value in after.items()]
                 self._upsert(connection, state, rows, ())
             return True
+
+    def keep(self, ordered: Sequence[Ordered]) -> None:
+        """Add orders of operators, once, however often this is tried.
+
+        Raises:
+            StoreUnavailable: it does not answer; perhaps they have been added nevertheless.
+            StoreError: it is no longer the one that was opened.
+        """
+        with self._explained(), self._writing() as connection:
+            self._keep(connection, ordered)
 
     def roll_up(self, hours_until: int, days_until: int) -> None:
         """Make days of hours that are long ago, and forget days that are longer ago.
@@ -174,6 +182,11 @@ class Database:
                 connection.execute(delete(table).where(old | (table.c.start < days_until)))
             connection.execute(delete(orders).where(orders.c.at < days_until))
         self._named = {day: names for day, names in self._named.items() if day >= hours_until}
+
+    def _keep(self, connection: Connection, ordered: Sequence[Ordered]) -> None:
+        self._upsert(connection, orders, [each.row() for each in ordered], ())
+        if ordered:
+            _prune_orders(connection)
 
     def _prepare(self) -> None:
         """Make the tables of PostgreSQL's, if they are not there."""

@@ -1,5 +1,6 @@
 """Carries out what operators order, says what has changed, and keeps who has ordered it."""
 
+import asyncio
 import json
 import time
 import uuid
@@ -103,8 +104,13 @@ class Orders:
             peer=context.peer(),
             certificate=certificate(context),
         )
-        stored = None if self._keeper is None else await self._keeper.remember_soon()
-        return admin.OrderReply(changes=changes, stored=stored, volatile=self._keeper is None)
+        stored, audited = await asyncio.gather(
+            _nothing() if self._keeper is None else self._keeper.remember_soon(),
+            _nothing() if self._bookkeeper is None else self._bookkeeper.keep(),
+        )
+        return admin.OrderReply(
+            changes=changes, stored=stored, volatile=self._keeper is None, audited=audited
+        )
 
     def _keep(
         self,
@@ -139,6 +145,10 @@ class Orders:
                 refusal=refusal[:LONGEST],
             )
         )
+
+
+async def _nothing() -> None:
+    """Wait for nobody."""
 
 
 def _json(plain: object) -> str:

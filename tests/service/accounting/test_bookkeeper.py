@@ -1,11 +1,13 @@
 """Accounts are exact across restarts, failovers and databases that fail; offers never wait."""
 
+import asyncio
 import math
 import signal
 import sqlite3
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -13,11 +15,20 @@ import grpc
 import pytest
 from pydantic import ValidationError
 
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
-from allocator.service.config import Config
+from allocator.fairness import policies
+from allocator.fairness.metering import Meter
+from allocator.service.accounting import bookkeeper as bookkeeper_module
+from allocator.service.accounting.batch import Ordered
+from allocator.service.accounting.bookkeeper import Bookkeeper, bookkeeping
+from allocator.service.accounting.database import Database
+from allocator.service.config import AccountingSection, Config
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.accounting.postgres import Postgres, postgres, why_not
 from tests.service.served import Service, Stream, service, wait_for
@@ -37,6 +48,20 @@ ALWAYS = admin.UsageRequest(since=0.0, until=1e12)
 def usage(running: Service, request: admin.UsageRequest = ALWAYS) -> dict[str, admin.Usage]:
     with grpc.insecure_channel(running.address) as channel:
         return {row.user: row for row in AdminStub(channel).Usage(request).rows}
+
+
+def boost(running: Service) -> admin.OrderReply:
+    order = operator.Order(set_weight=operator.SetWeight(user="b", weight=4.0))
+    with grpc.insecure_channel(running.address) as channel:
+        reply: admin.OrderReply = AdminStub(channel).Order(order)
+    return reply
+
+
+def audit(running: Service) -> list[str]:
+    """What has been ordered."""
+    with grpc.insecure_channel(running.address) as channel:
+        reply = AdminStub(channel).Audit(admin.AuditRequest(since=0.0, until=1e12))
+    return [each.kind for each in reply.orders]
 
 
 def cores(running: Service) -> float:
@@ -140,8 +165,10 @@ def test_an_end_and_a_crash_cost_nothing_while_nothing_changes(tmp_path: Path) -
             capacity = "SELECT sum(amount) FROM capacity WHERE resource = 'cpus'"
             assert connection.execute(capacity).fetchone() == (4 * 80.0,)
         tick(later, 7.0)
+        assert boost(second).audited
         second.stop(signal.SIGKILL)
     with service(tmp_path, SETTINGS) as third:
+        assert audit(third) == ["set_weight"], "what was answered is kept, whatever comes after"
         last = begin(third, later.now_ns + 3 * SECOND, TWO)
         tick(last, 10.0)
         assert cores(third) == pytest.approx(150.0 + 2 * 50.0)
@@ -188,7 +215,47 @@ def test_a_database_that_cannot_be_opened_costs_accounts_alone(tmp_path: Path) -
             usage(running)
         assert error.value.code() == grpc.StatusCode.FAILED_PRECONDITION
         assert str(file) in running.log.read_text()
+        reply = boost(running)
+        assert reply.changes, "the order holds"
+        assert not reply.audited
+        assert reply.HasField("audited")
     assert file.read_text() == "of others"
+
+
+class SlowDatabase(Database):
+    """A database that takes as long as the test wants."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.done = threading.Event()
+
+    def keep(self, ordered: Sequence[Ordered]) -> None:
+        self.done.wait()
+        super().keep(ordered)
+
+
+def test_an_order_waits_for_a_slow_database_no_longer_than_is_said_and_is_kept_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookkeeper_module, "ORDER_PATIENCE", 0.01)
+    file, meter = tmp_path / "accounting.sqlite", Meter()
+    engine = Engine(EngineSettings(policies.create("drf", {})), meter=meter)
+    said = ("", "socket", "unix:", "set_weight", "{}", "{}", "{}", "")
+
+    async def order() -> tuple[bool, bool]:
+        database = SlowDatabase(file)
+        keeper = Bookkeeper(engine, meter, lambda: database, AccountingSection())
+        async with bookkeeping(keeper):
+            keeper.note(Ordered("1", 1.0, *said))
+            late = await keeper.keep()
+            database.done.set()
+            monkeypatch.setattr(bookkeeper_module, "ORDER_PATIENCE", 60.0)
+            keeper.note(Ordered("2", 2.0, *said))
+            return late, await keeper.keep()
+
+    assert asyncio.run(order()) == (False, True)
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT id FROM orders").fetchall() == [("1",), ("2",)]
 
 
 def test_without_a_store_there_are_no_accounts_unless_they_are_asked_for() -> None:

@@ -1,0 +1,164 @@
+"""Agents that are dealt out whole: as many tasks for everybody as if each agent were shared."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.limits import Limits
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness import policies
+from allocator.fairness.standing import Standing
+from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
+from tests.cluster.test_filling import POLICIES, ROLES
+
+WHOLE = [name for name in POLICIES if name != "per-machine-drf"]
+SIZES = ["cpus:4;mem:4096", "cpus:16;mem:65536;disk:64", "cpus:3.3;mem:777", "cpus:0.5;mem:64"]
+DEMANDS = ["cpus:1;mem:256", "cpus:0.3;mem:16", "cpus:0.001", "mem:100", "cpus:0.25;disk:1;mem:32"]
+OPTIONS = contract.Options(
+    allocation_interval_ns=SECOND,
+    tells_running=True,
+    min_allocatable=[
+        contract.Quantities(amounts={"cpus": 0.001}),
+        contract.Quantities(amounts={"mem": 1.0}),
+    ],
+)
+
+
+@dataclass
+class Out:
+    """What comes of a run."""
+
+    offers: Counter[tuple[str, str]]
+    """How many offers, by framework and role."""
+    cpus: Counter[tuple[str, str]]
+    """Thousandths, likewise."""
+    mem: Counter[tuple[str, str]]
+    agents: Counter[str]
+    """In how many offers each agent is."""
+    standings: list[Standing[str]]
+
+
+def allocated(made: EngineSettings, snapshot: contract.Snapshot, second: contract.Events) -> Out:
+    """Return what is offered when all is told, and to those who come afterwards."""
+    engine = Engine(made)
+    out = Out(Counter(), Counter(), Counter(), Counter(), [])
+    for decisions in (engine.restore(OPTIONS, snapshot), engine.apply(second)):
+        for offers in decisions.offers:
+            for offer in offers.offers:
+                client = offers.framework_id, offer.role
+                out.offers[client] += 1
+                out.agents[offer.agent_id] += 1
+                for data in offer.resources:
+                    one = mesos.Resource.FromString(data)
+                    amount = round(1000 * one.scalar.value)
+                    out.cpus[client] += amount * (one.name == "cpus")
+                    out.mem[client] += amount * (one.name == "mem")
+    out.standings = engine.standings()
+    return out
+
+
+def agent(number: int, size: str, *, used: bool, disk: str = "") -> contract.AddAgent:
+    held = {"f0": resources("cpus:0.2;mem:32", "a")} if used else {}
+    return agent_call(f"s{number}", size + disk, held)
+
+
+def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot, contract.Events]:
+    """Return an engine's settings, what it is told first, and what comes then."""
+    policy = chance.choice(WHOLE)
+    made = EngineSettings(
+        policies.create(policy, POLICIES[policy]),
+        user_key=chance.choice(["role", "role", "framework"]),
+        users=tuple(
+            DeclaredUser(role, chance.choice([0.5, 1.0, 2.0]), chance.choice([0.0, 0.1, 0.3]))
+            for role in chance.sample(["a", "b", "c", "d"], chance.randrange(4))
+        ),
+        limits=Limits(smallest_demand=chance.choice([0.0, 0.02])),
+    )
+    demand = chance.choice(DEMANDS)
+    odd = chance.choice([demand, demand, demand, "cpus:0.7", ""])
+    snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
+    roles = ["a", *chance.sample(ROLES, chance.randrange(1, 5))]
+    for number in range(chance.randrange(1, 7)):
+        info = mesos.FrameworkInfo.FromString(framework_info(f"f{number}", chance.choice(roles)))
+        if number == 0:
+            info.roles[:] = ["a"]
+        said = odd if number == 3 else demand
+        if said:
+            info.labels.labels.add(key="longshare.demand", value=said)
+        if number == 4 and chance.random() < 0.3:
+            info.labels.labels.add(key="longshare.blacklist", value="s1.example")
+        snapshot.frameworks.add(
+            framework_id=f"f{number}", info=info.SerializeToString(), active=True
+        )
+    few = chance.sample(SIZES, chance.randrange(1, len(SIZES)))
+    agents = [
+        agent(number, chance.choice(few), used=chance.random() < 0.3)
+        for number in range(chance.randrange(2, 9))
+    ]
+    if chance.random() < 0.3:
+        agents[0] = agent(0, "cpus:4;mem:4096;ports:[1-9];cpus(b):1", used=False)
+    snapshot.agents.extend(agents)
+    later = contract.Events()
+    for number in range(3):
+        event = later.events.add(sequence=number + 1, time_ns=START_NS + SECOND)
+        event.add_agent.CopyFrom(agent(20 + number, chance.choice(few), used=False))
+    return made, snapshot, later
+
+
+@pytest.mark.slow
+@given(st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_everybody_gets_as_much_as_if_each_agent_were_shared(seed: int) -> None:
+    made, snapshot, later = world(Random(seed))
+    shared = allocated(made, snapshot, later)
+    dealt = allocated(replace(made, whole_from=2), snapshot, later)
+    assert (dealt.cpus, dealt.mem) == (shared.cpus, shared.mem)
+    assert dealt.standings == shared.standings
+
+
+def cluster(
+    agents: int, frameworks: int, demand: str = "cpus:1;mem:1024"
+) -> tuple[EngineSettings, contract.Snapshot]:
+    """Return settings that deal from two agents on, and agents with room for 16 tasks each."""
+    snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
+    for number in range(agents):
+        snapshot.agents.append(agent_call(f"s{number}", "cpus:16;mem:65536", {}))
+    for number in range(frameworks):
+        info = mesos.FrameworkInfo.FromString(framework_info(f"f{number}", f"r{number}"))
+        info.labels.labels.add(key="longshare.demand", value=demand)
+        snapshot.frameworks.add(
+            framework_id=f"f{number}", info=info.SerializeToString(), active=True
+        )
+    made = EngineSettings(policies.create("sdrf", {"half_life": 60.0}), whole_from=2)
+    return made, snapshot
+
+
+def test_there_are_about_as_many_offers_as_agents() -> None:
+    made, snapshot = cluster(30, 20)
+    out = allocated(made, snapshot, contract.Events())
+    assert sum(out.cpus.values()) == 30 * 16_000
+    assert set(out.cpus.values()) == {24_000}
+    assert sum(out.offers.values()) <= 30 + 20
+    shared = allocated(replace(made, whole_from=0), snapshot, contract.Events())
+    assert sum(shared.offers.values()) == 30 * 16
+
+
+def test_fewer_agents_than_that_are_shared() -> None:
+    made, snapshot = cluster(3, 16)
+    assert sum(allocated(made, snapshot, contract.Events()).offers.values()) < 3 * 16
+    shared = allocated(replace(made, whole_from=4), snapshot, contract.Events())
+    assert sum(shared.offers.values()) == 3 * 16
+
+
+def test_whoever_would_leave_too_much_unanswered_is_kept_to_its_part_as_ever() -> None:
+    made, snapshot = cluster(8, 1)
+    made = replace(made, limits=replace(made.limits, unanswered=0.5))
+    out = allocated(made, snapshot, contract.Events())
+    assert sum(out.cpus.values()) == 4 * 16_000

@@ -1,0 +1,165 @@
+"""The incentives paper's ends: gaining again and again (5.4), and needing none of a resource (B.1).
+
+The text that we have has lost their formulas; docs/optimum.md derives what is checked here.
+"""
+
+import random
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+
+from allocator.theory.incentives.mechanism import play
+from allocator.theory.incentives.misreport import bound
+from allocator.theory.incentives.profile import Profile, read_profile
+
+ZERO = Fraction(0)
+
+
+def drawn(seed: int) -> tuple[Profile, list[Fraction]]:
+    """Return a game with one resource, and claims of less by its first user."""
+    dice = random.Random(seed)
+    names = [str(i) for i in range(dice.randint(3, 5))]
+    profile = read_profile(
+        {
+            "alpha": dice.choice([0, 0, 0, Fraction(1, 2)]),
+            "users": [{"name": name, "weight": dice.choice([1, 1, 2])} for name in names],
+            "epochs": [
+                {
+                    "capacity": dice.randint(1, 6),
+                    "demands": {name: dice.choice([0, 0, 1, 4, 9]) for name in names},
+                }
+                for _ in range(dice.randint(4, 12))
+            ],
+        }
+    )
+    truth = profile.demands(profile.users[0])
+    return profile, [Fraction(dice.choice([2, 2, 2, 1, 0]), 2) * demand for demand in truth]
+
+
+def totals(allocated: dict[str, list[Fraction]]) -> list[dict[str, Fraction]]:
+    """Return what everybody has been allocated up to the end of each epoch."""
+    sums = [dict.fromkeys(allocated, ZERO)]
+    for now in zip(*allocated.values(), strict=True):
+        before = sums[-1]
+        sums.append({name: before[name] + got for name, got in zip(before, now, strict=True)})
+    return sums
+
+
+def both(profile: Profile, claims: list[Fraction]) -> list[dict[str, tuple[Fraction, Fraction]]]:
+    """Return totals with the truth and with the lie, by epoch and user."""
+    true, lied = totals(play(profile, {})), totals(play(profile, {"0": claims}))
+    return [{n: (a[n], b[n]) for n in a} for a, b in zip(true, lied, strict=True)]
+
+
+SEEDS = range(60)
+
+
+def test_all_that_is_ahead_grows_only_by_what_the_liar_falls_behind_lemma_d_1() -> None:
+    for seed in SEEDS:
+        for before, after in pairwise(both(*drawn(seed))):
+            ahead, was_ahead = (
+                sum(max(lied - true, ZERO) for true, lied in now.values())
+                for now in (after, before)
+            )
+            behind, was_behind = (max(now["0"][0] - now["0"][1], ZERO) for now in (after, before))
+            assert ahead - was_ahead <= max(behind - was_behind, ZERO), f"seed {seed}"
+
+
+def again_and_again(profile: Profile, claims: list[Fraction]) -> list[tuple[Fraction, Fraction]]:
+    """Return, for each time that the liar is ahead, when it is furthest: truthful total, factor."""
+    best: list[tuple[Fraction, Fraction]] = []
+    behind = True
+    for now in both(profile, claims):
+        true, lied = now["0"]
+        if lied > true > 0:
+            here = (true, lied / true)
+            if behind:
+                best.append(here)
+            elif here[1] > best[-1][1]:
+                best[-1] = here
+            behind = False
+        elif lied < true:
+            behind = True
+    return best
+
+
+def cycles(scale: int, count: int) -> tuple[Profile, list[Fraction]]:
+    """Return a game in which user 0 gains a little with others each time, on a larger scale.
+
+    Each cycle is the smallest game in which a lie pays (three users, three epochs): who claims
+    nothing in the first epoch has more after the third.
+    """
+    epochs = [
+        {"capacity": scale**k, "demands": {"0": scale**k, f"{other}{k}": scale**k}}
+        for k in range(count)
+        for other in ("a", "b", "a")
+    ]
+    names = ["0", *(f"{other}{k}" for k in range(count) for other in ("a", "b"))]
+    profile = read_profile({"users": [{"name": name} for name in names], "epochs": epochs})
+    truth = profile.demands(profile.users[0])
+    return profile, [claim if t % 3 else ZERO for t, claim in enumerate(truth)]
+
+
+@pytest.mark.parametrize("scale", [2, 10, 40])
+def test_who_is_ahead_again_and_again_has_a_total_that_grows_exponentially_theorem_5_4(
+    scale: int,
+) -> None:
+    times = again_and_again(*cycles(scale, 4))
+    assert len(times) == 4
+    gain = min(factor for _total, factor in times) - 1
+    half = Fraction(1, 2)
+    assert 0 < gain < half
+    before = ZERO
+    for total, _factor in times:
+        assert total * (half - gain) >= half * gain * before
+        before += total
+
+
+def test_in_cycles_of_one_size_a_liar_is_ahead_once() -> None:
+    times = again_and_again(*cycles(1, 4))
+    assert times == [(Fraction(9, 8), Fraction(10, 9))]
+
+
+def zeros(bobs: int) -> Profile:
+    """Return a game for Theorem B.1: the more users and resources, the more a claim of more gains.
+
+    Alice wants nothing in epoch 1. Were she to claim something, it would keep many Bobs from the
+    first resource, of which she needs none later: they leave more of the second to users who need
+    almost nothing of it, and whom she meets one by one in the epochs after, then far ahead of her.
+    """
+    others = bobs - 2
+    level = Fraction(bobs, bobs * bobs + 1)
+    names = [f"bob {k}" for k in range(bobs)]
+    met = [f"user {k}" for k in range(others)]
+    return read_profile(
+        {
+            "users": [
+                {"name": "alice", "ratios": {"1": 1} | {f"of {name}": 1 for name in met}},
+                *({"name": name, "ratios": {"1": 1, "2": 1}} for name in names),
+                *(
+                    {"name": name, "ratios": {"2": Fraction(1, bobs * others), f"of {name}": 1}}
+                    for name in met
+                ),
+            ],
+            "epochs": [
+                {"capacity": 1, "demands": dict.fromkeys([*names, *met], 1)},
+                *({"capacity": level, "demands": {"alice": 1, name: 1}} for name in met),
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize("bobs", [4, 6, 10])
+def test_with_zero_ratios_a_claim_of_more_gains_without_bound_theorem_b_1(bobs: int) -> None:
+    profile = zeros(bobs)
+    alice = profile.users[0]
+    truth = profile.demands(alice)
+    got, lied = (
+        sum(play(profile, {"alice": [first, *truth[1:]]})["alice"][1:])
+        for first in (ZERO, Fraction(1))
+    )
+    epochs = bobs - 2
+    assert got == (2 - Fraction(2, 2**epochs)) * profile.epochs[1].capacity
+    assert lied == epochs * profile.epochs[1].capacity
+    assert bound(profile, [alice]) is None
