@@ -28,7 +28,7 @@ RELEASE := $(VENV)-release/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz hostile crashes sanitize proto lock
+.PHONY: help demo install dev operations test quick docs bench counts reproduce evidence dist roles fuzz hostile crashes sanitize proto lock
 .PHONY: clean python world mutants mutation endurance worst release-check versioned-docs ratios flakes
 
 help: ## show this list
@@ -102,6 +102,12 @@ ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/over-co
 reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
 	@set -e; for study in sdrf-small table-1 tsf-small rivals-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
+	@set -e; for name in memory-workload memory-blocking; do $(BIN)/longshare figure $$name; done
+
+evidence: $(RUNTIME) ## the SDRF paper's at full size, for an hour; docs/sdrf.csv is its table
+	$(BIN)/longshare sweep sdrf
+	$(BIN)/longshare report runs/sdrf
+	$(BIN)/longshare trace fit
 
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer
 	LONGSHARE_SANITIZE=1 $(BIN)/pytest tests/module $(ARGS)
