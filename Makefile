@@ -28,7 +28,7 @@ RELEASE := $(VENV)-release/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev operations test quick docs bench counts reproduce dist roles fuzz hostile crashes sanitize proto lock
+.PHONY: help demo install dev operations test quick docs bench counts reproduce evidence dist roles fuzz hostile crashes sanitize proto lock
 .PHONY: clean python world mutants mutation endurance worst release-check versioned-docs ratios flakes
 
 help: ## show this list
@@ -102,10 +102,16 @@ ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/over-co
 reproduce: $(RUNTIME) ## the papers' figures and claims, small, in minutes (into runs/)
 	@set -e; for study in sdrf-small table-1 tsf-small rivals-small rivals-lies-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
-	@set -e; for figure in sdrf-1 sdrf-2 sdrf-3 sdrf-6 thesis-1.1 thesis-2.5 thesis-2.6 sprayer; do \
+	@set -e; for figure in sdrf-1 sdrf-2 sdrf-3 sdrf-6 thesis-1.1 thesis-2.5 thesis-2.6 sprayer memory-workload \
+	  memory-blocking; do \
 	  $(BIN)/longshare figure $$figure; done
 	@set -e; for policy in sdrf stsf dynamic-drf volcano kueue-afs; do \
 	  $(BIN)/longshare games search --policy $$policy --trials 60 --seed 1; done
+
+evidence: $(RUNTIME) ## the SDRF paper's at full size, for an hour; docs/sdrf.csv is its table
+	$(BIN)/longshare sweep sdrf
+	$(BIN)/longshare report runs/sdrf
+	$(BIN)/longshare trace fit
 
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer
 	LONGSHARE_SANITIZE=1 $(BIN)/pytest tests/module $(ARGS)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from allocator.cluster.frameworks import Client
 from allocator.cluster.memory import Boost, Changes, Course, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
+from allocator.cluster.steps import Steps, finished
 from allocator.cluster.weights import Weights
 from allocator.fairness.bounds import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.commitment import decayed
@@ -403,22 +404,27 @@ class Users:
 
     def memory(self) -> Memory:
         """Return what users owe now, and what was ordered for them."""
-        leaves = {name: self._leaf_debt(name) for name in self._leaves}
-        return Memory(
-            time=self._now,
-            tau=self._tau,
-            users={name: Remembered(owed, others=others) for name, (owed, others) in leaves.items()}
-            | {
-                standing.user: Remembered(
+        return finished(self.remembering())
+
+    def remembering(self) -> Steps[Memory]:
+        """Do so step by step; nothing may change meanwhile."""
+        self.settle()
+        debts = {name: self._leaf_debt(name) for name in self._leaves}
+        users = {name: Remembered(owed, others=others) for name, (owed, others) in debts.items()}
+        for pool in self._pools():
+            still, standings = pool.still(), list[Standing[str]]()
+            for standing in still.standings_at(still.now):
+                standings.append(standing)
+                yield
+            for standing in sorted(standings, key=lambda one: (one.priority, one.user)):
+                users[standing.user] = Remembered(
                     commitments=standing.commitments,
                     overuse=standing.overuse,
                     others=standing.inherited,
                     weight=self._weights.ordered(standing.user),
                     boost=self._weights.boost(standing.user),
                 )
-                for standing in self.standings()
-            },
-        )
+        return Memory(time=self._now, tau=self._tau, users=users)
 
     def changes(self) -> Changes:
         """Return who goes on otherwise than when this was last asked; at first everybody.
@@ -446,14 +452,24 @@ class Users:
         What a user held in excess both then and now, it is taken to have held in between: exact
         if nothing changed meanwhile, else in its favour.
         """
+        finished(self.inheriting(memory))
+
+    def inheriting(self, memory: Memory) -> Steps[None]:
+        """Do so step by step; nobody may look meanwhile."""
+        self.settle()
         elapsed = max(self._now - memory.time, 0.0) if memory.time else 0.0
-        present = {standing.user: standing.overuse for standing in self.standings()}
+        present = {
+            user: dict(account.overuse)
+            for pool in self._pools()
+            for user, account in pool.still().accounts.items()
+        }
         if self._settings.policy.tau is None:
             self._tau = memory.tau
             for pool in self._pools():
                 pool.set_fading(memory.tau)
         tau = self._tau if memory.tau is None else memory.tau
         for name, remembered in self._possible(memory.users):
+            yield
             owed, others = _settled(remembered, present.get(name, {}), elapsed, tau)
             if name.endswith("/.") and name not in self._known:
                 branch = self._known.get(name[:-2])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from allocator.simulation import fast, reference
 from allocator.simulation.generator import google_month
 from allocator.simulation.setting import Setting
+from allocator.simulation.statistics import statistics
 from allocator.simulation.studies import fitting, sdrf_findings
 from allocator.simulation.studies.estimates import all_of, estimate
 from allocator.simulation.studies.fingerprints import Fingerprint, Months, miss
@@ -107,6 +108,14 @@ def test_most_users_are_more_than_half_of_them() -> None:
     same = [[1.0] * 4] * 2
     assert verdicts([2.0] * 4, same, 0.1)[2] is False, "one of four completes more, nobody fewer"
     assert verdicts([2.0] * 4, same, -0.1)[3] is False, "one of four completes fewer"
+
+
+def test_tasks_at_once_are_counted_by_the_size_of_those_that_use_most() -> None:
+    # One core for 300 s and three cores for 100 s: half of the use is of either size, 2 on average.
+    trace = trace_of([(0, 300, "a", 1.0, 0.0), (0, 100, "b", 3.0, 0.0)])
+    found = statistics(trace)
+    assert found.mean_use["cpus"] == pytest.approx(2.0)
+    assert found.at_once == {"cpus": pytest.approx(1.0)}
 
 
 def figure(relation: str, got: float) -> Fingerprint:

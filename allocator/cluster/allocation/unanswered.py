@@ -18,18 +18,18 @@ class Unanswered:
     Asks O(clients) at the beginning, and nothing where nobody is bounded.
     """
 
+    full = 0
+    """Clients of frameworks that have reached the bound."""
+    kept = False
+    """Whether anybody has been passed over on an agent."""
+
     def __init__(self, cluster: Cluster, wanting: Wanting) -> None:
-        self.full = 0
-        """Clients of frameworks that have reached the bound."""
-        self.kept = False
-        """Whether anybody has been passed over on an agent."""
-        self._cluster = cluster
         self._bound = bound(cluster)
+        if self._bound is None:
+            return
         self._offered: dict[str, Quantities] = {}
         """By framework."""
         self._clients: dict[str, int] = {}
-        if self._bound is None:
-            return
         for client, bit in wanting.bit.items():
             self._clients[client.framework] = self._clients.get(client.framework, 0) | bit
         for framework in self._clients:
@@ -37,7 +37,8 @@ class Unanswered:
 
     def without(self, may: int) -> int:
         """Return those of a set who may get more."""
-        self.kept = self.kept or bool(may & self.full)
+        if may & self.full:
+            self.kept = True
         return may & ~self.full
 
     def admits(self, gifts: Iterable[tuple[Client, Quantities]]) -> bool:

@@ -132,10 +132,10 @@ class Engine(View):
         cluster = yield from self._filled(options, snapshot)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
-        known = self._heritage.known(self._users, self.statistics)
+        known = yield from self._heritage.known(self._users, self.statistics)
         later = memory is not None and memory.time > known.time
         users = cluster.ledger.clients.users
-        users.inherit(memory if later and memory is not None else known)
+        yield from users.inheriting(memory if later and memory is not None else known)
         users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._heard:

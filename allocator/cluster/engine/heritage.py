@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from allocator.cluster.memory import Changes, Memory
 from allocator.cluster.state import Statistics
+from allocator.cluster.steps import Steps
 from allocator.cluster.users import Users
 
 
@@ -23,17 +24,20 @@ class Heritage:
         """Follow that a snapshot has said what is held now."""
         self._inherited = None
 
-    def known(self, users: Users, statistics: Statistics) -> Memory:
+    def known(self, users: Users, statistics: Statistics) -> Steps[Memory]:
         """Return what is to be handed on; if users are broken, what it was handed itself."""
         try:
-            self._last = self.memory(users)
+            self._last = self._completed((yield from users.remembering()))
         except Exception:  # noqa: BLE001 - a healthy snapshot replaces whatever there is
             statistics.faults += 1
         return self._last
 
     def memory(self, users: Users) -> Memory:
         """Return what a successor must know that no master will tell it."""
-        memory = users.memory()
+        return self._completed(users.memory())
+
+    def _completed(self, memory: Memory) -> Memory:
+        """Add what was inherited, as long as no snapshot has said what is held now."""
         if self._inherited is None:
             return memory
         before, tau = self._inherited.users, self._inherited.tau

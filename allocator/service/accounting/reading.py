@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, func, literal, select, true
 
-from allocator.service.accounting import DAY
+from allocator.service.accounting import DAY, OTHERS
 from allocator.service.accounting.batch import Ordered
 from allocator.service.accounting.schema import SUMS, activity, capacity, orders, usage
 
@@ -85,6 +85,29 @@ def hours(
             overuse=row.overused / row.amount,
         )
         for row in connection.execute(query)
+    ]
+
+
+def hours_of(
+    connection: Connection, since: float, until: float, users: Collection[str]
+) -> list[Hour]:
+    """Return likewise for users who are named, and that they had nothing where that is certain.
+
+    It is where an hour was counted, and nobody in it is without a row of its own.
+    """
+    told = hours(connection, since, until, {*users, OTHERS})
+    had = {(hour.start, hour.seconds, hour.user) for hour in told}
+    counted = select(capacity.c.start, capacity.c.seconds).distinct()
+    certain = [
+        (start, seconds)
+        for start, seconds in connection.execute(counted.where(_within(capacity, since, until)))
+        if (start, seconds, OTHERS) not in had
+    ]
+    return [hour for hour in told if hour.user in users] + [
+        Hour(start, seconds, user, "", 0.0, 0.0, 0.0, 0.0)
+        for start, seconds in certain
+        for user in users
+        if (start, seconds, user) not in had
     ]
 
 

@@ -45,9 +45,9 @@ class Accounts(Chronicle):
     async def hours(
         self, users: Collection[str], since: float, until: float
     ) -> "Sequence[Hour] | None":
-        from allocator.service.accounting.reading import hours  # noqa: PLC0415 - it takes time
+        from allocator.service.accounting.reading import hours_of  # noqa: PLC0415 - takes time
 
-        return await self._bookkeeper.read(lambda database: hours(database, since, until, users))
+        return await self._bookkeeper.read(lambda database: hours_of(database, since, until, users))
 
 
 class Curves:

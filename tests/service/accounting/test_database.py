@@ -13,7 +13,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.service.accounting import DAY, HOUR, OTHERS
 from allocator.service.accounting.batch import Batch, Ordered
 from allocator.service.accounting.database import Database, located
-from allocator.service.accounting.reading import hours, ordered, usages
+from allocator.service.accounting.reading import hours, hours_of, ordered, usages
 from allocator.service.store import StoreError
 from tests.service.accounting.postgres import Postgres, postgres, why_not
 
@@ -81,6 +81,18 @@ def test_what_is_written_adds_up_and_is_there_after_a_restart(connect: Open) -> 
         assert second.entitlement == 0.25
         [used, _] = database.read(lambda c: usages(c, 0.0, 1e12, "day"))
         assert (used.start, used.offers, used.wanted) == (NOON // DAY * DAY, 6, 20.0)
+
+
+def test_who_has_no_row_in_an_hour_that_was_counted_had_nothing_unless_rows_are_missing(
+    connect: Open,
+) -> None:
+    with closing(connect()) as database:
+        database.write(batch(1, counted(NOON // HOUR, A=8.0, B=1.0)), 100)
+        database.write(batch(2, counted(NOON // HOUR + 1, A=8.0)), 100)
+        database.write(batch(3, counted(NOON // HOUR + 24, A=8.0, C=1.0)), 1)  # C has no own row
+        found = database.read(lambda c: hours_of(c, 0.0, 1e12, ["B"]))
+        told = [((hour.start - NOON) // HOUR, hour.user, hour.share) for hour in found]
+        assert told == [(0, "B", 0.01), (1, "B", 0.0)]
 
 
 def test_a_batch_that_is_tried_again_counts_once(connect: Open) -> None:
