@@ -100,10 +100,14 @@ counts: $(RUNTIME) ## record how many lines typical operations run, which a test
 ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/over-commits.md shows; wants a quiet machine
 	$(BIN)/python -m bench.ratios --renew
 
-reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
-	@set -e; for study in sdrf-small table-1 tsf-small rivals-small; do \
+reproduce: $(RUNTIME) ## the papers' figures and claims, small, in minutes (into runs/)
+	@set -e; for study in sdrf-small table-1 tsf-small rivals-small rivals-lies-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
-	@set -e; for name in memory-workload memory-blocking; do $(BIN)/longshare figure $$name; done
+	@set -e; for figure in sdrf-1 sdrf-2 sdrf-3 sdrf-6 thesis-1.1 thesis-2.5 thesis-2.6 sprayer memory-workload \
+	  memory-blocking; do \
+	  $(BIN)/longshare figure $$figure; done
+	@set -e; for policy in sdrf stsf dynamic-drf volcano kueue-afs; do \
+	  $(BIN)/longshare games search --policy $$policy --trials 60 --seed 1; done
 
 evidence: $(RUNTIME) ## the SDRF paper's at full size, for an hour; docs/sdrf.csv is its table
 	$(BIN)/longshare sweep sdrf

@@ -119,7 +119,8 @@ def test_tasks_at_once_are_counted_by_the_size_of_those_that_use_most() -> None:
 
 
 def figure(relation: str, got: float) -> Fingerprint:
-    return Fingerprint("f", 10.0, relation, got, (got,), "s", 2.0)  # type: ignore[arg-type]
+    ratio = relation == "="
+    return Fingerprint("f", 10.0, relation, got, (got,), "s", 2.0, ratio)  # type: ignore[arg-type]
 
 
 def test_a_miss_counts_ratios_of_what_should_be_equal_and_what_is_beyond_a_bound() -> None:
@@ -128,7 +129,7 @@ def test_a_miss_counts_ratios_of_what_should_be_equal_and_what_is_beyond_a_bound
     assert figure("=", 5.0).miss == pytest.approx(1.0)
     assert [figure("≥", got).miss for got in (11.0, 6.0)] == [0.0, 2.0]
     assert [figure("≤", got).miss for got in (9.0, 14.0)] == [0.0, 2.0]
-    several = Fingerprint("f", 10.0, "≥", 10.0, (16.0, 4.0), "s", 2.0)
+    several = Fingerprint("f", 10.0, "≥", 10.0, (16.0, 4.0), "s", 2.0, ratio=False)
     assert several.miss == pytest.approx(math.sqrt(9.0 / 2.0)), "each month counts, not their mean"
     assert miss([figure("=", 40.0), figure("≥", 11.0)]) == pytest.approx(math.sqrt(2.0))
 
