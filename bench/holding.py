@@ -4,6 +4,9 @@ Everything is simulated and counted; the clock plays no part.
 """
 
 import argparse
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -14,6 +17,7 @@ from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.reference import simulate
 from allocator.simulation.setting import Setting
+from allocator.simulation.store import read
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass, Trace
 
 BLOCKINGS: tuple[Blocking, ...] = ("skip", "hold", "hold-all")
@@ -47,44 +51,83 @@ def workload(seed: int, tasks: int, load: float) -> Trace:
     )
 
 
-def waits(outcome: Outcome, user: int) -> np.ndarray:
-    """Return for how many minutes each task of a user waited."""
-    of = (outcome.trace.user == user) & (outcome.started != NEVER)
+def waits(outcome: Outcome, chosen: np.ndarray) -> np.ndarray:
+    """Return for how many minutes each of the chosen tasks waited."""
+    of = chosen & (outcome.started != NEVER)
     waited: np.ndarray = outcome.started[of] - outcome.trace.submitted[of]
     return waited / MICROSECONDS / 60
 
 
-def busy(outcome: Outcome) -> float:
+def busy(outcome: Outcome, cores: float) -> float:
     """Return what part of all cores works from the first submission to the last one."""
     trace = outcome.trace
     begin, end = int(trace.submitted[0]), int(trace.submitted[-1])
     ran = np.minimum(outcome.started + trace.runtime, end) - np.minimum(outcome.started, end)
     work = float((ran * trace.demand[:, 0]).sum())
-    return work / ((end - begin) * MACHINES * max(NEEDS))
+    return work / ((end - begin) * cores)
+
+
+def recorded(trace: Trace, cores: float, pace: float) -> Table:
+    """Return what holding does to a trace in one pool.
+
+    Args:
+        trace: Its first resource is cores.
+        cores: How many there are.
+        pace: How much faster tasks come than they did.
+    """
+    trace = replace(trace, submitted=(trace.submitted / pace).astype(np.int64))
+    need = trace.demand[:, 0]
+    sizes = [0.0, cores / 8, cores / 4, cores / 2, cores]
+    table = Table(title=f"TSF, one pool of {cores:g} cores; minutes of waiting")
+    table.add_column("blocking")
+    for least, most in pairwise(sizes):
+        table.add_column(f"{least:g} to {most:g} cores: mean, longest")
+    for heading in ("all: mean, longest", "cores busy"):
+        table.add_column(heading)
+    for blocking in track(BLOCKINGS, console=Console(stderr=True)):
+        setting = Setting("tsf", capacity=(cores,), blocking=blocking)
+        outcome = simulate(trace, setting)
+        groups = [(need > least) & (need <= most) for least, most in pairwise(sizes)]
+        cells = []
+        for group in (*groups, need > 0):
+            waited = waits(outcome, group)
+            cells.append(f"{waited.mean():,.0f}, {waited.max():,.0f}" if len(waited) else "")
+        table.add_row(blocking, *cells, f"{busy(outcome, cores):.1%}")
+    return table
 
 
 def main() -> None:
-    """Print the table: means over seeds, and their range."""
+    """Print the table: means over seeds, and their range; or that of a trace."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", type=int, default=1500)
+    parser.add_argument("--tasks", type=int, help="1,500, or all of a trace")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--loads", type=float, nargs="+", default=[0.8, 0.95, 1.1])
+    parser.add_argument("--trace", type=Path, help="a Parquet file instead")
+    parser.add_argument("--cores", type=float, default=128.0, help="of that trace's pool")
+    parser.add_argument("--pace", type=float, default=1.0, help="how much faster its tasks come")
     arguments = parser.parse_args()
+    if arguments.trace is not None:
+        Console(width=160).print(
+            recorded(read(arguments.trace, arguments.tasks), arguments.cores, arguments.pace)
+        )
+        return
     table = Table(title=f"TSF, {MACHINES} machines of 4 cores; minutes of waiting")
     for column in ("load", "blocking", *(f"{user}: mean, longest" for user in USERS), "cores busy"):
         table.add_column(column)
     cases = [(load, blocking) for load in arguments.loads for blocking in BLOCKINGS]
     for load, blocking in track(cases, console=Console(stderr=True)):
         outcomes = [
-            simulate(workload(seed, arguments.tasks, load), Setting("tsf", blocking=blocking))
+            simulate(
+                workload(seed, arguments.tasks or 1500, load), Setting("tsf", blocking=blocking)
+            )
             for seed in range(arguments.seeds)
         ]
         cells = []
         for user in range(len(USERS)):
-            means = [waits(outcome, user).mean() for outcome in outcomes]
-            longest = max(waits(outcome, user).max() for outcome in outcomes)
+            means = [waits(each, each.trace.user == user).mean() for each in outcomes]
+            longest = max(waits(each, each.trace.user == user).max() for each in outcomes)
             cells.append(f"{np.mean(means):.1f} ({min(means):.1f}-{max(means):.1f}), {longest:.0f}")
-        parts = [busy(outcome) for outcome in outcomes]
+        parts = [busy(outcome, MACHINES * max(NEEDS)) for outcome in outcomes]
         table.add_row(
             f"{load:g}",
             blocking,

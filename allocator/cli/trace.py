@@ -41,6 +41,13 @@ class Form(StrEnum):
     HTCONDOR = "htcondor"
 
 
+class DemandAt(StrEnum):
+    """When what a task of Google's trace asks for is read."""
+
+    SCHEDULE = "schedule"
+    SUBMIT = "submit"
+
+
 class Workload(StrEnum):
     """Workloads that can be made up."""
 
@@ -88,6 +95,14 @@ def convert(
             show_default="UTC",
         ),
     ] = None,
+    demand_at: Annotated[
+        DemandAt | None,
+        typer.Option(
+            help="google: whose demand counts. At schedule, as SDRF's authors read it, what asks "
+            "for no CPU or no memory is left out; at submit only what asks for neither.",
+            show_default="schedule",
+        ),
+    ] = None,
     left_out: Annotated[
         Path | None,
         typer.Option(help="Write every row that was left out to this CSV: reason, file, line."),
@@ -98,10 +113,11 @@ def convert(
     from allocator.simulation import store  # noqa: PLC0415 - keeps `--help` fast
 
     if form is Form.LOG:
-        if left_out or users or machines or nodes or timezone:
+        if left_out or users or machines or nodes or timezone or demand_at:
             fail(
                 USAGE,
-                "--left-out, --users, --machines, --nodes and --timezone do not go with --from log",
+                "--left-out, --users, --machines, --nodes, --timezone and --demand-at do not go "
+                "with --from log",
             )
         _convert_logs(sources, trace, as_json=as_json)
         return
@@ -110,7 +126,13 @@ def convert(
     [source] = sources
     with _reading(), _working("converting"):
         conversion = _converted(
-            source, form, nodes=nodes, users=users, machines=machines, timezone=timezone
+            source,
+            form,
+            nodes=nodes,
+            users=users,
+            machines=machines,
+            timezone=timezone,
+            demand_at=demand_at,
         )
         if left_out:
             _write_left_out(conversion.left_out, left_out)
@@ -230,6 +252,7 @@ def _converted(
     users: Path | None,
     machines: Path | None,
     timezone: str | None,
+    demand_at: DemandAt | None,
 ) -> "Conversion":
     from allocator.simulation.formats import (  # noqa: PLC0415
         csv,
@@ -246,11 +269,13 @@ def _converted(
         fail(USAGE, "--users and --machines go with --from csv")
     if form is not Form.SLURM and timezone is not None:
         fail(USAGE, "--timezone goes with --from slurm")
+    if form is not Form.GOOGLE and demand_at is not None:
+        fail(USAGE, "--demand-at goes with --from google")
     readers: dict[Form, Callable[[], Conversion]] = {
         Form.CSV: lambda: csv.convert(source, users, machines),
         Form.SDRF: lambda: csv.convert_authors(source),
         Form.SWF: lambda: swf.convert(source),
-        Form.GOOGLE: lambda: google.convert(source),
+        Form.GOOGLE: lambda: google.convert(source, google.DemandAt(demand_at or "schedule")),
         Form.OPENB: lambda: openb.convert(source, cast("Path", nodes)),
         Form.SLURM: lambda: slurm.convert(source, timezone or "UTC"),
         Form.HTCONDOR: lambda: htcondor.convert(source),
@@ -367,7 +392,8 @@ def _show_statistics(found: "Statistics") -> None:
     out.print(table)
     for name, use in found.mean_use.items():
         of = f" of {found.capacity[name]:.6g}" if found.machines else ""
-        out.print(f"mean use, {printable(name)}: {use:.6g}{of}")
+        at_once = f": {found.at_once[name]:.3g} tasks at once" if name in found.at_once else ""
+        out.print(f"mean use, {printable(name)}: {use:.6g}{of}{at_once}")
 
 
 def _show_moments(moments: "list[Moment]") -> None:

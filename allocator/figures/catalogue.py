@@ -5,6 +5,7 @@ from collections.abc import Callable
 from allocator.figures.dominant import dominant_shares
 from allocator.figures.figure import PaperFigure
 from allocator.figures.lead import fig_6
+from allocator.figures.memory import by_blocking, by_workload
 from allocator.figures.objectives import objectives
 from allocator.figures.sprayer import sprayer
 from allocator.figures.tanks import max_min, water_filling
@@ -19,4 +20,6 @@ FIGURES: dict[str, Callable[[], PaperFigure]] = {
     "thesis-2.5": max_min,
     "thesis-2.6": dominant_shares,
     "sprayer": sprayer,
+    "memory-workload": by_workload,
+    "memory-blocking": by_blocking,
 }

@@ -22,6 +22,8 @@ class Statistics:
         last_s: Seconds of the last submission.
         finished_s: Seconds of the last finish, were every task to start when it is submitted.
         mean_use: Of each resource, Σ run time × demand over first_s to finished_s.
+        at_once: Of each resource that is used, how many tasks that mean use is of: it is divided by
+            what a task asks for in the mean, each weighted by its use.
         runtime_s: Distribution over tasks, seconds.
         demand: For each resource, distribution over tasks.
         tasks_of_job: Distribution over jobs.
@@ -41,6 +43,7 @@ class Statistics:
     last_s: float
     finished_s: float
     mean_use: dict[str, float]
+    at_once: dict[str, float]
     runtime_s: dict[str, float]
     demand: dict[str, dict[str, float]]
     tasks_of_job: dict[str, float]
@@ -70,6 +73,7 @@ def statistics(trace: Trace) -> Statistics:
         last_s=int(trace.submitted[-1]) / MICROSECONDS,
         finished_s=int((trace.submitted + trace.runtime).max()) / MICROSECONDS,
         mean_use=dict(zip(trace.resources, trace.mean_use().tolist(), strict=True)),
+        at_once=_at_once(trace),
         runtime_s=distribution(trace.runtime / MICROSECONDS),
         demand={
             resource: distribution(trace.demand[:, place])
@@ -106,6 +110,18 @@ def dominant_use(trace: Trace) -> NDArray[np.float64]:
         if total := of_one.sum():
             np.maximum(use, of_one / total, out=use)
     return use
+
+
+def _at_once(trace: Trace) -> dict[str, float]:
+    found = {}
+    for place, (name, use) in enumerate(
+        zip(trace.resources, trace.mean_use().tolist(), strict=True)
+    ):
+        demand = trace.demand[:, place]
+        work = trace.runtime * demand
+        if weighted := float(work @ demand):
+            found[name] = use * float(work.sum()) / weighted
+    return found
 
 
 def _heaviest(trace: Trace) -> float:

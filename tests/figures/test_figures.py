@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from allocator.figures import objectives, sprayer, tanks, unfairness
+from allocator.figures import memory, objectives, sprayer, tanks, unfairness
 from allocator.figures.catalogue import FIGURES
 from allocator.figures.lead import divisible, leads
 from allocator.figures.picture import draw
+from allocator.simulation.generator.crowd import Crowd
 from allocator.theory.divisible import smmf
 
 F = Fraction
@@ -140,3 +141,9 @@ def test_a_figure_is_drawn(name: str, tmp_path: Path) -> None:
     made = FIGURES[name]()
     assert made.name == name
     assert draw(made, tmp_path).stat().st_size > 10_000
+
+
+def test_memory_saves_most_where_few_tasks_run_at_once() -> None:
+    narrow, wide = (memory.saved(Crowd(width=w), 0.5, (1, 2, 3), "head-of-line") for w in (4, 48))
+    assert narrow.less.low > wide.less.high
+    assert wide.less.low > 0.0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from allocator.simulation import fast, reference
 from allocator.simulation.generator import google_month
 from allocator.simulation.setting import Setting
+from allocator.simulation.statistics import statistics
 from allocator.simulation.studies import fitting, sdrf_findings
 from allocator.simulation.studies.estimates import all_of, estimate
 from allocator.simulation.studies.fingerprints import Fingerprint, Months, miss
@@ -109,8 +110,17 @@ def test_most_users_are_more_than_half_of_them() -> None:
     assert verdicts([2.0] * 4, same, -0.1)[3] is False, "one of four completes fewer"
 
 
+def test_tasks_at_once_are_counted_by_the_size_of_those_that_use_most() -> None:
+    # One core for 300 s and three cores for 100 s: half of the use is of either size, 2 on average.
+    trace = trace_of([(0, 300, "a", 1.0, 0.0), (0, 100, "b", 3.0, 0.0)])
+    found = statistics(trace)
+    assert found.mean_use["cpus"] == pytest.approx(2.0)
+    assert found.at_once == {"cpus": pytest.approx(1.0)}
+
+
 def figure(relation: str, got: float) -> Fingerprint:
-    return Fingerprint("f", 10.0, relation, got, (got,), "s", 2.0)  # type: ignore[arg-type]
+    ratio = relation == "="
+    return Fingerprint("f", 10.0, relation, got, (got,), "s", 2.0, ratio)  # type: ignore[arg-type]
 
 
 def test_a_miss_counts_ratios_of_what_should_be_equal_and_what_is_beyond_a_bound() -> None:
@@ -119,7 +129,7 @@ def test_a_miss_counts_ratios_of_what_should_be_equal_and_what_is_beyond_a_bound
     assert figure("=", 5.0).miss == pytest.approx(1.0)
     assert [figure("≥", got).miss for got in (11.0, 6.0)] == [0.0, 2.0]
     assert [figure("≤", got).miss for got in (9.0, 14.0)] == [0.0, 2.0]
-    several = Fingerprint("f", 10.0, "≥", 10.0, (16.0, 4.0), "s", 2.0)
+    several = Fingerprint("f", 10.0, "≥", 10.0, (16.0, 4.0), "s", 2.0, ratio=False)
     assert several.miss == pytest.approx(math.sqrt(9.0 / 2.0)), "each month counts, not their mean"
     assert miss([figure("=", 40.0), figure("≥", 11.0)]) == pytest.approx(math.sqrt(2.0))
 

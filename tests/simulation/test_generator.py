@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.simulation.generator import google_constrained_hour, google_month
+from allocator.simulation.generator import crowd, google_constrained_hour, google_month
 from allocator.simulation.generator.failures import Loops, with_failures
 from allocator.simulation.generator.jobs import LARGEST, MEAN, Jobs, sizes
 from allocator.simulation.generator.moments import CHOSEN, Moment
@@ -99,6 +99,33 @@ def test_where_nothing_fails_all_tasks_of_a_job_come_at_once() -> None:
     trace = google_month.generate(4, google_month.FEWEST, knobs=google_month.PLAIN)
     assert jobs_agree(trace)
     assert len(np.unique(trace.job)) == google_month.FEWEST // MEAN
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    width=st.floats(4.0, 20.0),
+    concentration=st.floats(0.0, 3.0),
+    burst=st.floats(0.01, 16.0),
+    spread=st.floats(0.0, 0.5),
+)
+def test_a_crowds_tasks_find_room_at_half_load_and_come_in_bursts_of_one_user(
+    seed: int, width: float, concentration: float, burst: float, spread: float
+) -> None:
+    trace = crowd.generate(seed, crowd.Crowd(50, width, concentration, burst, spread))
+    assert len(trace) == int(width * crowd.TASKS_OF_WIDTH)
+    assert sorted(set(trace.user.tolist())) == list(range(50))
+    assert (np.diff(trace.submitted) >= 0).all()
+    assert (trace.demand <= trace.mean_use() / 2).all()
+    moments = {
+        at: set(trace.user[trace.submitted == at].tolist()) for at in trace.submitted[:20].tolist()
+    }
+    assert all(len(users) == 1 for users in moments.values())
+
+
+def test_a_crowd_with_too_few_tasks_at_once_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"at least 4"):
+        crowd.generate(1, crowd.Crowd(width=3.0))
 
 
 LOOPS = Loops(jobs=0.5, user_spread=0.0, spread=1.0, attempt_s=60.0, attempt_spread=0.0)

@@ -31,9 +31,11 @@ def table(folder: Path, name: str, *parts: list[str]) -> None:
             file.write("".join(f"{row}\n" for row in rows))
 
 
-def converted(folder: Path, *parts: list[str]) -> Conversion:
+def converted(
+    folder: Path, *parts: list[str], demand_at: google.DemandAt = google.DemandAt.SUBMIT
+) -> Conversion:
     table(folder, "task_events", *parts)
-    return google.convert(folder)
+    return google.convert(folder, demand_at)
 
 
 def tasks(conversion: Conversion) -> list[tuple[int, int, str, int]]:
@@ -159,6 +161,35 @@ def test_a_demand_that_the_submission_lacks_is_that_of_the_schedule(tmp_path: Pa
         ],
     )
     assert conversion.trace.demand.tolist() == [[0.3, 0.2]]
+
+
+@pytest.mark.parametrize(
+    ("at", "demands", "reason", "lines"),
+    [
+        ("schedule", [[0.3, 0.2], [0.4, 0.1]], "no CPU or no memory", [4, 7]),
+        ("submit", [[0.5, 0.1], [0.5, 0.1], [0.2, 0.0]], "demand is nothing", [7]),
+    ],
+)
+def test_the_demand_is_that_of_the_schedule_as_authors_read_it_or_that_of_the_submission(
+    tmp_path: Path, at: str, demands: list[list[float]], reason: str, lines: list[int]
+) -> None:
+    rows = [
+        event(10, 1, 0, SUBMIT),
+        event(11, 1, 0, SCHEDULE, cpus="0.3", mem="0.2"),
+        event(20, 1, 0, FINISH),
+        event(30, 2, 0, SUBMIT, cpus="0.2", mem="0"),
+        event(31, 2, 0, SCHEDULE, cpus="0.2", mem="0"),
+        event(32, 2, 0, FINISH),
+        event(40, 3, 0, SUBMIT, cpus="0", mem="0"),
+        event(41, 3, 0, SCHEDULE, cpus="0", mem="0"),
+        event(42, 3, 0, FAIL),
+        event(25, 4, 0, SUBMIT),
+        event(26, 4, 0, SCHEDULE, cpus="0.4", mem=""),
+        event(27, 4, 0, FAIL),
+    ]
+    conversion = converted(tmp_path, rows, demand_at=google.DemandAt(at))
+    assert conversion.trace.demand.tolist() == demands
+    assert [line for _, line in left_out(conversion)[reason]] == lines
 
 
 def test_bad_rows_are_named_with_file_and_line(tmp_path: Path) -> None:

@@ -39,6 +39,12 @@ QUIET = Plan(
 CROWDED = replace(QUIET, frameworks={"worker": 1, "waiter": 1, "greedy": 2})
 SHORT = replace(QUIET, seconds=50.0, healing=40.0)
 TORN = replace(SHORT, frameworks={"worker": 3, "waiter": 1, "greedy": 1, "stateful": 2})
+WHOLE = replace(
+    SHORT,
+    machines=6,
+    frameworks={"worker": 3, "greedy": 2},
+    settings={**QUIET.settings, "offers": {"whole_from": 2}},
+)
 FOREVER = 2**63 - 1
 
 
@@ -313,6 +319,14 @@ async def _quotas(world: World) -> None:
     _fail_over(world)
 
 
+async def _dealt_out(world: World) -> None:
+    """All say that their tasks need the same, so agents that are free at once are dealt out."""
+    for scheduler in world.schedulers:
+        scheduler.labels["longshare.demand"] = "cpus:0.5;mem:512"
+    await asyncio.sleep(30.0)
+    _fail_over(world)
+
+
 async def _all_at_once(world: World) -> None:
     """Every fault at one instant, twice."""
     for _ in range(2):
@@ -374,6 +388,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "quotas": Scenario(_quotas, replace(TORN, mesos=(1, 11))),
     "quotas of Mesos 1.8": Scenario(_quotas, TORN),
+    "agents that are dealt out whole": Scenario(_dealt_out, WHOLE),
     "all faults at once": Scenario(_all_at_once, replace(QUIET, healing=120.0)),
     "agents that are late": Scenario(_late_agents, CROWDED),
 }

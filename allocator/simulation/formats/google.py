@@ -1,7 +1,7 @@
 """Google's cluster trace of 2011: events of tasks, paired into attempts to run them."""
 
 from dataclasses import dataclass, fields
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -87,18 +87,32 @@ class _Events:
         )
 
 
-def convert(source: Path) -> Conversion:
+class DemandAt(StrEnum):
+    """When what a task asks for is read."""
+
+    SCHEDULE = "schedule"
+    SUBMIT = "submit"
+
+
+def convert(source: Path, demand_at: DemandAt = DemandAt.SCHEDULE) -> Conversion:
     """Read a folder of the trace, or one file of its `task_events`.
 
     Every attempt to run a task, from its submission to its end, is a task of its own, submitted
     when the attempt was and running from when it was last scheduled to its end. As in Stateful
-    DRF, §7.2, attempts that were evicted or killed and those that ask for nothing are left out,
+    DRF, §7.2, attempts that were evicted or killed and those with a demand of 0 are left out,
     and failed ones are kept.
 
     A folder with `machine_events` gives machines as well, and constraints if it has
     `machine_attributes` and `task_constraints`.
 
     Memory beyond the trace is that of the attempts that run at one time, and of 16 MB of text.
+
+    Args:
+        source: The folder or file.
+        demand_at: "schedule", as SDRF's authors do: the demand is that of the last SCHEDULE, and an
+            attempt that asks for no CPU or for no memory is left out. "submit": the demand is
+            that of SUBMIT, and only what asks for neither is left out. A demand that is missing in
+            one event is that of the other.
 
     Raises:
         OSError: A file cannot be read.
@@ -109,7 +123,7 @@ def convert(source: Path) -> Conversion:
     if not paths:
         raise TraceError(f"{source} has no folder task_events with files part-*.csv or .csv.gz")
     where = placement(source, left_out) if (source / "machine_events").is_dir() else None
-    attempts = _Attempts(paths, left_out, where)
+    attempts = _Attempts(paths, left_out, where, demand_at)
     for place, path in enumerate(paths):
         for batch in separated(path, _TASK_EVENTS, left_out):
             attempts.add(place, batch)
@@ -122,12 +136,19 @@ def convert(source: Path) -> Conversion:
 class _Attempts:
     """Pairs events, batch by batch, and keeps those of attempts that have not ended yet."""
 
-    def __init__(self, paths: list[Path], left_out: LeftOut, placement: Placement | None) -> None:
+    def __init__(
+        self,
+        paths: list[Path],
+        left_out: LeftOut,
+        placement: Placement | None,
+        demand_at: DemandAt,
+    ) -> None:
         self._paths = paths
         self._left_out = left_out
         self._gathering = Gathering(RESOURCES)
         self._users: dict[str, int] = {}
         self._placement = placement
+        self._demand_at = demand_at
         self._open: _Events | None = None
 
     def add(self, file: int, rows: Rows) -> None:
@@ -218,7 +239,10 @@ class _Attempts:
         """Take in attempts that have ended, each given by its events' places, -1 for none."""
         end, submission, schedule = events[ends], events[submissions], events[schedules]
         named = events[np.where(submissions >= 0, submissions, ends)]
-        demand = np.where(np.isnan(submission.demand), schedule.demand, submission.demand)
+        scheduled = self._demand_at is DemandAt.SCHEDULE
+        read, other = (schedule, submission) if scheduled else (submission, schedule)
+        demand = np.where(np.isnan(read.demand), other.demand, read.demand)
+        wanting = (demand > 0).all(axis=1) if scheduled else (demand > 0).any(axis=1)
         constraint = (
             np.full(len(ends), UNCONSTRAINED, np.int32)
             if self._placement is None
@@ -237,7 +261,7 @@ class _Attempts:
             ("no user", submission.user == self._users.get("", -1)),
             ("demand is missing", np.isnan(demand).any(axis=1)),
             ("demand is negative", (demand < 0).any(axis=1)),
-            ("demand is nothing", ~(demand > 0).any(axis=1)),
+            ("no CPU or no memory" if scheduled else "demand is nothing", ~wanting),
             ("no machine meets its constraints", constraint == NOWHERE),
         ):
             self._drop(reason, named, kept & wrong)

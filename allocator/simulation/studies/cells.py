@@ -19,6 +19,7 @@ from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.studies import measures, online_truth, windows
+from allocator.simulation.studies.waiting import users_at_starts
 from allocator.simulation.summary import end_of
 from allocator.simulation.trace import Trace
 
@@ -164,6 +165,8 @@ def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
         "seconds": seconds,
         **_summary(outcome),
     }
+    if cell.engine == "reference":
+        result["users_waiting"] = _number(users_at_starts(outcome))
     if cell.keep == "windows":
         result["windows"] = _windows(outcome, setting)
     if cell.liars:

@@ -34,6 +34,7 @@ _EVENTS = (
 )
 """Name, events of the Live Tree in the whole month, form, 1 − δ, source."""
 
+_RATIOS = {name for name, *_ in _EVENTS}
 _Published = tuple[str, float, Literal["=", "≥", "≤"], str, float]
 """Name, value, relation, source, scale."""
 
@@ -62,7 +63,8 @@ class Fingerprint:
         got: Here, the mean over seeds.
         seeds: Of each seed.
         source: Who published it.
-        scale: By how much a miss counts as one: a ratio of "=", a difference of the others.
+        scale: How much counts as a miss of one.
+        ratio: Whether that is a ratio; if not, a difference.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Fingerprint:
     seeds: tuple[float, ...]
     source: str
     scale: float
+    ratio: bool
 
     @property
     def miss(self) -> float:
@@ -82,10 +85,13 @@ class Fingerprint:
         return float(np.sqrt(np.mean([self._miss(value) ** 2 for value in self.seeds])))
 
     def _miss(self, value: float) -> float:
+        if self.ratio:
+            over = float(np.log(max(value, 1e-9) / self.wanted) / np.log(self.scale))
+        else:
+            over = (value - self.wanted) / self.scale
         if self.relation == "=":
-            return float(abs(np.log(max(value, 1e-9) / self.wanted)) / np.log(self.scale))
-        short = self.wanted - value if self.relation == "≥" else value - self.wanted
-        return max(short, 0.0) / self.scale
+            return abs(over)
+        return max(-over if self.relation == "≥" else over, 0.0)
 
 
 def fingerprints(
@@ -115,6 +121,7 @@ def fingerprints(
             tuple(of[name] for of in found),
             source,
             scale,
+            ratio=name in _RATIOS,
         )
         for name, wanted, relation, source, scale in _published(months.tasks, loads)
     ]

@@ -118,31 +118,27 @@ def _lowers_waits(study: Study) -> Claim:
 
 def _more_when_overloaded(study: Study) -> Claim:
     lowest, highest = study.loads[0], study.loads[-1]
-    best = study.best(lowest)
-    both = [load for load in (lowest, highest) if best in study.tried(load)]
-    first, last = study.reduction(lowest, best), study.reduction(both[-1], best)
-    apart = None
-    if first.low > last.high:
-        apart = True
-    elif first.high < last.low:
-        apart = False
+    shared = [f for f in study.tried(lowest) if f in study.tried(highest)]
+    chosen = max(shared, key=lambda f: study.reduction(lowest, f).mean)
+    more = study.trend((lowest, highest), chosen)
     return Claim(
         "The advantage is more evident when the system is overloaded.",
-        f"At {discount(best)}, {first.percent} at {lowest:.0%} and {last.percent} at "
-        f"{both[-1]:.0%}.",
-        apart,
-        "The intervals of the two ends overlap, or the order is the other one: with more room "
-        "fewer users wait, and what is left of waits may be easier or harder to share out.",
+        f"At {discount(chosen)}, {more.percent} more at {lowest:.0%} than at {highest:.0%}, month "
+        "by month.",
+        more.exceeds(0.0),
+        "With more room fewer users wait, and what is left of waits may be easier or harder to "
+        "share out.",
     )
 
 
 def _optimum_is_interior(study: Study, span: float) -> Claim:
     best = {load: study.best(load) for load in study.loads}
-    leads = {
-        load: study.lead(load, _PAPERS_BEST) if _PAPERS_BEST in study.tried(load) else None
+    theirs = {
+        load: study.nearest(load, _PAPERS_BEST)
         for load in study.loads
         if len(study.tried(load)) > 1
     }
+    leads = {load: None if f is None else study.lead(load, f) for load, f in theirs.items()}
     return Claim(
         "The optimum is inside the range of δ, at 1 − 10⁻⁶ for every load.",
         "; ".join(f"{discount(f)} at {load:.0%}" for load, f in best.items())

@@ -16,6 +16,7 @@ from allocator.simulation.studies.results import Result
 
 CSV = "sdrf.csv"
 """What a report's table is called as a file."""
+_ROUNDING = 1e-3
 Pair = tuple[Result, Result]
 """DRF's and SDRF's of one trace."""
 
@@ -59,6 +60,23 @@ class Study:
     def best(self, load: float) -> float:
         """Return the 1 − δ that lowers waits most in the mean."""
         return max(self.tried(load), key=lambda f: self.reduction(load, f).mean)
+
+    def nearest(self, load: float, forgotten: float) -> float | None:
+        """Return the 1 − δ that was tried and is the one meant but for rounding, if any."""
+        near = [f for f in self.tried(load) if abs(f / forgotten - 1.0) < _ROUNDING]
+        return near[0] if near else None
+
+    def trend(self, loads: tuple[float, float], forgotten: float) -> Estimate:
+        """Return by how much more is saved at one load than at another, on the same traces."""
+        first, second = (
+            {
+                before.raw["trace"]: reduction(before.mean_wait, after.mean_wait)
+                for before, after in self.pairs(load, forgotten)
+            }
+            for load in loads
+        )
+        shared = [trace for trace in first if trace in second]
+        return estimate([first[trace] - second[trace] for trace in shared])
 
     def lead(self, load: float, forgotten: float) -> Estimate:
         """Return by how much more one value of 1 − δ saves than the best of the others."""

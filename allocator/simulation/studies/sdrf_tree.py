@@ -82,7 +82,13 @@ def _table_1(study: Study, suffix: str) -> Section:
     return Section(
         f"sdrf-table-1{suffix}",
         f"SDRF Table 1: time spent on operations ({study.name}, {discount(live.forgotten)})",
-        ("From the readable reference simulator in Python, whose operations can be timed.",),
+        (
+            (
+                "From the readable reference simulator in Python, whose operations can be timed; "
+                "one run each. When a task starts, "
+                f"{live.raw.get('users_waiting') or 0.0:.0f} users wait in the mean."
+            ),
+        ),
         tables=(
             (
                 "Seconds",

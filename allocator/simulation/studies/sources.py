@@ -8,6 +8,7 @@ from pathlib import Path
 from allocator.simulation import store
 from allocator.simulation.formats import swf
 from allocator.simulation.generator import (
+    crowded_month,
     google_constrained_hour,
     google_month,
     google_month_plain,
@@ -20,6 +21,7 @@ GENERATORS = {
     "google-month": google_month,
     "google-month-plain": google_month_plain,
     "google-constrained-hour": google_constrained_hour,
+    "crowded-month": crowded_month,
 }
 
 
