@@ -81,8 +81,9 @@ dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
 release-check: $(DEV) $(RELEASE) ## try all that a release needs and that can be tried here; leaves it in build/release
 	$(BIN)/python deploy/release/check.py
 
-versioned-docs: $(RELEASE) ## commit this version's documentation to the branch gh-pages, beside the others'
-	PATH="$(abspath $(VENV)-release)/bin:$$PATH" mike deploy --update-aliases \
+versioned-docs: $(RUNTIME) $(RELEASE) ## commit this version's documentation to the branch gh-pages, beside the others'
+	PATH="$(abspath $(VENV)-release)/bin:$$PATH" \
+	  PYTHONPATH="$(CURDIR):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" mike deploy --update-aliases \
 	  "$$(sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.toml)" latest
 
 roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
