@@ -81,8 +81,9 @@ dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
 release-check: $(DEV) $(RELEASE) ## try all that a release needs and that can be tried here; leaves it in build/release
 	$(BIN)/python deploy/release/check.py
 
-versioned-docs: $(RELEASE) ## commit this version's documentation to the branch gh-pages, beside the others'
-	PATH="$(abspath $(VENV)-release)/bin:$$PATH" mike deploy --update-aliases \
+versioned-docs: $(RUNTIME) $(RELEASE) ## commit this version's documentation to the branch gh-pages, beside the others'
+	PATH="$(abspath $(VENV)-release)/bin:$$PATH" \
+	  PYTHONPATH="$(CURDIR):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" mike deploy --update-aliases \
 	  "$$(sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.toml)" latest
 
 roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
@@ -99,10 +100,14 @@ counts: $(RUNTIME) ## record how many lines typical operations run, which a test
 ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/over-commits.md shows; wants a quiet machine
 	$(BIN)/python -m bench.ratios --renew
 
-reproduce: $(RUNTIME) ## the papers' trace-driven figures, small, in a few minutes (into runs/)
-	@set -e; for study in sdrf-small table-1 tsf-small rivals-small; do \
+reproduce: $(RUNTIME) ## the papers' figures and claims, small, in minutes (into runs/)
+	@set -e; for study in sdrf-small table-1 tsf-small rivals-small rivals-lies-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
-	@set -e; for name in memory-workload memory-blocking; do $(BIN)/longshare figure $$name; done
+	@set -e; for figure in sdrf-1 sdrf-2 sdrf-3 sdrf-6 thesis-1.1 thesis-2.5 thesis-2.6 sprayer memory-workload \
+	  memory-blocking; do \
+	  $(BIN)/longshare figure $$figure; done
+	@set -e; for policy in sdrf stsf dynamic-drf volcano kueue-afs; do \
+	  $(BIN)/longshare games search --policy $$policy --trials 60 --seed 1; done
 
 evidence: $(RUNTIME) ## the SDRF paper's at full size, for an hour; docs/sdrf.csv is its table
 	$(BIN)/longshare sweep sdrf

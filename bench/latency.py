@@ -11,11 +11,12 @@ size at the same instants; and the time that a stock master lets pass until its 
 import argparse
 import multiprocessing
 import random
+import statistics
 import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -93,7 +94,8 @@ def through_the_service(
 
 def _watch(url: str, every: float) -> None:
     while True:
-        with urllib.request.urlopen(url) as answer:  # noqa: S310 - our own service's
+        # A service that is overrun may hang up.
+        with suppress(OSError), urllib.request.urlopen(url) as answer:  # noqa: S310 - our own
             answer.read()
         time.sleep(every)
 
@@ -117,10 +119,10 @@ def watched(url: str) -> Iterator[None]:
             watcher.join()
 
 
-def settings(arguments: argparse.Namespace, folder: str) -> str:
+def settings(arguments: argparse.Namespace, folder: str, *, plain: bool) -> str:
     """Return what a service under load is told."""
     half_life = 'half_life = "1h"\n' if arguments.policy in ("sdrf", "stsf") else ""
-    recorder = "" if arguments.plain else f'[recorder]\nfile = "{folder}/recorder.csv"\n'
+    recorder = "" if plain else f'[recorder]\nfile = "{folder}/recorder.csv"\n'
     return f'[policy]\nname = "{arguments.policy}"\n{half_life}{recorder}'
 
 
@@ -139,7 +141,10 @@ def under_load(arguments: argparse.Namespace, size: str, table: Table) -> list[f
     instants = arrivals(arguments.rate, arguments.seconds)
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster(agents, frameworks, time.time_ns())
-        with service(Path(folder), settings(arguments, folder)) as (stream, process):
+        with service(Path(folder), settings(arguments, folder, plain=arguments.plain)) as (
+            stream,
+            process,
+        ):
             cluster.take(stream.begin(cluster))
             url = process.url()
             with watched(url) if not arguments.plain else _nothing():
@@ -154,6 +159,45 @@ def under_load(arguments: argparse.Namespace, size: str, table: Table) -> list[f
         bare = echoed(stream, instants, round(sum(sizes) / len(instants)))
         _add(table, "bare echo", bare, instants, (process.cpu() - before, process.memory(), None))
     return waits
+
+
+def on_and_off(arguments: argparse.Namespace, size: str) -> Table:
+    """Measure, in turn, a service that all look at and one that nobody does."""
+    agents, frameworks = (int(number) for number in size.split("x"))
+    extras = {"off": '[accounting]\ndatabase = "none"\n', "on": '[[shadow]]\nname = "drf"\n'}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in extras}
+    with ExitStack() as stack:
+        sides = {}
+        for name, extra in extras.items():
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            told = settings(arguments, folder, plain=name == "off") + extra
+            stream, process = stack.enter_context(service(Path(folder), told))
+            cluster = Cluster(agents, frameworks, time.time_ns())
+            cluster.take(stream.begin(cluster))
+            sides[name] = stream, process, cluster
+        stack.enter_context(watched(sides["on"][1].url()))
+        for turn in range(arguments.on_off + 1):
+            for name in sorted(sides, reverse=turn % 2 == 1):
+                stream, process, cluster = sides[name]
+                instants = arrivals(arguments.rate, arguments.seconds / arguments.on_off)
+                before = process.cpu()
+                waits, _ = through_the_service(stream, cluster, instants)
+                cost = (process.cpu() - before) / len(waits)
+                found[name].append((quantile(waits, 0.5), quantile(waits, 0.99), cost))
+    table = Table(title=f"{size}, {arguments.rate:g}/s: all look on, and nobody does")
+    for heading in ("of a round", "off", "on", "on / off", "quartiles of rounds"):
+        table.add_column(heading, justify="right")
+    for place, heading in enumerate(("p50, ms", "p99, ms", "CPU of an event, ms")):
+        on, off = ([each[place] for each in found[name][1:]] for name in ("on", "off"))
+        ratios = [a / b for a, b in zip(on, off, strict=True)]
+        low, _, high = statistics.quantiles(ratios, n=4)
+        table.add_row(
+            heading,
+            *(f"{1000 * statistics.median(each):.2f}" for each in (off, on)),
+            f"{statistics.median(ratios):.2f}",
+            f"{low:.2f}–{high:.2f}",
+        )
+    return table
 
 
 def echoed(stream: Stream, instants: Sequence[float], size: int) -> list[float]:
@@ -199,8 +243,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--warm-up", type=float, default=5.0, help="seconds that do not count")
     parser.add_argument("--policy", default="sdrf")
+    parser.add_argument(
+        "--on-off",
+        type=int,
+        default=0,
+        metavar="ROUNDS",
+        help="instead compare, in so many rounds, a service with accounts, a shadow, a recorder, "
+        "scrapes and the page open with one that has none of it",
+    )
     parser.add_argument("--plain", action="store_true", help="nobody records, scrapes or looks")
     arguments = parser.parse_args()
+    if arguments.on_off:
+        Console(width=110).print(on_and_off(arguments, arguments.sizes.split(",")[-1]))
+        return
     table = Table(title=f"Milliseconds from the end of a task to its offer, {arguments.rate:g}/s")
     table.add_column("")
     for part in QUANTILES:

@@ -33,6 +33,8 @@ from bench.played.cluster import OPTIONS, Cluster
 
 _SECOND = 1000
 """Events of a played cluster in a second."""
+_LATER = 50
+"""Messages, until what was left for later is done: in the service some 50 ms."""
 SHADOW = {"drf": policies.create("drf", {})}
 
 
@@ -76,7 +78,7 @@ class _Side:
         return taken
 
     def later(self) -> None:
-        """Do what the service would do in slices before the next message."""
+        """Do what the service would do in slices, between messages."""
         finished(self._shadows.following())
         self._past.backlog.finish()
         if self._recorder is not None:
@@ -124,9 +126,10 @@ def _compare(arguments: argparse.Namespace, sides: dict[str, _Side], size: tuple
         spent, after = dict.fromkeys(sides, 0.0), dict.fromkeys(sides, 0.0)
         first = turn % len(sides)  # nobody always comes before the same, or after
         for name, side in (*list(sides.items())[first:], *list(sides.items())[:first]):
-            for _ in range(arguments.messages):
+            for number in range(1, arguments.messages + 1):
                 spent[name] += side.apply(arguments.events, seconds_of)
-                after[name] += seconds_of(side.later)
+                if number % _LATER == 0:
+                    after[name] += seconds_of(side.later)
         for name in sides:
             taken[name].append(spent[name] / each)
             afterwards[name].append(after[name] / each)

@@ -58,6 +58,6 @@ def violation(
 
 
 def _divisible(policy: str, parameters: Mapping[str, object]) -> divisible.DivisiblePolicy:
-    if plugins.is_from_outside(policy):
-        return measured(plugins.create(policy, parameters))
-    return divisible.create(policy, parameters)
+    if policy in divisible.names() or not plugins.is_known(policy):
+        return divisible.create(policy, parameters)
+    return measured(plugins.create(policy, parameters))

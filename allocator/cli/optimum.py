@@ -59,7 +59,7 @@ def optimum(
 
 
 def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "DivisiblePolicy":
-    """Return a policy that has a divisible optimum.
+    """Return a policy that has a divisible optimum; of what is not defined by one, as measured.
 
     Raises:
         typer.BadParameter: there is none of this name, or a parameter is not one of it.
@@ -69,9 +69,9 @@ def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "Divisibl
     from allocator.theory.divisible.measured import measured  # noqa: PLC0415
 
     try:
-        if plugins.is_from_outside(name):
-            return measured(plugins.create(name, parameters))
-        return divisible.create(name, parameters)
+        if name in divisible.names() or not plugins.is_known(name):
+            return divisible.create(name, parameters)
+        return measured(plugins.create(name, parameters))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--policy") from error
 

@@ -11,7 +11,7 @@ from allocator.plugins.entry_points import installed, load_installed
 from allocator.plugins.errors import PolicyError
 from allocator.plugins.files import load, load_trusted
 
-__all__ = ["PolicyError", "create", "is_from_outside", "load", "load_trusted", "provide"]
+__all__ = ["PolicyError", "create", "is_known", "load", "load_trusted", "provide"]
 
 
 def create(name: str, parameters: Mapping[str, object]) -> policies.Policy:
@@ -29,9 +29,9 @@ def create(name: str, parameters: Mapping[str, object]) -> policies.Policy:
     return policies.create(name, parameters)
 
 
-def is_from_outside(name: str) -> bool:
-    """Whether a policy does not come with Longshare, and there is one of this name."""
-    return name not in policies.ours() and (name in policies.names() or name in installed())
+def is_known(name: str) -> bool:
+    """Whether there is a policy of this name, ours or from outside."""
+    return name in policies.names() or name in installed()
 
 
 def provide(name: str, file: str, sha256: str) -> None:

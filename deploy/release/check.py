@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tomllib
 from collections.abc import Callable
@@ -200,9 +201,13 @@ def documentation() -> str:
     try:
         for key, value in {"user.name": "release", "user.email": "release@localhost"}.items():
             run("git", "config", key, value, where=copy)
-        path = f"{tool('mike').parent}{os.pathsep}{os.environ['PATH']}"
+        found = {
+            "PATH": f"{tool('mike').parent}{os.pathsep}{os.environ['PATH']}",
+            # The reference is made from what is imported, which takes what the library takes.
+            "PYTHONPATH": f"{copy}{os.pathsep}{sysconfig.get_path('purelib')}",
+        }
         for each in ("0.0", _minor()):
-            run(tool("mike"), "deploy", "--update-aliases", each, "latest", where=copy, PATH=path)
+            run(tool("mike"), "deploy", "--update-aliases", each, "latest", where=copy, **found)
         listed = json.loads(run("git", "show", "gh-pages:versions.json", where=copy))
         pages = run("git", "ls-tree", "-r", "--name-only", "gh-pages", where=copy).split()
         if f"{_minor()}/index.html" not in pages or listed[0]["aliases"] != ["latest"]:

@@ -48,3 +48,12 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     told = longshare(*asked, "--out", str(tmp_path / "absent" / "case.toml"))
     assert told.returncode == 2
     assert "case.toml" in told.stderr
+
+
+def test_what_other_systems_do_is_measured_or_it_is_said_why_not() -> None:
+    asked = ("--property", "single-resource", "--trials", "3", "--json")
+    told = longshare("properties", "--policy", "yarn-fair", "--set", "resource=cpu", *asked)
+    assert json.loads(told.stdout)["properties"]["single-resource"]["violation"] is None
+    told = longshare("properties", "--policy", "volcano", *asked)
+    assert told.returncode == 2
+    assert "no optimum at an instant" in " ".join(told.stderr.replace("│", " ").split())
