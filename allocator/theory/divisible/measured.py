@@ -32,8 +32,11 @@ def measured(policy: Policy) -> DivisiblePolicy:
     """Return what a policy does if tasks can be divided at will.
 
     Raises:
-        ValueError: it ranks each machine apart, or its priorities drift while nobody owes anything.
+        ValueError: it ranks each machine apart, or by who came first, or its priorities drift while
+            nobody owes anything.
     """
+    if policy.queues:
+        raise ValueError(f"policy {policy.name!r} has no divisible optimum: it goes by who came first")
     if policy.per_machine:
         raise ValueError(f"policy {policy.name!r} ranks each machine apart, and has no measure")
     if not isinstance(policy, KeyPolicy | Sdrf):
