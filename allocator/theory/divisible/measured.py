@@ -36,7 +36,9 @@ def measured(policy: Policy) -> DivisiblePolicy:
             nobody owes anything.
     """
     if policy.queues:
-        raise ValueError(f"policy {policy.name!r} has no divisible optimum: it goes by who came first")
+        raise ValueError(
+            f"policy {policy.name!r} has no divisible optimum: it goes by who came first"
+        )
     if policy.per_machine:
         raise ValueError(f"policy {policy.name!r} ranks each machine apart, and has no measure")
     if not isinstance(policy, KeyPolicy | Sdrf):
