@@ -14,7 +14,9 @@ BIN := $(VENV)/bin
 # Setuptools is installed first and builds without isolation, so that nothing unpinned is fetched.
 # What an old pip announces about newer ones (-W ignore) is of no use here.
 PIP := $(BIN)/python -W ignore -m pip --disable-pip-version-check --no-input --quiet
-INSTALL := $(PIP) install --no-deps --only-binary=:all: --require-hashes
+# Nothing is compiled to bytecode before it is used, which is half the time; but then it is kept.
+INSTALL := $(PIP) install --no-deps --no-compile --only-binary=:all: --require-hashes
+unexport PYTHONDONTWRITEBYTECODE
 BUILD_HERE := --no-build-isolation --use-pep517
 
 # Of a throw-away Debian: what every real one has.
