@@ -319,8 +319,16 @@ SINGLE = [name for name in experiment.names() if not experiment.load(name).varia
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SINGLE)
 def test_the_papers_experiment_comes_out_as_published(name: str, tmp_path: Path) -> None:
-    verdict = run(experiment.load(name), Settings(speed=15.0, seed=1, out=tmp_path), lambda _: None)
+    # A machine of which others take a part may be too slow for a speed, which says nothing about
+    # the policy: offers are on their way for longer. It has a fifth of the speed then.
+    chosen = experiment.load(name)
+    for speed in (15.0, 3.0):
+        out = tmp_path / f"{speed:g}"
+        out.mkdir()
+        verdict = run(chosen, Settings(speed=speed, seed=1, out=out), lambda _: None)
+        if verdict.agrees:
+            break
     assert verdict.agrees, verdict.claims
