@@ -121,8 +121,7 @@ class Pool(Generic[User]):
     def set_capacity(self, capacity: Quantities) -> None:
         """Change what is shared."""
         if capacity is not self._terms.capacity and capacity != self._terms.capacity:
-            if self._journal is not None:
-                self._journal.append((self._now, Pool.set_capacity, (capacity,)))
+            self._write_down(Pool.set_capacity, capacity)
             self._unsettle()
             self._terms.capacity = capacity
 
@@ -164,8 +163,7 @@ class Pool(Generic[User]):
     def machines_changed(self) -> None:
         """Follow a change of the machines; of one user's constraints, `set_demand` does."""
         if self.policy.counts_tasks:
-            if self._journal is not None:
-                self._journal.append((self._now, Pool.machines_changed, ()))
+            self._write_down(Pool.machines_changed)
             self._unsettle()
 
     def set_part(self, part: float) -> None:
@@ -191,9 +189,8 @@ class Pool(Generic[User]):
             raise ValueError(f"user {user!r} is known already")
         account = Account(weight=in_range(user, weight), settled_at=self._now)
         account.set_debts(user, commitment)
-        if self._journal is not None:
-            self._journal.append((self._now, Pool.add, (user,)))
-            self._journal.append((self._now, Pool.set_weight, (user, weight)))
+        self._write_down(Pool.add, user)
+        self._write_down(Pool.set_weight, user, weight)
         self._unsettle()
         self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account
@@ -212,8 +209,7 @@ class Pool(Generic[User]):
         if account.allocation:
             raise ValueError(f"user {user!r} still holds {account.allocation}")
         self.set_active(user, False)
-        if self._journal is not None:
-            self._journal.append((self._now, Pool.remove, (user,)))
+        self._write_down(Pool.remove, user)
         self._unsettle()
         del self._accounts[user]
         if self._meter is not None:
@@ -229,8 +225,7 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         in_range(user, weight)
-        if self._journal is not None:
-            self._journal.append((self._now, Pool.set_weight, (user, weight)))
+        self._write_down(Pool.set_weight, user, weight)
         self._unsettle()
         account.weight = weight
         self._terms.weights = math.fsum(other.weight for other in self._accounts.values())
@@ -263,8 +258,7 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         account.demand = self._terms.counted(demand)
-        if self._journal is not None:
-            self._journal.append((self._now, Pool.set_demand, (user, account.demand)))
+        self._write_down(Pool.set_demand, user, account.demand)
         if self.policy.counts_tasks and not self._unrated:
             self._settle(user, account)
             self._terms.count_tasks(user, account)
@@ -282,8 +276,7 @@ class Pool(Generic[User]):
         if self._meter is not None:
             self._count(user, account)
         account.active = active
-        if self._journal is not None:
-            self._journal.append((self._now, Pool.set_active, (user, active)))
+        self._write_down(Pool.set_active, user, active)
         if active and not account.allocation:
             self._turns += 1
             account.turn = self._turns
@@ -561,10 +554,14 @@ class Pool(Generic[User]):
         account.count = count
         if not self._all_diverted:
             self._diverted.add(user)
-        if self._journal is not None:
-            self._journal.append((self._now, Pool.hold, (user, allocation, count)))
+        self._write_down(Pool.hold, user, allocation, count)
         if not self._unrated:
             self._note_change(user, account)
+
+    def _write_down(self, do: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401 - its
+        """Have it in the journal, if one is kept, that something is done now."""
+        if self._journal is not None:
+            self._journal.append((self._now, do, arguments))
 
     def _settle(self, user: User, account: Account) -> None:
         """Bring an account up to now, under what it has held since it was settled last."""
