@@ -5,7 +5,7 @@ somebody reaches a *level* (a position in the order) can be counted by search. T
 of giving one by one, to the last tie; the work is bounded by who gets something, not by how much.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 
@@ -131,7 +131,7 @@ class _Left(dict[Name, int]):
 
     __slots__ = ("unasked",)
 
-    def __init__(self, left: Needs, unasked: Callable[[Name], int]) -> None:
+    def __init__(self, left: Iterable[tuple[Name, int]], unasked: Callable[[Name], int]) -> None:
         super().__init__(left)
         self.unasked = unasked
 
@@ -143,18 +143,18 @@ class Room:
     """What an agent has left, by name.
 
     Args:
-        left: How much of what it has.
+        left: How much of what it has, by name.
         unasked: Returns how much there is of anything else, as within the limits of a role.
     """
 
     __slots__ = ("left",)
 
-    def __init__(self, left: Needs, unasked: Callable[[Name], int]) -> None:
+    def __init__(self, left: Iterable[tuple[Name, int]], unasked: Callable[[Name], int]) -> None:
         self.left = _Left(left, unasked)
 
     def copy(self) -> "Room":
         """Return one of its own."""
-        return Room(self.left, self.left.unasked)
+        return Room(self.left.items(), self.left.unasked)
 
     def admits(self, portion: Portion, before: Portion) -> bool:
         """Whether there is enough for a portion, of which a part has been given before."""

@@ -75,7 +75,7 @@ class Sharing:
                 )
                 if tree is None:
                     continue  # who has been found out not to be able to use it is done
-                portion = tree.fill(Room(dict(room.items()), self._limit), self._stride)
+                portion = tree.fill(Room(room.items(), self._limit), self._stride)
                 if portion.number:
                     self._stride = next(iter(portion.leaves.values()))
                     self._count(turn, portion)
