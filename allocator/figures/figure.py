@@ -1,5 +1,6 @@
 """What a figure is: points that can be checked, what is known of the paper's, and how it looks."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, TypeAlias
@@ -18,6 +19,13 @@ class Line:
     low: tuple[Number, ...] = ()
     """Of the band around it; empty: there is none."""
     high: tuple[Number, ...] = ()
+
+    @classmethod
+    def banded(
+        cls, label: str, across: Sequence[Cell], ends: Iterable[tuple[Number, Number, Number]]
+    ) -> "Line":
+        """Return a line in a band, of its points and the band's low and high end at each."""
+        return cls(label, tuple(across), *zip(*ends, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

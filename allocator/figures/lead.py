@@ -6,7 +6,6 @@ the longer tasks run, the more of A's debt has faded before B has what it is due
 """
 
 import random
-from collections.abc import Sequence
 from statistics import fmean
 
 import numpy as np
@@ -60,36 +59,28 @@ def divisible() -> float:
 def fig_6() -> PaperFigure:
     """Return B's lead over run times: the mean and the range of some seeds."""
     found = [[leads(run_time, seed) for seed in SEEDS] for run_time in RUN_TIMES]
+    ends = [(fmean(some), min(some), max(some)) for some in found]
+    at_will = divisible()
     return PaperFigure(
         name="sdrf-6",
         source="Stateful DRF, Fig. 6: 'about 50 CPU cores more'",
         title="B's largest lead over A, by how long tasks run",
         columns=("run time, s", "lead, cores", "least", "most"),
-        rows=tuple(
-            (at, fmean(some), min(some), max(some))
-            for at, some in zip(RUN_TIMES, found, strict=True)
-        ),
+        rows=tuple((at, *some) for at, some in zip(RUN_TIMES, ends, strict=True)),
         panels=(
             Panel(
                 "δ = 0.99 per second, 160 cores",
                 "run time of a task, s (± 20 %)",
                 "cores",
-                (_line(found), Line("divisible", RUN_TIMES, (divisible(),) * len(RUN_TIMES))),
+                (
+                    Line.banded("whole tasks", RUN_TIMES, ends),
+                    Line("divisible", RUN_TIMES, (at_will,) * len(RUN_TIMES)),
+                ),
             ),
         ),
         ours="the tasks' run time, which the paper does not say. `longshare experiment run "
         "sdrf-adaptive` has 20 s",
-        facts={"divisible": divisible()},
-    )
-
-
-def _line(found: Sequence[Sequence[float]]) -> Line:
-    return Line(
-        "whole tasks",
-        RUN_TIMES,
-        tuple(map(fmean, found)),
-        tuple(map(min, found)),
-        tuple(map(max, found)),
+        facts={"divisible": at_will},
     )
 
 

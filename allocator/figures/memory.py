@@ -129,13 +129,7 @@ def _panel(turned: _Turned, found: dict[float, list[Saved]]) -> Panel:
         turned.across,
         "less by, %",
         tuple(
-            Line(
-                f"capacity {load:.0%} of mean use",
-                turned.values,
-                tuple(100.0 * one.less.mean for one in several),
-                tuple(100.0 * one.less.low for one in several),
-                tuple(100.0 * one.less.high for one in several),
-            )
+            Line.banded(f"capacity {load:.0%} of mean use", turned.values, map(_percents, several))
             for load, several in found.items()
         ),
         logarithmic=turned.name in {"width", "burst"},
@@ -146,6 +140,8 @@ def _rows(turned: _Turned, found: dict[float, list[Saved]]) -> Iterator[tuple[Ce
     name = turned.name + (", skipping" if turned.blocking == "skip" else "")
     for load, several in found.items():
         for value, one in zip(turned.values, several, strict=True):
-            less = one.less
-            percents = (100.0 * less.mean, 100.0 * less.low, 100.0 * less.high)
-            yield (name, value, load, *percents, 100.0 * one.light.mean, one.wait_h)
+            yield (name, value, load, *_percents(one), 100.0 * one.light.mean, one.wait_h)
+
+
+def _percents(one: Saved) -> tuple[float, float, float]:
+    return 100.0 * one.less.mean, 100.0 * one.less.low, 100.0 * one.less.high

@@ -143,13 +143,7 @@ def _panel(title: str, up: str, hashing: Sequence[Spread], spraying: float) -> P
         "flows",
         up,
         (
-            Line(
-                "hashed (RSS)",
-                FLOWS,
-                tuple(one.mean for one in hashing),
-                tuple(one.low for one in hashing),
-                tuple(one.high for one in hashing),
-            ),
+            Line.banded("hashed (RSS)", FLOWS, ((one.mean, one.low, one.high) for one in hashing)),
             Line("sprayed", FLOWS, (spraying,) * len(FLOWS)),
         ),
         logarithmic=True,
