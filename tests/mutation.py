@@ -7,7 +7,6 @@ changed, and the tests of both rooms are run on it until one fails.
 
 import ast
 import itertools
-import math
 import os
 import random
 import shutil
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
+from scipy.stats import binomtest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("allocator/fairness", "allocator/cluster")
@@ -163,14 +163,6 @@ def _fails(folder: Path, python: str, marked: tuple[str]) -> bool:
     return done.returncode != 0
 
 
-def interval(found_ones: int, tried: int) -> tuple[float, float]:
-    """Return the 95 % interval of a proportion (Wilson)."""
-    z, p = 1.96, found_ones / tried
-    middle = (p + z * z / (2 * tried)) / (1 + z * z / tried)
-    half = z * math.sqrt(p * (1 - p) / tried + z * z / (4 * tried * tried)) / (1 + z * z / tried)
-    return middle - half, min(middle + half, 1.0)
-
-
 def main() -> int:
     """Try a sample; the exit status is 1 if tests find fewer than 95 of 100."""
     arguments = _arguments()
@@ -198,7 +190,7 @@ def main() -> int:
                 survivors.append(mutant)
                 console.print(f"not found: {mutant}", markup=False, highlight=False)
     score = len(chosen) - len(survivors)
-    low, high = interval(score, len(chosen))
+    low, high = binomtest(score, len(chosen)).proportion_ci(method="wilson")
     console.print(
         f"{score} of {len(chosen)} found ({low:.0%} to {high:.0%} of all {len(every)}), "
         f"seed {arguments.seed}"
