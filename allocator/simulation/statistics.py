@@ -81,8 +81,8 @@ def statistics(trace: Trace) -> Statistics:
         },
         tasks_of_job=distribution(tasks_of_job),
         tasks_of_user=distribution(tasks_of_user[tasks_of_user > 0]),
-        use_of_heaviest=_heaviest(trace),
-        peak_hour=_peak_hour(trace),
+        use_of_heaviest=heaviest_tenth(dominant_use(trace)),
+        peak_hour=peak_hour(trace.submitted),
         constrained=float(np.mean(trace.constraint != UNCONSTRAINED)),
         machines=sum(machine.count for machine in trace.machines),
         capacity=dict(zip(trace.resources, trace.capacity().tolist(), strict=True))
@@ -95,6 +95,23 @@ def distribution(values: NDArray[np.number]) -> dict[str, float]:
     """Return mean and quantiles of at least one value."""
     quantiles = np.quantile(values, list(_QUANTILES.values()))
     return {"mean": float(np.mean(values))} | dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
+
+
+def heaviest_tenth(amounts: NDArray[np.number]) -> float:
+    """Return the part of all that the tenth of entries that are largest make up; 0 of nothing."""
+    falling = np.sort(amounts)[::-1]
+    total = falling.sum()
+    return float(falling[: -(-len(falling) // 10)].sum() / total) if total else 0.0
+
+
+def peak_hour(submitted: NDArray[np.int64]) -> float:
+    """Return how many come in the busiest hour of the day over those of a mean hour.
+
+    Args:
+        submitted: Microseconds, of at least one.
+    """
+    hour = submitted // (3600 * MICROSECONDS) % 24
+    return float(np.bincount(hour, minlength=24).max() / (len(submitted) / 24))
 
 
 def dominant_use(trace: Trace) -> NDArray[np.float64]:
@@ -122,13 +139,3 @@ def _at_once(trace: Trace) -> dict[str, float]:
         if weighted := float(work @ demand):
             found[name] = use * float(work.sum()) / weighted
     return found
-
-
-def _heaviest(trace: Trace) -> float:
-    use = np.sort(dominant_use(trace))[::-1]
-    return float(use[: -(-len(use) // 10)].sum() / use.sum()) if use.any() else 0.0
-
-
-def _peak_hour(trace: Trace) -> float:
-    hour = (trace.submitted // (3600 * MICROSECONDS)) % 24
-    return float(np.bincount(hour, minlength=24).max() / (len(trace) / 24))

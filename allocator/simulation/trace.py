@@ -175,3 +175,12 @@ def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
         (numbers.setdefault(name, len(numbers)) for name in names), np.int32, len(names)
     )
     return tuple(numbers), column
+
+
+def by_appearance(numbers: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
+    """Return what numbers ≥ 0 there are in order of first appearance, and by number its place."""
+    present, first = np.unique(numbers, return_index=True)
+    appearance = present[np.argsort(first)]
+    place = np.zeros(int(present.max(initial=-1)) + 1, np.int32)
+    place[appearance] = np.arange(len(appearance))
+    return appearance, place

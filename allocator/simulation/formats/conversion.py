@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace
+from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace, by_appearance
 
 Text: TypeAlias = Any
 """A pyarrow array of strings; pyarrow has no types."""
@@ -147,10 +147,7 @@ class Gathering:
         if (submitted[1:] < submitted[:-1]).any():
             order = np.argsort(submitted, kind="stable")
         user = self._column("user")[order]
-        numbers, first = np.unique(user, return_index=True)
-        appearance = numbers[np.argsort(first)]
-        renumbered = np.zeros(len(self._users), np.int32)
-        renumbered[appearance] = np.arange(len(appearance))
+        appearance, renumbered = by_appearance(user)
         names = list(self._users)
         return Trace(
             resources=self._resources,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
+from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace, by_appearance
 
 DAYS = 30
 _SECONDS = DAYS * 86_400
@@ -61,12 +61,10 @@ def generate(seed: int, crowd: Crowd) -> Trace:
     runtime = _RUN_S * np.exp(_RUN_SPREAD * random.normal(0.0, 1.0, tasks) - _RUN_SPREAD**2 / 2)
     demand = np.exp(crowd.spread * random.normal(0.0, 1.0, tasks) - crowd.spread**2 / 2)
     demand = np.minimum(demand, _MOST * crowd.width)
-    present, first = np.unique(user[order], return_index=True)
-    number = np.empty(crowd.users, np.int32)
-    number[present[np.argsort(first)]] = np.arange(crowd.users)
+    appearance, number = by_appearance(user[order])
     return Trace(
         resources=("cpus",),
-        users=tuple(f"user-{name}" for name in present[np.argsort(first)]),
+        users=tuple(f"user-{name}" for name in appearance),
         submitted=submitted[order],
         runtime=np.rint(runtime * MICROSECONDS).astype(np.int64),
         user=number[user[order]],

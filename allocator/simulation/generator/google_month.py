@@ -19,7 +19,7 @@ from allocator.simulation.generator.moments import (
     TSF,
     Moment,
 )
-from allocator.simulation.statistics import statistics
+from allocator.simulation.statistics import heaviest_tenth, peak_hour, statistics
 from allocator.simulation.trace import MICROSECONDS, Trace
 
 USERS = 627
@@ -70,8 +70,7 @@ class Knobs:
     @property
     def heaviest(self) -> float:
         """Return the part of jobs of the tenth of users that have most, but for chance."""
-        weight = np.sort(_weights(self.user_sigma))[::-1]
-        return float(weight[: -(-USERS // 10)].sum() / weight.sum())
+        return heaviest_tenth(_weights(self.user_sigma))
 
 
 PLAIN = Knobs(user_sigma=2.5, sessions=0.6, session_s=3600.0, user_spread=0.5, job_spread=1.6)
@@ -152,13 +151,13 @@ def _weights(sigma: float) -> NDArray[np.float64]:
 def moments(trace: Trace, tasks: int, knobs: Knobs = FITTED) -> list[Moment]:
     """Compare a generated month with what is known of the real one."""
     found = statistics(trace)
-    again = _tried_again(trace)
+    first, again = _first_and_again(trace)
     size = np.bincount(trace.job[~again])
     failed, jobs = _counts(tasks, knobs)
-    by_user = np.sort(np.bincount(trace.user[~again]))[::-1]
-    heaviest = float(by_user[: -(-len(by_user) // 10)].sum() / size.sum())
+    heaviest = heaviest_tenth(np.bincount(trace.user[~again]))
     runtime = trace.runtime[~again] / MICROSECONDS
     median, mean = float(np.median(runtime)), float(runtime.mean())
+    peak = peak_hour(trace.submitted[first])
     spreads = knobs.user_spread**2 + knobs.job_spread**2 + _LIMITS.spread**2
     return [
         Moment("users", USERS, "=", found.users, SDRF),
@@ -178,23 +177,14 @@ def moments(trace: Trace, tasks: int, knobs: Knobs = FITTED) -> list[Moment]:
         Moment("tasks of the heaviest tenth of users, part", knobs.heaviest, "=", heaviest, CHOSEN),
         Moment("run time, median, s", _MEDIAN_S, "=", median, CHOSEN),
         Moment("run time, mean over median", np.exp(spreads / 2), "=", mean / median, CHOSEN),
-        Moment(
-            "jobs of the busiest hour of the day over the mean", _PEAK, "=", _peak(trace), CHOSEN
-        ),
+        Moment("jobs of the busiest hour of the day over the mean", _PEAK, "=", peak, CHOSEN),
     ]
 
 
-def _tried_again(trace: Trace) -> NDArray[np.bool_]:
-    """Tell which tasks were submitted after their job was: all that failed before."""
+def _first_and_again(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return each job's first task, and which tasks came after it: all that failed before."""
     _, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
-    again: NDArray[np.bool_] = trace.submitted > trace.submitted[first][job]
-    return again
-
-
-def _peak(trace: Trace) -> float:
-    _, first = np.unique(trace.job, return_index=True)
-    hour = trace.submitted[first] // (3600 * MICROSECONDS) % 24
-    return float(np.bincount(hour, minlength=24).max() / (len(first) / 24))
+    return first, trace.submitted > trace.submitted[first][job]
 
 
 def _median(values: NDArray[np.float64], weights: NDArray[np.int64]) -> float:

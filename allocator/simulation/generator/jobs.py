@@ -7,7 +7,13 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass, Trace
+from allocator.simulation.trace import (
+    MICROSECONDS,
+    UNCONSTRAINED,
+    MachineClass,
+    Trace,
+    by_appearance,
+)
 
 MEAN = 40
 """Tasks of a job: 180 000 in 4500."""
@@ -134,10 +140,7 @@ def as_trace(  # noqa: PLR0913 - what a trace is made of
         progress: Is told how many more tasks are done, now and then.
     """
     tasks = int(jobs.size.sum())
-    present, first = np.unique(jobs.user, return_index=True)
-    appearance = present[np.argsort(first)]
-    number = np.zeros(int(present.max()) + 1, np.int32)
-    number[appearance] = np.arange(len(appearance))
+    appearance, number = by_appearance(jobs.user)
     of_job = np.repeat(np.arange(len(jobs.size), dtype=np.int32), jobs.size)
     submitted, runtime, job = (np.empty(tasks, np.int64) for _ in range(3))
     user = np.empty(tasks, np.int32)

@@ -31,6 +31,15 @@ class Estimate:
             return True
         return False if self.high < bound else None
 
+    def within(self, bound: float) -> bool | None:
+        """Tell whether it is nearer to 0 than a bound; None if the interval holds bound or −bound.
+
+        One draw has no interval, and tells nothing.
+        """
+        if self.low > -bound and self.high < bound:
+            return True
+        return False if self.low > bound or self.high < -bound else None
+
     @property
     def percent(self) -> str:
         """Write it in percent."""

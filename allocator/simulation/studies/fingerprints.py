@@ -172,23 +172,29 @@ def _of_month(
 ) -> dict[str, float]:
     found: dict[str, float] = {}
 
-    def run(policy: str, forgotten: float, load: float, **more: str | bool) -> Outcome:
-        counted = bool(more.pop("events", False))
-        parameters = {} if policy == "drf" else {"delta": 1.0 - forgotten, **more}
-        setting = Setting(policy, parameters, capacity=capacity_at(trace, load))
-        outcome = fast.simulate(trace, setting, events=counted)
+    def run(
+        load: float, forgotten: float | None, form: str = "journal", *, events: bool = False
+    ) -> Outcome:
+        """Simulate SDRF, or DRF, which has nothing to forget."""
+        capacity = capacity_at(trace, load)
+        setting = (
+            Setting("drf", {}, capacity)
+            if forgotten is None
+            else Setting("sdrf", {"delta": 1.0 - forgotten, "form": form}, capacity)
+        )
+        outcome = fast.simulate(trace, setting, events=events)
         on_simulation()
         return outcome
 
     for name, _, form, forgotten, _ in _EVENTS:
-        outcome = run("sdrf", forgotten, LOADS[0], events=True, form=form)
+        outcome = run(LOADS[0], forgotten, form, events=True)
         found[name] = 1000.0 * outcome.operations.events / len(trace)
     for load in loads:
-        drf, sdrf = of_users(run("drf", 0.0, load)), run("sdrf", BEST, load)
+        drf, sdrf = of_users(run(load, None)), run(load, BEST)
         after = of_users(sdrf)
         less = reduction(drf.mean_wait(), after.mean_wait())
         others = [
-            reduction(drf.mean_wait(), of_users(run("sdrf", forgotten, load)).mean_wait())
+            reduction(drf.mean_wait(), of_users(run(load, forgotten)).mean_wait())
             for forgotten in _BESIDE
         ]
         found[_less(load)] = less

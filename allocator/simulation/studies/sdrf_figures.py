@@ -1,6 +1,7 @@
 """The figures of Stateful DRF §7.2, from numbers; bands are 90 % intervals of means over traces."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -45,22 +46,34 @@ def events(curves: Curves) -> Figure:
 def _by_load(panel: Axes, curves: Curves, scale: float) -> None:
     towards_one(panel)
     for i, (load, (forgotten, measured)) in enumerate(sorted(curves.items())):
-        colour = COLOURS[i % len(COLOURS)]
-        panel.plot(
+        _banded(
+            panel,
             forgotten,
-            [scale * one.mean for one in measured],
-            color=colour,
+            measured,
+            scale,
+            color=COLOURS[i % len(COLOURS)],
             marker=MARKERS[i % len(MARKERS)],
             markersize=4,
             label=f"{load:.0%}",
         )
-        low, high = ([scale * end for end in ends] for ends in _ends(measured))
-        panel.fill_between(forgotten, low, high, color=colour, alpha=_FAINT, linewidth=0.0)
     legend(panel, "Capacity, of mean use")
 
 
-def _ends(measured: Sequence[Estimate]) -> tuple[list[float], list[float]]:
-    return [one.low for one in measured], [one.high for one in measured]
+def _banded(
+    panel: Axes,
+    at: Floats,
+    measured: Sequence[Estimate],
+    scale: float,
+    *,
+    color: str,
+    **look: Any,  # noqa: ANN401 - matplotlib's
+) -> None:
+    mean, low, high = (
+        [scale * value for value in values]
+        for values in zip(*((one.mean, one.low, one.high) for one in measured), strict=True)
+    )
+    panel.plot(at, mean, color=color, **look)
+    panel.fill_between(at, low, high, color=color, alpha=_FAINT, linewidth=0.0)
 
 
 def waits_by_half(pairs: Sequence[tuple[Users, Users]]) -> Figure:
@@ -82,9 +95,7 @@ def waits_by_half(pairs: Sequence[tuple[Users, Users]]) -> Figure:
                 waits = pair[which].wait[~light if place else light]
                 beyond.append((np.nan_to_num(waits, nan=np.inf)[:, None] > at).mean(axis=0))
             measured = [estimate(values) for values in np.array(beyond).T.tolist()]
-            colour = colour_of(label)
-            panel.plot(at, [one.mean for one in measured], color=colour, label=label)
-            panel.fill_between(at, *_ends(measured), color=colour, alpha=_FAINT, linewidth=0.0)
+            _banded(panel, at, measured, 1.0, color=colour_of(label), label=label)
         panel.set_title(title, fontsize=10)
         panel.set_xscale("symlog", linthresh=1.0)
         panel.set_xlim(left=0.0)

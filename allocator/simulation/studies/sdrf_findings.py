@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from allocator.simulation.studies import sdrf_figures, sdrf_tree
-from allocator.simulation.studies.estimates import Estimate, all_of
+from allocator.simulation.studies.estimates import all_of
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.sdrf_study import Changes, Study, changes, studies
 from allocator.simulation.studies.section import Claim, Section, Table, discount, duration
@@ -162,24 +162,15 @@ def _ends_are_drf(study: Study) -> Claim:
     best = study.reduction(load, study.best(load))
     ends = [study.reduction(load, f) for f in (tried[-1], tried[0])]
     half = 0.5 * best.mean
-    near = [
-        None if end.draws == 1 else (end.high < half and end.low > -half) or _beyond(end, half)
-        for end in ends
-    ]
     return Claim(
         "At both ends of the range of δ, SDRF is close to DRF.",
         f"At {load:.0%}: {ends[0].percent} at {discount(tried[-1])}, {ends[1].percent} at "
         f"{discount(tried[0])}, against {best.percent} at the best.",
-        all_of(near),
+        all_of([end.within(half) for end in ends]),
         "Close is taken for less than half of what is best. The range that was tried does not "
         "reach far enough towards an end: commitments that last longer than the workload still "
         "differ between users, though they stay small.",
     )
-
-
-def _beyond(end: Estimate, half: float) -> bool | None:
-    """Return that an end is not close, or None where its interval holds the bound."""
-    return False if end.low > half or end.high < -half else None
 
 
 def _light_users_gain(changed: Changes) -> Claim:
@@ -196,15 +187,10 @@ def _light_users_gain(changed: Changes) -> Claim:
 
 def _heavy_users_hardly_change(changed: Changes) -> Claim:
     heavy = changed.heavy
-    little: bool | None = None
-    if heavy.high < _LITTLE and heavy.low > -_LITTLE:
-        little = True
-    elif heavy.low > _LITTLE or heavy.high < -_LITTLE:
-        little = False
     return Claim(
         "Users in the upper half suffer little impact.",
         f"The mean wait of the upper half is {heavy.percent} less.",
-        little,
+        heavy.within(_LITTLE),
         "Little is taken for 5 %. Where it is more, the upper half holds many who are light for "
         "most of the month and wait less, too; none of that is suffering unless below 0.",
     )

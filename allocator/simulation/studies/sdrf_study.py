@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,9 +53,16 @@ class Study:
         """Return the mean over traces of what a pair shows."""
         return estimate([of(*pair) for pair in self.pairs(load, forgotten)])
 
+    def reductions(self, load: float, forgotten: float) -> dict[str, float]:
+        """Return by trace by which part the mean of users' mean waits is less."""
+        return {
+            before.raw["trace"]: reduction(before.mean_wait, after.mean_wait)
+            for before, after in self.pairs(load, forgotten)
+        }
+
     def reduction(self, load: float, forgotten: float) -> Estimate:
-        """Return by which part the mean of users' mean waits is less."""
-        return self.over(load, forgotten, lambda b, a: reduction(b.mean_wait, a.mean_wait))
+        """Return that part's mean over traces."""
+        return estimate(list(self.reductions(load, forgotten).values()))
 
     def best(self, load: float) -> float:
         """Return the 1 − δ that lowers waits most in the mean."""
@@ -68,29 +75,14 @@ class Study:
 
     def trend(self, loads: tuple[float, float], forgotten: float) -> Estimate:
         """Return by how much more is saved at one load than at another, on the same traces."""
-        first, second = (
-            {
-                before.raw["trace"]: reduction(before.mean_wait, after.mean_wait)
-                for before, after in self.pairs(load, forgotten)
-            }
-            for load in loads
-        )
-        shared = [trace for trace in first if trace in second]
-        return estimate([first[trace] - second[trace] for trace in shared])
+        first, second = (self.reductions(load, forgotten) for load in loads)
+        return _difference(first, second)
 
     def lead(self, load: float, forgotten: float) -> Estimate:
         """Return by how much more one value of 1 − δ saves than the best of the others."""
         others = [f for f in self.tried(load) if f != forgotten]
         rival = max(others, key=lambda f: self.reduction(load, f).mean)
-        second = {b.raw["trace"]: a for b, a in self.pairs(load, rival)}
-        return estimate(
-            [
-                reduction(b.mean_wait, a.mean_wait)
-                - reduction(b.mean_wait, second[b.raw["trace"]].mean_wait)
-                for b, a in self.pairs(load, forgotten)
-                if b.raw["trace"] in second
-            ]
-        )
+        return _difference(self.reductions(load, forgotten), self.reductions(load, rival))
 
     def events(self, load: float, forgotten: float) -> Estimate:
         """Return the Live Tree's events in 1,000 tasks."""
@@ -104,6 +96,10 @@ class Study:
             for forgotten, of in sorted(self.sdrf[load].items())
         }
         return {forgotten: of for forgotten, of in runs.items() if of}
+
+
+def _difference(first: Mapping[str, float], second: Mapping[str, float]) -> Estimate:
+    return estimate([first[trace] - second[trace] for trace in first if trace in second])
 
 
 def studies(results: Sequence[Result]) -> list[Study]:
