@@ -1,9 +1,16 @@
 """`longshare figure` at the prompt."""
 
 import json
+import re
 from pathlib import Path
 
+import pytest
+
+from allocator.cli import figure
+from allocator.figures.catalogue import FIGURES
 from tests.cli.test_commands import longshare
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_figure_is_a_picture_a_table_and_json(tmp_path: Path) -> None:
@@ -18,3 +25,10 @@ def test_a_figure_that_is_not_there_names_those_that_are() -> None:
     told = longshare("figure", "sdrf-9")
     assert told.returncode == 2
     assert "sprayer" in told.stderr
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_named_in_help_and_made_by_make_reproduce(name: str) -> None:
+    assert name in str(figure.figure.__annotations__["name"].__metadata__[0].help)
+    recipe = (ROOT / "Makefile").read_text().partition("\nreproduce:")[2].partition("\n\n")[0]
+    assert name in re.findall(r"[\w.-]+", recipe)
