@@ -1,8 +1,9 @@
 """Chooses for whom an agent is held back, and which: once a tick, where somebody waits in vain."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from itertools import islice
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.frameworks import Client
@@ -23,7 +24,8 @@ def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], give: Give) 
     In each round every such client has one. Where there may be several, who is first in order has
     more, as long as it would still be first if it had got what is held for it.
 
-    Costs O(agents) for each different task among the first hundred clients, less where one fits.
+    Costs O(agents) for each different task among the first hundred clients, less where one fits,
+    and for each of them O(agents that are ready when the first of them is).
 
     Args:
         cluster: Whose agents.
@@ -63,33 +65,62 @@ def _as_long_as_first(
         give(first, task)
 
 
+class _Ready(NamedTuple):
+    """When an agent is expected to have room for a task; what is ready first is the least."""
+
+    when_ns: int
+    in_turn: bool
+    """Whether that takes no more than one task of somebody else that ends: then the order says who
+    gets that, and nothing has to gather first."""
+    agent: str
+
+
 class _Chooser:
     """Looks for agents; what has been found for one task holds for others like it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._stuck: dict[tuple[object, ...], list[Agent]] = {}
+        self._stuck: dict[tuple[object, ...], list[_Ready]] = {}
+
+    @cached_property
+    def _on(self) -> dict[str, frozenset[Client]]:
+        """By agent, who has tasks there."""
+        of = self._cluster.holds.run_times.clients
+        return {agent: of(agent) for agent in self._cluster.ledger.agents}
 
     def hold_for(self, client: Client) -> Quantities | None:
         """Hold back an agent for a client, if one would help it; return what for."""
         cluster = self._cluster
         task = cluster.ledger.task(client)
-        if task is None:
+        first = self._first(client, task) if task is not None else None
+        if task is None or first is None or first.in_turn:
             return None
-        ready = [
-            (when, in_turn, agent.id)
-            for agent in self._possible(client, task)
-            if cluster.holds.on(agent.id) is None
-            for when, in_turn in self._ready(agent, client, task)
-        ]
-        when, in_turn, agent_id = min(ready, default=(0, True, ""))
-        if in_turn:
-            return None
-        cluster.holds.begin(client, agent_id, task, cluster.now_ns, when)
+        cluster.holds.begin(client, first.agent, task, cluster.now_ns, first.when_ns)
         return task
 
-    def _possible(self, client: Client, task: Quantities) -> list[Agent]:
-        """Return the agents on which a task would fit if they were empty; none if one fits now."""
+    def _first(self, client: Client, task: Quantities) -> _Ready | None:
+        """Return which agent, held for nobody, has room for a task first.
+
+        A client's own tasks are not waited for, so where it has some it is ready later than for
+        others: only those are looked at again.
+        """
+        holds, first = self._cluster.holds, None
+        for ready in self._possible(client, task):
+            if first is not None and first.when_ns < ready.when_ns:
+                break
+            if holds.on(ready.agent) is not None:
+                continue
+            mine = client in self._on[ready.agent]
+            found = self._ready(ready.agent, task, client) if mine else ready
+            if found is not None and (first is None or found < first):
+                first = found
+        return first
+
+    def _possible(self, client: Client, task: Quantities) -> list[_Ready]:
+        """Return the agents on which a task would fit if they were empty; none if one fits now.
+
+        The first of them is ready first for clients that have no tasks there.
+        """
         ledger = self._cluster.ledger
         framework = ledger.frameworks[client.framework]
         key = (
@@ -100,10 +131,11 @@ class _Chooser:
         )
         found = self._stuck.get(key)
         if found is None:
-            found = self._stuck[key] = list(self._look(client, task))
+            each = (self._ready(agent, task) for agent in self._look(client, task))
+            found = self._stuck[key] = sorted(ready for ready in each if ready is not None)
         return found
 
-    def _look(self, client: Client, task: Quantities) -> Iterator[Agent]:
+    def _look(self, client: Client, task: Quantities) -> Iterator[str]:
         cluster = self._cluster
         ledger, rules = cluster.ledger, cluster.rules
         framework = ledger.frameworks[client.framework]
@@ -119,27 +151,24 @@ class _Chooser:
             ):
                 if cluster.holds.on(agent.id) is None and fits(agent, task):
                     return
-                possible.append(agent)
+                possible.append(agent.id)
         yield from possible
 
-    def _ready(self, agent: Agent, client: Client, task: Quantities) -> Iterator[tuple[int, bool]]:
-        """Find when an agent is expected to have room for a task beside the client's own ones.
-
-        With it comes whether that takes no more than one task of somebody else that ends: then the
-        order says who gets that, and nothing has to gather first.
-        """
+    def _ready(self, agent_id: str, task: Quantities, own: Client | None = None) -> _Ready | None:
+        """Find when an agent is expected to have room for a task beside its own client's."""
         cluster = self._cluster
-        free, gathered = dict(agent.available.divisible), False
-        for when, stay in cluster.holds.run_times.ends(agent.id, cluster.now_ns):
-            if stay.client == client:
+        free = dict(cluster.ledger.agents[agent_id].available.divisible)
+        gathered = False
+        for when, stay in cluster.holds.run_times.ends(agent_id, cluster.now_ns):
+            if stay.client == own:
                 continue
             in_turn = not gathered and self._one_is_enough(free, stay, task)
             for name, amount in stay.amounts.items():
                 free[name] = free.get(name, 0) + amount
             gathered = True
             if _covers(free, task):
-                yield when, in_turn
-                return
+                return _Ready(when, in_turn, agent_id)
+        return None
 
     def _one_is_enough(self, free: Mapping[str, int], stay: Stay, task: Quantities) -> bool:
         ledger = self._cluster.ledger

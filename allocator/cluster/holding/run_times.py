@@ -67,6 +67,10 @@ class RunTimes:
         for framework, latest in self._latest.items():
             yield framework, max(latest)
 
+    def clients(self, agent: str) -> frozenset[Client]:
+        """Return who has anything on an agent."""
+        return frozenset(stay.client for stay in self._stays.get(agent, ()))
+
     def ends(self, agent: str, now_ns: int) -> list[tuple[int, Stay]]:
         """Return when stays on an agent are expected to be over, the first of them first.
 
