@@ -79,6 +79,8 @@ class _Side:
 
     def later(self) -> None:
         """Do what the service would do in slices, between messages."""
+        if self.meter is not None:
+            self.meter.counted.settle()
         finished(self._shadows.following())
         self._past.backlog.finish()
         if self._recorder is not None:

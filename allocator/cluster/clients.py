@@ -96,6 +96,11 @@ class Clients:
         """Return the user that a client belongs to, with those above and below."""
         return self._users[client]
 
+    def shown(self, client: Client) -> tuple[str, ...]:
+        """Return all names under which what a client holds is shown; none, if it is not known."""
+        user = self._users.get(client)
+        return () if user is None else user.shown
+
     def user(self, client: Client) -> str:
         """Return the name of the user that a client belongs to."""
         return self._users[client].name

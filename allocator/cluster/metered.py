@@ -43,11 +43,9 @@ def counting(users: Users) -> Steps[dict[str, Former]]:
 
 def note_offer(meter: Meter, clients: Clients, client: Client, now: float) -> None:
     """Count an offer that a run has made."""
-    if client in clients:
-        meter.offered(clients.users.above(clients.user(client)), now)
+    meter.offered(clients.shown(client), now)
 
 
 def note_refusal(meter: Meter, clients: Clients, client: Client, now: float) -> None:
     """Count an offer that a client has given back, as a whole or in part."""
-    if client in clients:
-        meter.refused(clients.users.above(clients.user(client)), now)
+    meter.refused(clients.shown(client), now)

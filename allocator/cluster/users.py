@@ -63,6 +63,19 @@ class User:
     children: dict[str, "User"] = field(default_factory=dict)
     tasks: dict[Client, "Task"] = field(default_factory=dict)
     """Of those of its own clients of which something is known."""
+    line: tuple[str, ...] = ()
+    """Its name, and those of all above it; the root has none."""
+
+    def __post_init__(self) -> None:
+        if self.parent is not None:
+            self.line = (self.name, *self.parent.line)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """All names under which what it itself holds is shown, its own first."""
+        if self.below is None or self.leaf not in self.below:
+            return self.line
+        return (self.name, self.leaf, *self.line[1:])
 
     @property
     def leaf(self) -> str:
@@ -155,16 +168,6 @@ class Users:
             self._idle_since[name] = self._now
             self._share_out()
         return user
-
-    def above(self, name: str) -> Iterator[str]:
-        """Go through all names under which what a user itself holds is shown, its own first."""
-        user = self._known[name]
-        yield name
-        if user.below is not None and user.leaf in user.below:
-            yield user.leaf
-        while user.parent is not None and user.parent is not self._root:
-            user = user.parent
-            yield user.name
 
     def settle(self) -> None:
         """Tell every level what part of the cluster its members are entitled to together.

@@ -44,6 +44,8 @@ class Account:
     """ō: what the share exceeds the entitlement by, by resource (Eq. 7)."""
     commitments: dict[str, float] = field(default_factory=dict)
     """c at `settled_at`, by resource (Eq. 6)."""
+    counted_until: float = math.inf
+    """Until when a meter has counted what it held; infinite: there is none."""
 
     def copy(self) -> "Account":
         """Return an account that stays as this one is."""

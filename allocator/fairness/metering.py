@@ -5,9 +5,10 @@ Between two changes what a user holds is constant, and what it owes a known func
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from allocator.fairness.commitment import approached, decayed
 from allocator.fairness.quantities import Quantities
@@ -16,26 +17,26 @@ HOUR = 3600
 """Seconds; hours begin at multiples of it, counted from the Unix epoch."""
 LONGEST_GAP = 7200.0
 """Seconds in which nobody told what is held, of which something may still be said."""
-MOST_WAITING = 100_000
+MOST_WAITING = 20_000
 """Spans that wait to be added up; some twenty megabytes."""
+_AT_ONCE = 16
+"""Of what waits, added up in one step: some fifty microseconds."""
 _TASKS = "tasks"
 """What policies that count tasks measure instead of resources, as a fraction of 1."""
 _ONE = 1000
 """Thousandths."""
 
 
+@dataclass(slots=True)
 class Integrals:
     """Of one user and one resource: thousandths × seconds."""
 
-    __slots__ = ("entitled", "held", "overused", "owed")
-
-    def __init__(self) -> None:
-        self.held = 0.0
-        self.overused = 0.0
-        """Held beyond the entitlement."""
-        self.owed = 0.0
-        """The commitment, as that part of the capacity."""
-        self.entitled = 0.0
+    held: float = 0.0
+    overused: float = 0.0
+    """Held beyond the entitlement."""
+    owed: float = 0.0
+    """The commitment, as that part of the capacity."""
+    entitled: float = 0.0
 
     def add(self, other: "Integrals") -> None:
         """Add what another has counted."""
@@ -69,35 +70,81 @@ class Tally:
         self.refused += other.refused
 
 
+Terms: TypeAlias = tuple[Collection[str], float | None]
+"""Resources that do not count in shares; the time constant of commitments, None: they stay."""
+Span: TypeAlias = tuple[
+    str,
+    float,
+    float,
+    Quantities,
+    Terms,
+    Quantities,
+    float,
+    float,
+    Mapping[str, float],
+    Mapping[str, float],
+    bool,
+]
+"""A time in which a user stood so, and all that its integrals depend on: who; from when to when,
+in seconds since the epoch; the capacity; terms; then as in `Stretch`, but that commitments are
+those of an instant of their own, not after the begin, which comes before them."""
+Act: TypeAlias = tuple[tuple[str, ...], float, bool]
+"""Under which names an offer counts, when, and whether it was given back."""
+
+
 @dataclass(slots=True)
 class Counted:
-    """All that has been counted since it was last taken, by hour (since the epoch)."""
+    """All that has been counted since it was last taken, by hour (since the epoch).
+
+    What is noted is added up by `settling`, soon: memory that is used again at once costs little.
+    """
 
     users: dict[int, dict[str, Tally]] = field(default_factory=dict)
     capacity: dict[int, dict[str, float]] = field(default_factory=dict)
     """Thousandths × seconds, by resource."""
-    _waiting: list[tuple[str, "Span"]] = field(default_factory=list)
+    spans: deque[Span] = field(default_factory=deque)
+    """That wait to be added up."""
+    acts: deque[Act] = field(default_factory=deque)
+    """Likewise."""
+    until: float = 0.0
+    """The latest instant that has been added up."""
+
+    @property
+    def since(self) -> float:
+        """The latest instant that anything was counted until."""
+        return max(self.until, self.spans[-1][2]) if self.spans else self.until
 
     def tally(self, hour: int, user: str) -> Tally:
         """Return the tally of a user in an hour, which may be new."""
-        tallies = self.users.setdefault(hour, {})
+        tallies = self.users.get(hour)
+        if tallies is None:
+            tallies = self.users[hour] = {}
         tally = tallies.get(user)
         if tally is None:
             tally = tallies[user] = Tally()
         return tally
 
-    def note(self, user: str, span: "Span") -> None:
-        """Have a user's time added up later; where too much waits for that, at once."""
-        if len(self._waiting) < MOST_WAITING:
-            self._waiting.append((user, span))
-        else:
-            self._integrate(user, span)
+    def settling(self) -> Generator[None, None, None]:
+        """Add up what waits for that, bit by bit; meanwhile more may be noted, and added up."""
+        spans, acts = self.spans, self.acts
+        while spans or acts:
+            for _ in range(min(len(spans), _AT_ONCE)):
+                self._integrate(spans.popleft())
+            for _ in range(min(len(acts), _AT_ONCE)):
+                self._add_act(acts.popleft())
+            yield
 
     def settle(self) -> None:
-        """Add up what waits for that; may be done in another thread, once nobody notes any more."""
-        waiting, self._waiting = self._waiting, []
-        for user, span in waiting:
-            self._integrate(user, span)
+        """Add up all that waits for that."""
+        for _ in self.settling():
+            pass
+
+    def bound(self) -> None:
+        """Where too much waits to be added up, add up the earliest now."""
+        if len(self.spans) > MOST_WAITING:
+            self._integrate(self.spans.popleft())
+        if len(self.acts) > MOST_WAITING:
+            self._add_act(self.acts.popleft())
 
     def add(self, other: "Counted") -> None:
         """Add what has been counted apart."""
@@ -110,13 +157,29 @@ class Counted:
             for name, amount in amounts.items():
                 sums[name] = sums.get(name, 0.0) + amount
 
-    def _integrate(self, user: str, span: "Span") -> None:
-        stood, tau = span.stood, span.tau
-        for begin, end in _hours(span.begin, span.end):
-            tally = self.tally(math.floor(begin / HOUR), user)
-            _add(tally, end - begin, span.capacity, span.excluded, stood, tau)
-            if end < span.end:
-                stood = stood._replace(commitments=_later(stood, end - begin, tau))
+    def _add_act(self, act: Act) -> None:
+        names, now, refused = act
+        hour = math.floor(now / HOUR)
+        for name in names:
+            tally = self.tally(hour, name)
+            if refused:
+                tally.refused += 1
+            else:
+                tally.offers += 1
+
+    def _integrate(self, span: Span) -> None:
+        user, begin, end, capacity, (excluded, tau), held, entitlement, at, owes, over, wants = span
+        settled = Stretch(held, entitlement, owes, over, wants)
+        stood = settled if at >= begin or not _moves(settled) else _later(settled, begin - at, tau)
+        self.until = max(self.until, end)
+        hour = math.floor(begin / HOUR)
+        while begin < end:
+            full = (hour + 1.0) * HOUR
+            until = min(full, end)
+            _add(self.tally(hour, user), until - begin, capacity, excluded, stood, tau)
+            if until < end:
+                stood = _later(stood, until - begin, tau)
+            begin, hour = until, hour + 1
 
 
 class Stretch(NamedTuple):
@@ -147,19 +210,6 @@ class Stretch(NamedTuple):
         )
 
 
-class Span(NamedTuple):
-    """A time in which a user stood so, and all that its integrals depend on."""
-
-    begin: float
-    """Seconds since the epoch."""
-    end: float
-    capacity: Quantities
-    excluded: Collection[str]
-    stood: Stretch
-    """At the begin."""
-    tau: float | None
-
-
 class Former(NamedTuple):
     """How a user stood when it was last counted."""
 
@@ -172,63 +222,40 @@ class Meter:
     """Counts what users have, at whatever level they compete.
 
     It looks, and touches nothing that decisions depend on. No instant is counted twice for a user,
-    also if a clock goes back. O(1) for each change of what a user holds; what that comes to,
-    O(resources), is added up when it has been taken.
+    also if a clock goes back: each account says until when it has been counted. Each change of what
+    a user holds is noted, O(1), and added up later, in O(resources).
     """
 
     def __init__(self) -> None:
         self.counted = Counted()
         """Since this was last taken."""
-        self.since = 0.0
-        """The latest instant that anything was counted until."""
-        self.excluded: Collection[str] = ()
-        """Resources that do not count in shares."""
-        self.tau: float | None = None
-        """With which commitments are made and fade; None: they stay."""
+        self.terms: Terms = ((), None)
         self.beginning: dict[str, Former] | None = None
         """How users stood when this began to count, until it is taken from here."""
-        self._at: dict[str, float] = {}
-        """Until when each user is counted."""
+        self._since = 0.0
+        """Of what was taken, as below."""
         self._capacity_at = 0.0
 
+    @property
+    def since(self) -> float:
+        """The latest instant that anything was counted until: nothing before is counted again."""
+        return max(self._since, self.counted.since)
+
+    @property
+    def tau(self) -> float | None:
+        """With which commitments are made and fade; None: they stay."""
+        return self.terms[1]
+
     def begin_anew(self, now: float, tau: float | None, excluded: Collection[str]) -> None:
-        """Forget who is counted: all users, and what the cluster has, begin anew.
+        """Count others from now on.
 
         Args:
             now: Seconds since the epoch.
             tau: Time constant of commitments in seconds; None: they stay.
             excluded: Resources that do not count in shares.
         """
-        self._at.clear()
         self._capacity_at = max(now, self.since)
-        self.tau, self.excluded = tau, excluded
-
-    def begin(self, user: str, now: float) -> None:
-        """Begin to count for a user that is new here."""
-        self._at[user] = max(now, self.since)
-
-    def end(self, user: str) -> None:
-        """Cease to count for a user that is gone; what was counted stays."""
-        self._at.pop(user, None)
-
-    def until(self, user: str, now: float) -> float | None:
-        """Return until when a user is counted, if that is before now."""
-        at = self._at.get(user)
-        return at if at is not None and at < now else None
-
-    def count(self, user: str, at: float, now: float, capacity: Quantities, stood: Stretch) -> None:
-        """Count how a user stood from an instant, until when it is counted, to a later one.
-
-        Args:
-            user: Who.
-            at: What `until` has returned.
-            now: Seconds since the epoch, later.
-            capacity: What there was in that time.
-            stood: With commitments of the instant `at`.
-        """
-        self._at[user] = now
-        self.since = max(self.since, now)
-        self.counted.note(user, Span(at, now, capacity, self.excluded, stood, self.tau))
+        self.terms = excluded, tau
 
     def count_capacity(self, capacity: Quantities, now: float) -> None:
         """Count what the cluster has had until now."""
@@ -239,17 +266,13 @@ class Meter:
                 for name, total in capacity.items():
                     sums[name] = sums.get(name, 0.0) + total * (end - begin)
 
-    def offered(self, users: Iterable[str], now: float) -> None:
+    def offered(self, users: tuple[str, ...], now: float) -> None:
         """Count an offer made to a user, and to those above it."""
-        hour = math.floor(now / HOUR)
-        for user in users:
-            self.counted.tally(hour, user).offers += 1
+        self.counted.acts.append((users, now, False))
 
-    def refused(self, users: Iterable[str], now: float) -> None:
+    def refused(self, users: tuple[str, ...], now: float) -> None:
         """Count an offer that a user has given back."""
-        hour = math.floor(now / HOUR)
-        for user in users:
-            self.counted.tally(hour, user).refused += 1
+        self.counted.acts.append((users, now, True))
 
     def bridge(
         self,
@@ -268,16 +291,17 @@ class Meter:
             capacity: What there is now.
             tau: Time constant of commitments in the meantime; None: the present one.
         """
-        tau = self.tau if tau is None else tau
+        terms = self.terms if tau is None else (self.terms[0], tau)
         spans = set()
         for user, former in before.items():
             later = after.get(user)
             if later is None or not 0.0 < later.at - former.at <= LONGEST_GAP:
                 continue
             spans.add((former.at, later.at))
-            stood = former.stretch.least(later.stretch)
-            span = Span(former.at, later.at, capacity, self.excluded, stood, tau)
-            self.counted.note(user, span)
+            held, entitlement, owes, over, wants = former.stretch.least(later.stretch)
+            begin, end = former.at, later.at
+            span = (user, begin, end, capacity, terms, held, entitlement, begin, owes, over, wants)
+            self.counted.spans.appendleft(span)  # as it is of before
         if spans:
             for begin, end in _hours(min(span[0] for span in spans), max(s[1] for s in spans)):
                 sums = self.counted.capacity.setdefault(math.floor(begin / HOUR), {})
@@ -286,6 +310,7 @@ class Meter:
 
     def take(self) -> Counted:
         """Return what has been counted since this was last called, to be added up elsewhere."""
+        self._since = self.since
         taken, self.counted = self.counted, Counted()
         return taken
 
@@ -298,13 +323,19 @@ def _hours(begin: float, end: float) -> Iterable[tuple[float, float]]:
         begin = full
 
 
-def _later(stood: Stretch, elapsed: float, tau: float | None) -> Mapping[str, float]:
+def _moves(stood: Stretch) -> bool:
+    """Whether it owes anything, or begins to."""
+    return any(stood.commitments.values()) or any(stood.overuse.values())
+
+
+def _later(stood: Stretch, elapsed: float, tau: float | None) -> Stretch:
     if tau is None:
-        return stood.commitments
-    return {
+        return stood
+    commitments = {
         name: decayed(commitment, stood.overuse.get(name, 0.0), elapsed, tau)
         for name, commitment in stood.commitments.items()
     }
+    return stood._replace(commitments=commitments)
 
 
 def _add(  # noqa: PLR0913, PLR0917 - what is added to, for how long, and all that it depends on
@@ -335,7 +366,7 @@ def _add(  # noqa: PLR0913, PLR0917 - what is added to, for how long, and all th
         tally.wanted += elapsed
         if below:
             tally.waited += elapsed
-    if any(stood.commitments.values()) or any(stood.overuse.values()):
+    if _moves(stood):
         for name, owed in _owed(stood, elapsed, tau).items():
             total = capacity[name] or (_ONE if name == _TASKS else 0)
             if total:

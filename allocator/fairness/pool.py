@@ -128,8 +128,8 @@ class Pool(Generic[User]):
     def attach(self, meter: Meter) -> None:
         """Have counted from now on what users hold and owe."""
         self._meter = meter
-        for user in self._accounts:
-            meter.begin(str(user), self._now)
+        for account in self._accounts.values():
+            account.counted_until = max(self._now, meter.since)
 
     def count(self, user: User) -> Former:
         """Have counted what a user has had until now, if a meter is attached; return how it stands.
@@ -139,10 +139,17 @@ class Pool(Generic[User]):
         """
         self._catch_up()
         account = self._account(user)
-        if self._meter is not None:
-            self._count(user, account)
-        stretch = self._stretch(account, self._now)
-        return Former(self._now, stretch._replace(commitments=dict(stretch.commitments)))
+        self._count(user, account)
+        return Former(
+            self._now,
+            Stretch(
+                account.allocation,
+                account.entitlement,
+                account.commitments_at(self._now, self._terms.tau),
+                account.overuse,
+                account.active,
+            ),
+        )
 
     def set_fading(self, tau: float | None) -> None:
         """Say how debts fade that another policy has made, where this one makes none.
@@ -196,7 +203,7 @@ class Pool(Generic[User]):
         self._accounts[user] = account
         self._terms.weights += weight
         if self._meter is not None:
-            self._meter.begin(str(user), self._now)
+            account.counted_until = max(self._now, self._meter.since)
 
     def remove(self, user: User) -> None:
         """Forget a user and what it owes.
@@ -212,8 +219,6 @@ class Pool(Generic[User]):
         self._write_down(Pool.remove, user)
         self._unsettle()
         del self._accounts[user]
-        if self._meter is not None:
-            self._meter.end(str(user))
         self._terms.weights = math.fsum(other.weight for other in self._accounts.values())
 
     def set_weight(self, user: User, weight: float) -> None:
@@ -273,8 +278,7 @@ class Pool(Generic[User]):
         account = self._account(user)
         if account.active == active:
             return
-        if self._meter is not None:
-            self._count(user, account)
+        self._count(user, account)
         account.active = active
         self._write_down(Pool.set_active, user, active)
         if active and not account.allocation:
@@ -565,7 +569,7 @@ class Pool(Generic[User]):
 
     def _settle(self, user: User, account: Account) -> None:
         """Bring an account up to now, under what it has held since it was settled last."""
-        if self._meter is not None:
+        if account.counted_until < self._now:
             self._count(user, account)
         if self._terms.remembers and account.settled_at < self._now:
             if user in self._changed:
@@ -573,25 +577,33 @@ class Pool(Generic[User]):
             account.settle(self._now, self._terms.tau)
 
     def _count(self, user: User, account: Account) -> None:
-        """Count what a user has had; until an account is stale, at the latest, all is counted."""
-        assert self._meter is not None
-        at = None if self._unrated else self._meter.until(str(user), self._now)
-        if at is None:
+        """Have it counted what a user has had; this is so, at the latest, before it is stale.
+
+        What is noted stays as it is: a settled account gets commitments of its own.
+        """
+        meter, now, at = self._meter, self._now, account.counted_until
+        if meter is None or not at < now or self._unrated:
             return
         if user in self._changed:
             self._terms.rate(account)
-        stood = self._stretch(account, at)
-        self._meter.count(str(user), at, self._now, self._terms.capacity, stood)
-
-    def _stretch(self, account: Account, at: float) -> Stretch:
-        later = at > account.settled_at
-        return Stretch(
-            account.allocation,
-            account.entitlement,
-            account.commitments_at(at, self._terms.tau) if later else account.commitments,
-            account.overuse,
-            account.active,
+        account.counted_until = now
+        counted = meter.counted
+        counted.spans.append(
+            (
+                str(user),
+                at,
+                now,
+                self._terms.capacity,
+                meter.terms,
+                account.allocation,
+                account.entitlement,
+                account.settled_at,
+                account.commitments,
+                account.overuse,
+                account.active,
+            )
         )
+        counted.bound()
 
     def _note_change(self, user: User, account: Account) -> None:
         self._changed[user] = account
@@ -605,11 +617,9 @@ class Pool(Generic[User]):
         for account in self._changed.values():
             self._terms.rate(account)
         self._changed.clear()
-        metered = self._meter is not None
-        if self._terms.remembers or self._terms.tau is not None or metered:
+        if self._terms.remembers or self._terms.tau is not None or self._meter is not None:
             for user, account in self._accounts.items():
-                if metered:
-                    self._count(user, account)
+                self._count(user, account)
                 account.settle(self._now, self._terms.tau)
         self._settled = self._now
         self._unrated = self._unranked = self._all_diverted = True

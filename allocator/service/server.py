@@ -21,7 +21,7 @@ from allocator.service.accounting.place import kept_at, why_none
 from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
 from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
-from allocator.service.loop.slices import Backlog, spread
+from allocator.service.loop.slices import PACE, repeating
 from allocator.service.loop.turn import Turn
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.masters.sessions import Sessions
@@ -32,7 +32,7 @@ from allocator.service.rights import Rights
 from allocator.service.show import metrics
 from allocator.service.show.curves import Accounts, Curves
 from allocator.service.show.recorder import Recorder
-from allocator.service.show.shadows import ShadowCollector, Shadows, Watchers, following
+from allocator.service.show.shadows import ShadowCollector, Shadows, Watchers
 from allocator.service.show.sightings import OfferTrail, Past
 from allocator.service.show.status import Status
 from allocator.service.show.waits import Waits, touring
@@ -75,7 +75,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         recorder = await stack.enter_async_context(_recorder(config.recorder))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
         past, trail = Past(), OfferTrail()
-        await stack.enter_async_context(_worked_off(past.backlog))
+        await stack.enter_async_context(repeating(past.backlog.steps, _LOOK_EVERY))
         accounts, turn = _accounts(config), Turn()
         meter = Meter() if accounts is not None else None
         shadows = Shadows(config.shadows())
@@ -86,7 +86,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         if accounts is not None and meter is not None:
             connect = partial(_database, accounts)
             bookkeeper = Bookkeeper(engine, meter, connect, config.accounting, turn)
-            await stack.enter_async_context(bookkeeping(bookkeeper))
+            await stack.enter_async_context(bookkeeping(bookkeeper, _LOOK_EVERY))
         await stack.enter_async_context(_policy_watched(engine.settings.policy))
         keeper: Keeper | None = None
         if store is not None:
@@ -122,7 +122,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         await stack.enter_async_context(touring(waits, turn))
         if shadows.followers:
             registry.register(ShadowCollector(engine, shadows))
-            await stack.enter_async_context(following(shadows))
+            await stack.enter_async_context(repeating(shadows.following, _LOOK_EVERY, rest=PACE))
         status = Status(engine, waits, trail, stored, shadows)
         curves = Curves(engine, past, None if bookkeeper is None else Accounts(bookkeeper))
         await stack.enter_async_context(
@@ -236,7 +236,7 @@ async def _recorder(section: RecorderSection | None) -> AsyncIterator[Recorder |
         raise ConfigError(f"recorder.file: {section.file}: {error.strerror}") from error
     flushing = asyncio.create_task(_flush(recorder))
     try:
-        async with _worked_off(recorder.backlog):
+        async with repeating(recorder.backlog.steps, _LOOK_EVERY):
             yield recorder
     finally:
         flushing.cancel()
@@ -301,22 +301,6 @@ async def _policy_watched(policy: Policy) -> AsyncIterator[None]:
         yield
     finally:
         watching.cancel()
-
-
-@asynccontextmanager
-async def _worked_off(backlog: Backlog) -> AsyncIterator[None]:
-    """Do work in slices soon after it has come."""
-
-    async def work() -> None:
-        while True:
-            await asyncio.sleep(_LOOK_EVERY)
-            await spread(backlog.steps())
-
-    working = asyncio.create_task(work())
-    try:
-        yield
-    finally:
-        working.cancel()
 
 
 async def _flush(file: Recorder | EventLog) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from allocator.fairness import policies
+from allocator.fairness import metering, policies
 from allocator.fairness.metering import HOUR, LONGEST_GAP, Counted, Former, Meter, Stretch
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
@@ -159,6 +159,28 @@ def test_counting_changes_nothing(seed: int) -> None:
         assert list(metered) == list(bare)
 
 
+def test_what_waits_to_be_added_up_is_bounded_and_when_it_is_makes_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sums = []
+    for most, prompt in ((1000, False), (5, False), (1000, True)):
+        monkeypatch.setattr(metering, "MOST_WAITING", most)
+        pool, meter, waited = made("sdrf", {"half_life": "20m"}), Meter(), list[int]()
+        meter.begin_anew(BEGIN, pool.policy.tau, ())
+        pool.attach(meter)
+        for number in range(200):
+            pool.advance(BEGIN + 50.0 * number)
+            pool.allocate("AAB"[number % 3], TASK)
+            meter.offered(("AAB"[number % 3],), pool.now)
+            if prompt:
+                next(meter.counted.settling(), None)
+            waited.append(len(meter.counted.spans))
+        assert max(waited) <= most if most == 5 else prompt or max(waited) > 100
+        sums.append(meter.take())
+        sums[-1].settle()
+    assert sums[0] == sums[1] == sums[2]
+
+
 def test_no_instant_is_counted_twice_when_a_clock_goes_back() -> None:
     meter = Meter()
     for begin in (BEGIN, BEGIN - 500.0):  # another master, whose clock is behind
@@ -186,7 +208,7 @@ def former(at: float, cpus: int, *, owed: float = 0.0, over: float = 0.0) -> For
 
 def test_in_a_gap_counts_what_was_held_both_before_and_after() -> None:
     meter = Meter()
-    meter.tau = 1000.0
+    meter.begin_anew(BEGIN, 1000.0, ())
     before = {"A": former(BEGIN, 90, owed=0.5, over=0.2), "gone": former(BEGIN, 5)}
     after = {"A": former(BEGIN + 60.0, 100, over=0.1), "new": former(BEGIN + 60.0, 5)}
     meter.bridge(before, after, CAPACITY)

@@ -197,10 +197,7 @@ class View:
 
     def users_of(self, client: Client) -> list[str]:
         """Return the user that a client acts for, and all above it; nobody: the client is gone."""
-        clients = self._cluster.ledger.clients
-        if client not in clients:
-            return []
-        return list(self._users.above(clients.user(client)))
+        return list(self._cluster.ledger.clients.shown(client))
 
     def survey(self) -> Steps[Survey]:
         """Look at all agents, to be asked then why clients get nothing of what is free."""
@@ -234,7 +231,7 @@ class View:
         for framework in self._cluster.ledger.frameworks:
             for client in clients.of(framework):
                 idle = clients.held(client) - running.of(client)
-                for user in self._users.above(clients.user(client)):
+                for user in clients.shown(client):
                     offered[user] = offered.get(user, Quantities()) + idle
         return offered
 

@@ -22,7 +22,7 @@ from allocator.fairness.metering import Counted, Former, Meter, Tally
 from allocator.service.accounting import DAY
 from allocator.service.accounting.batch import Batch, Ordered
 from allocator.service.config import AccountingSection
-from allocator.service.loop.slices import Once, spread
+from allocator.service.loop.slices import PACE, Once, Work, repeating, spread
 from allocator.service.loop.turn import Turn
 from allocator.service.store import StoreError
 
@@ -133,6 +133,10 @@ class Bookkeeper:
         done, _ = await asyncio.wait([keeping], timeout=ORDER_PATIENCE)
         return bool(done) and keeping.result()
 
+    def adding_up(self) -> Work[None]:
+        """Add up bit by bit what has been counted so far."""
+        return self._meter.counted.settling()
+
     async def write(self) -> bool:
         """Write all that there is to be written now; return whether that was possible.
 
@@ -206,7 +210,7 @@ class Bookkeeper:
         finally:
             formers = await spread(self._engine.counting(), self._turn)
             taken = self._meter.take()
-            await asyncio.to_thread(taken.settle)
+            await spread(taken.settling())
             self._counted.add(taken)
             self._add_up(taken, formers)
             self._bound()
@@ -304,11 +308,17 @@ class Bookkeeper:
 
 
 @asynccontextmanager
-async def bookkeeping(bookkeeper: Bookkeeper) -> AsyncIterator[Bookkeeper]:
-    """Keep the database up to date while the block runs; write a last time at its end."""
+async def bookkeeping(bookkeeper: Bookkeeper, every: float = 1.0) -> AsyncIterator[Bookkeeper]:
+    """Keep the database up to date while the block runs; write a last time at its end.
+
+    Args:
+        bookkeeper: Keeps it.
+        every: Seconds after which what has been noted is added up.
+    """
     running = asyncio.create_task(bookkeeper.run())
-    try:
-        yield bookkeeper
-    finally:
-        bookkeeper.stop()
-        await running
+    async with repeating(bookkeeper.adding_up, every, rest=PACE):
+        try:
+            yield bookkeeper
+        finally:
+            bookkeeper.stop()
+            await running

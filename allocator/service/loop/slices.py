@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Generic, TypeAlias, TypeVar
 
 from allocator.cluster.steps import Steps, finished
@@ -13,6 +13,8 @@ Work: TypeAlias = Steps[T]
 
 SLICE = 0.001
 """Seconds of work at a stretch; a step between two yields may take longer."""
+PACE = 2.0
+"""The loop belongs to others for so many times what it took to follow, or to add up, what waits."""
 _REST = 2.0
 """Before an answer is made again, the loop belongs to others for so many times what it took."""
 
@@ -39,6 +41,30 @@ async def spread(
                     return result
                 spent = time.perf_counter() - begun
         await asyncio.sleep(rest * spent)
+
+
+@asynccontextmanager
+async def repeating(
+    work: Callable[[], Work[None]], every: float, *, rest: float = 1.0
+) -> AsyncIterator[None]:
+    """Do what waits in slices, again and again while the block runs; what is left then is left.
+
+    Args:
+        work: What waits now.
+        every: Seconds between two looks.
+        rest: For how many times what a slice took the loop is left to others.
+    """
+
+    async def repeat() -> None:
+        while True:
+            await asyncio.sleep(every)
+            await spread(work(), rest=rest)
+
+    repeated = asyncio.create_task(repeat())
+    try:
+        yield
+    finally:
+        repeated.cancel()
 
 
 class Backlog:

@@ -75,6 +75,8 @@ class Recorder:
         if self._failed:
             return
         due = math.floor(instant / self._every)
+        if due + 1 == self._next:
+            return
         if self._next is None or due < self._next - 1:
             self._next = due + 1  # the first event, or another master's clock
         first = max(self._next, due + 1 - self._affordable(engine))

@@ -1,10 +1,8 @@
 """Policies that follow the same events live and decide nothing: what each would make of them."""
 
-import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -22,14 +20,10 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.pool import Deed, Pool
 from allocator.fairness.shadow import Shadow
-from allocator.service.loop.slices import Work, spread
+from allocator.service.loop.slices import Work
 
 _log = structlog.get_logger(__name__)
 
-EVERY = 0.05
-"""Seconds between two looks at what waits."""
-PACE = 2.0
-"""The loop belongs to others for so many times what was spent here."""
 MOST_WAITING = 20_000
 """Deeds; of a loop that is busy for so long, events pay for following themselves."""
 FASTER = 3
@@ -185,22 +179,6 @@ class Shadows:
         for follower in self.followers if deeds else ():
             if follower.shadow is not None:
                 follower.do(partial(how, follower.shadow, deeds))
-
-
-@asynccontextmanager
-async def following(shadows: Shadows) -> AsyncIterator[None]:
-    """Follow what is noted soon after, while the block runs; the loop comes first."""
-
-    async def follow() -> None:
-        while True:
-            await asyncio.sleep(EVERY)
-            await spread(shadows.following(), rest=PACE)
-
-    task = asyncio.create_task(follow())
-    try:
-        yield
-    finally:
-        task.cancel()
 
 
 def _attach(follower: Follower, pool: Pool[str]) -> None:

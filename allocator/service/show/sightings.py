@@ -65,14 +65,13 @@ class Past:
 
     def sample_until(self, engine: Engine, instant: float) -> None:
         """Look, if it is time, just before something changes; not before there is a cluster."""
-        if not engine.pool.capacity:
+        behind = instant < self._next - 2 * EVERY
+        if (instant < self._next and not behind) or not engine.pool.capacity:
             return
-        if instant < self._next - 2 * EVERY:
+        if behind:
             self.backlog.finish()
             self._kept.clear()  # another master, whose clock is behind
             self._recent.clear()
-        elif instant < self._next:
-            return
         self._next = instant + EVERY
         self.backlog.put(self._sample(engine.pool.still(), instant))
 
