@@ -6,6 +6,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+_NUMBERS = {
+    "float_parsing": "a number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+}
+
 
 def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """Return a line for each thing that is wrong: where, and what.
@@ -34,6 +40,13 @@ def _said(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind == "too_short":
         least = context["min_length"]
         return f"it must have at least {least} {'entry' if least == 1 else 'entries'}"
+    return words(problem)
+
+
+def words(problem: Mapping[str, Any]) -> str:
+    """Return what is wrong with one value, as `ValidationError.errors` tells it."""
+    if problem["type"] in _NUMBERS:
+        return f"{problem['input']!r} is not {_NUMBERS[problem['type']]}"
     said: str = problem["msg"].removeprefix("Value error, ")
     return said.replace("Input should be", "it must be").replace("Input should", "it must")
 

@@ -45,8 +45,8 @@ class _Sparing:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc] # of the class beside
         for each in parameters:
             single = each.nargs == 1 and not getattr(each, "multiple", False)
-            if single and not isinstance(each.process_value, partial):
-                plain = _plain(asked.get(each.name))
+            if not isinstance(each.process_value, partial):
+                plain = _plain(asked.get(each.name)) if single else None
                 each.process_value = partial(_process, each, plain, each.process_value)
         return parameters
 
@@ -124,11 +124,20 @@ def _plain(annotation: Any) -> tuple[type, ...]:  # noqa: ANN401 - whatever a si
 
 def _process(
     parameter: Any,  # noqa: ANN401 - of typer's
-    plain: tuple[type, ...],
+    plain: tuple[type, ...] | None,
     convert: Callable[[Any, Any], Any],
     ctx: Any,  # noqa: ANN401 - of typer's
     value: Any,  # noqa: ANN401 - whatever was said
 ) -> Any:  # noqa: ANN401 - what is asked for
-    if type(value) in plain or (value is None and not parameter.required):
+    given = value is not None or parameter.required
+    if plain is not None and (type(value) in plain or not given):
         return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
-    return convert(ctx, value)
+    try:
+        return convert(ctx, value)
+    except typer.BadParameter as error:
+        found = getattr(error.__cause__, "errors", None)  # of pydantic, which is not imported here
+        if found is not None:
+            from allocator.complaints import words  # noqa: PLC0415 - likewise
+
+            error.message = words(found()[0])
+        raise

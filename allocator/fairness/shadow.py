@@ -5,7 +5,7 @@ they really hold.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -37,9 +37,11 @@ class _Kept(Generic[User]):
         self.area += self.scale * max(now - self.at, 0.0)
         self.at = max(now, self.at)
 
-    def seconds(self) -> dict[User, float]:
-        """Return share × seconds by who would have had it."""
-        return {user: share * self.area - before for user, (share, before) in self.parts.items()}
+    def seconds(self, now: float) -> Iterable[tuple[User, float]]:
+        """Go through who would have had it, with share × seconds until an instant."""
+        area = self.area + self.scale * max(now - self.at, 0.0)
+        for user, (share, before) in self.parts.items():
+            yield user, share * area - before
 
 
 class Claims(Generic[User]):
@@ -69,30 +71,25 @@ class Claims(Generic[User]):
         kept.advance(now)
         kept.scale *= fraction
         if kept.scale < _LEAST_SCALE:
-            self._add(user, kept.seconds())
+            _add(self._seconds, user, kept.seconds(now))
             del self._kept[user]
 
-    def gains(self, now: float) -> dict[User, float]:
-        """Return what users would have had more than they had, up to an instant; less: negative."""
-        open_ones = {user: kept.seconds() for user, kept in self._kept.items()}
+    def gaining(self, now: Callable[[], float]) -> Generator[None, None, dict[User, float]]:
+        """Return what users would have had more than they had; less: negative.
+
+        Where this yields something may be given or kept: what a user holds is looked at all at
+        once, until the instant it is then.
+        """
         sums = dict(self._seconds)
-        for user, kept in self._kept.items():
-            ahead = kept.scale * max(now - kept.at, 0.0)
-            for other, (share, _) in kept.parts.items():
-                seconds = open_ones[user][other] + share * ahead
-                sums[other] = sums.get(other, 0.0) + seconds
-                sums[user] = sums.get(user, 0.0) - seconds
+        for user, kept in list(self._kept.items()):  # also if it has ceased to count by then
+            _add(sums, user, kept.seconds(now()))
+            yield
         return sums
 
     def forget(self, user: User, now: float) -> None:
         """Forget a user that is gone."""
         self.keep(user, 0.0, now)
         self._seconds.pop(user, None)
-
-    def _add(self, user: User, seconds: Mapping[User, float]) -> None:
-        for other, each in seconds.items():
-            self._seconds[other] = self._seconds.get(other, 0.0) + each
-            self._seconds[user] = self._seconds.get(user, 0.0) - each
 
 
 class Shadow(Generic[User]):
@@ -117,9 +114,12 @@ class Shadow(Generic[User]):
         """Users as this policy sees them."""
         return self._pool
 
-    def gains(self) -> dict[User, float]:
-        """Return share of the cluster × seconds that users would have had more, or less."""
-        return self._claims.gains(self._pool.now)
+    def gaining(self) -> Generator[None, None, dict[User, float]]:
+        """Return share of the cluster × seconds that users would have had more, or less.
+
+        Something may be followed wherever this yields.
+        """
+        return self._claims.gaining(lambda: self._pool.now)
 
     def attach(self, pool: Pool[User]) -> None:
         """Follow another pool from now on, that has taken the place of the one before."""
@@ -220,3 +220,13 @@ class Shadow(Generic[User]):
             own.set_demand(user, account.demand)
             own.set_active(user, account.active)
         return own
+
+
+def _add(sums: dict[User, float], user: User, seconds: Iterable[tuple[User, float]]) -> None:
+    """Add what others would have had of what a user had."""
+    all_seconds = 0.0
+    for other, each in seconds:
+        sums[other] = sums.get(other, 0.0) + each
+        all_seconds += each
+    if all_seconds:
+        sums[user] = sums.get(user, 0.0) - all_seconds

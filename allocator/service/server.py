@@ -121,7 +121,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         waits = Waits(engine, statistics)
         await stack.enter_async_context(touring(waits, turn))
         if shadows.followers:
-            registry.register(ShadowCollector(engine, shadows))
+            registry.register(ShadowCollector(shadows))
             await stack.enter_async_context(repeating(shadows.following, _LOOK_EVERY, rest=PACE))
         status = Status(engine, waits, trail, stored, shadows)
         curves = Curves(engine, past, None if bookkeeper is None else Accounts(bookkeeper))

@@ -7,8 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from allocator import __version__
+from allocator.cli import app
 from allocator.service.config import load
 from frameworks import experiment
 
@@ -129,3 +131,19 @@ def test_a_framework_that_finds_no_master_says_so_and_ends(master: str, said: st
     assert told.returncode == 1
     assert said in told.stderr
     assert "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("usage", "--by", "nope"), "'nope' is not one of 'user', 'role', 'day'."),
+        (("forecast", "eng", "--tasks", "1.5"), "'1.5' is not a whole number"),
+        (("simulate", "t.csv", "--policy", "drf", "--load", "abc"), "'abc' is not a number"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named_in_our_words(
+    command: tuple[str, ...], said: str
+) -> None:
+    told = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert told.exit_code == 2
+    assert f"Invalid value for '{command[-2]}': {said}" in told.output

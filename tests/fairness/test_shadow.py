@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.cluster.steps import finished
 from allocator.fairness import policies
 from allocator.fairness.pool import Deed, Pool
 from allocator.fairness.quantities import Quantities
@@ -125,7 +126,7 @@ def test_following_later_owes_ranks_and_gains_to_the_last_bit_what_following_at_
     catch_up()
     for shadow in (prompt, late):
         shadow.pool.advance(pool.now)
-    assert prompt.gains() == late.gains()
+    assert finished(prompt.gaining()) == finished(late.gaining())
     assert list(prompt.pool) == list(late.pool)
     assert prompt.pool.standings() == late.pool.standings()
 
@@ -153,17 +154,21 @@ def test_what_one_gets_that_another_would_have_got_counts_for_as_long_as_it_is_h
     follow(run=True)
     pool.advance(100.0)
     follow()
-    assert shadow.gains() == pytest.approx({"a": -0.2 * 100, "b": 0.2 * 100})
+    assert finished(shadow.gaining()) == pytest.approx({"a": -0.2 * 100, "b": 0.2 * 100})
     pool.release("a", ONE.times(2))
     follow()
     pool.advance(200.0)
     follow()
-    assert shadow.gains()["b"] == pytest.approx(0.2 * 100 + 0.1 * 100), "of half, half is left"
+    assert finished(shadow.gaining())["b"] == pytest.approx(0.2 * 100 + 0.1 * 100), (
+        "of half, half is left"
+    )
     pool.release("a", ONE.times(2))
     follow()
     pool.advance(1000.0)
     follow()
-    assert shadow.gains()["b"] == pytest.approx(30.0), "what is given back is no loss any more"
+    assert finished(shadow.gaining())["b"] == pytest.approx(30.0), (
+        "what is given back is no loss any more"
+    )
 
 
 def test_a_run_as_the_shadow_would_have_made_it_makes_no_difference() -> None:
@@ -174,7 +179,7 @@ def test_a_run_as_the_shadow_would_have_made_it_makes_no_difference() -> None:
     follow(run=True)
     pool.advance(100.0)
     follow()
-    assert not any(shadow.gains().values())
+    assert not any(finished(shadow.gaining()).values())
 
 
 def test_a_pool_in_place_of_the_former_is_followed_with_the_debts_there_were() -> None:
@@ -203,6 +208,6 @@ def test_what_some_gain_others_lose(history: list[tuple[bool, float, float]]) ->
             claims.give("a", "b", amount, now)
         else:
             claims.keep("a", amount, now)
-    gains = claims.gains(now)
+    gains = finished(claims.gaining(lambda: now))
     assert math.fsum(gains.values()) == pytest.approx(0.0, abs=1e-6)
     assert gains.get("b", 0.0) >= -1e-9

@@ -18,7 +18,7 @@ from allocator.service.operators.messages import message
 from allocator.service.operators.orders import Orders
 from allocator.service.rights import Rights
 from allocator.service.show.explain import explain, upcoming
-from allocator.service.show.shadows import Shadows
+from allocator.service.show.shadows import Follower, Shadows
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.waits import Waits
 from allocator.service.show.why import Kept, look_into
@@ -81,14 +81,8 @@ class Admin(AdminServicer):
         """Say what other policies would make of the users."""
         await self._rights.require(context, "readers")
         reply = admin.ShadowsReply()
-        await spread(self._shadows.following())
         for follower in self._shadows.followers:
-            async with self._turn:
-                apart = self._shadows.apart(self._engine, follower)
-            told = reply.shadows.add(
-                name=follower.name, failure=follower.failure, seconds=follower.seconds
-            )
-            told.users.extend(admin.Apart(**asdict(each)) for each in apart)
+            await spread(self._add_shadow(reply, follower), self._turn)
         return reply
 
     async def Explain(  # noqa: N802
@@ -157,6 +151,15 @@ class Admin(AdminServicer):
         """Say what operators have ordered."""
         await self._rights.require(context, "readers")
         return await accounts.audit(self._bookkeeper, request, context)
+
+    def _add_shadow(self, reply: admin.ShadowsReply, follower: Follower) -> Work[None]:
+        apart = yield from self._shadows.comparing(self._engine, follower)
+        told = reply.shadows.add(
+            name=follower.name, failure=follower.failure, seconds=follower.seconds
+        )
+        for each in apart:
+            told.users.add(**asdict(each))
+            yield
 
     def _cluster(self) -> admin.Cluster:
         engine = self._engine

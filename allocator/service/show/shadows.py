@@ -32,6 +32,8 @@ FASTER = 3
 _BEGIN: Deed = (0.0, Pool.advance, ())
 _END: Deed = (0.0, Pool.advance, ())
 """A run's; compared by identity."""
+_OVER = object()
+"""Of work that is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,18 @@ class Follower:
             self.shadow = None
             _log.exception("shadow policy given up", shadow=self.name)
         self.seconds += time.thread_time() - begun
+
+    def doing(self, work: Work[None]) -> Work[None]:
+        """Do something likewise, step by step."""
+        over = False
+
+        def step() -> None:
+            nonlocal over
+            over = next(work, _OVER) is _OVER
+
+        while not (over or self.failure):
+            self.do(step)
+            yield
 
 
 class Shadows:
@@ -127,13 +141,16 @@ class Shadows:
             most -= done
             yield
 
-    def apart(self, engine: Engine, follower: Follower) -> list[Apart]:
-        """Return how users at the top stand under a shadow's policy, in its order."""
+    def comparing(self, engine: Engine, follower: Follower) -> Work[list[Apart]]:
+        """Return how users at the top stand under a shadow's policy, in its order.
+
+        Something may be applied wherever this yields.
+        """
         self.before_change(engine, engine.now)
-        self._follow_all()
+        yield from self.following()
         found: list[Apart] = []
         if engine.pool is self._pool:
-            follower.do(lambda: found.extend(_apart(engine.pool, follower)))
+            yield from follower.doing(_apart(engine.pool, follower, found))
         return found
 
     def _go_on_in(self, pool: Pool[str]) -> None:
@@ -188,16 +205,20 @@ def _attach(follower: Follower, pool: Pool[str]) -> None:
         follower.shadow.attach(pool)
 
 
-def _apart(pool: Pool[str], follower: Follower) -> Iterator[Apart]:
+def _apart(pool: Pool[str], follower: Follower, found: list[Apart]) -> Work[None]:
     shadow = follower.shadow
     assert shadow is not None
     shadow.pool.advance(pool.now)
-    gains = shadow.gains()
+    gains = yield from shadow.gaining()
     turns = {user: turn for turn, user in enumerate(pool, start=1)}
     own = {user: turn for turn, user in enumerate(shadow.pool, start=1)}
+    remembers = shadow.policy.tau is not None
     for user in [*own, *(each for each in pool.users() if each not in own)]:
-        owed = shadow.pool.standing(user).commitment if shadow.policy.tau is not None else 0.0
-        yield Apart(user, turns.get(user, 0), own.get(user, 0), owed, gains.get(user, 0.0))
+        yield
+        if user in shadow.pool:
+            owed = shadow.pool.standing(user).commitment if remembers else 0.0
+            turn, shadow_turn = turns.get(user, 0), own.get(user, 0)
+            found.append(Apart(user, turn, shadow_turn, owed, gains.get(user, 0.0)))
 
 
 class Watchers:
@@ -218,10 +239,9 @@ class Watchers:
 
 
 class ShadowCollector(Collector):
-    """How users at the top would stand under other policies."""
+    """How shadows go; how users would stand under them is in `user_metrics`."""
 
-    def __init__(self, engine: Engine, shadows: Shadows) -> None:
-        self._engine = engine
+    def __init__(self, shadows: Shadows) -> None:
         self._shadows = shadows
 
     def collect(self) -> Iterator[Metric]:
@@ -232,20 +252,7 @@ class ShadowCollector(Collector):
         cost = CounterMetricFamily(
             "longshare_shadow_seconds", "Processor time it has cost.", labels=["shadow"]
         )
-        turn = GaugeMetricFamily(
-            "longshare_shadow_turn",
-            "Place among those that want offers, in the order of a shadow; 0: wants none.",
-            labels=["shadow", "user"],
-        )
-        gain = GaugeMetricFamily(
-            "longshare_shadow_gain_seconds",
-            "Whole cluster × seconds that a user would have had more under a shadow.",
-            labels=["shadow", "user"],
-        )
         for follower in self._shadows.followers:
-            for each in self._shadows.apart(self._engine, follower):
-                turn.add_metric([follower.name, each.user], each.shadow_turn)
-                gain.add_metric([follower.name, each.user], each.gain)
             failed.add_metric([follower.name], bool(follower.failure))
             cost.add_metric([follower.name], follower.seconds)
-        yield from (failed, cost, turn, gain)
+        yield from (failed, cost)

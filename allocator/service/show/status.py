@@ -10,7 +10,7 @@ from allocator import __version__
 from allocator.cluster.engine import Engine, Place
 from allocator.service.loop.slices import Work
 from allocator.service.show.explain import explain
-from allocator.service.show.shadows import Follower, Shadows
+from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.sightings import OfferTrail, Sighting
 from allocator.service.show.waits import Waits
@@ -43,7 +43,7 @@ class Status:
         self._statistics = waits.statistics
         self._trail = trail
         self._stored = stored
-        self._shadows = Shadows({}) if shadows is None else shadows
+        self.shadows = Shadows({}) if shadows is None else shadows
 
     @property
     def connected(self) -> bool:
@@ -63,7 +63,7 @@ class Status:
         for place in islice(engine.places(), MOST_AGENTS):
             agents.append(_agent(place))
             yield
-        yield from self._shadows.following()
+        shadows = yield from self._of_shadows()
         tau = engine.pool.policy.tau
         return {
             "version": __version__,
@@ -79,7 +79,7 @@ class Status:
             "allocation": engine.pool.held().to_doubles(),
             "users_known": len(rows),
             "users": users,
-            "shadows": [self._shadow(each) for each in self._shadows.followers],
+            "shadows": shadows,
             "overtakings": list(islice(self._overtakings(), MOST_OVERTAKINGS)),
             "offers": [_offer(sighting) for sighting in reversed(self._trail.offers)],
             "agents": agents,
@@ -106,13 +106,16 @@ class Status:
             "kept_by": "" if reason is None else BRIEFLY[reason],
         }
 
-    def _shadow(self, follower: Follower) -> dict[str, Any]:
-        apart = self._shadows.apart(self._engine, follower)
-        return {
-            "name": follower.name,
-            "failure": follower.failure,
-            "users": [asdict(each) for each in apart[:MOST_USERS]],
-        }
+    def _of_shadows(self) -> Work[list[dict[str, Any]]]:
+        told = []
+        for follower in self.shadows.followers:
+            apart = yield from self.shadows.comparing(self._engine, follower)
+            users = []
+            for each in apart[:MOST_USERS]:
+                users.append(asdict(each))
+                yield
+            told.append({"name": follower.name, "failure": follower.failure, "users": users})
+        return told
 
     def _overtakings(self) -> Iterator[dict[str, Any]]:
         pool = self._engine.pool

@@ -14,6 +14,7 @@ from allocator.cluster.engine import Engine
 from allocator.fairness.metering import Integrals, Tally
 from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.loop.slices import Work
+from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.waits import Waits
 
@@ -121,6 +122,18 @@ _WAITED = partial(
     "Time in which a user got nothing more than it held, by what kept it from that.",
     labels=("user", "reason"),
 )
+_SHADOW_TURN = partial(
+    GaugeMetricFamily,
+    "longshare_shadow_turn",
+    "Place among those that want offers, in the order of a shadow; 0: wants none.",
+    labels=("shadow", "user"),
+)
+_SHADOW_GAIN = partial(
+    GaugeMetricFamily,
+    "longshare_shadow_gain_seconds",
+    "Whole cluster × seconds that a user would have had more under a shadow.",
+    labels=("shadow", "user"),
+)
 
 
 _OF_RESOURCES: dict[str, tuple[str, Callable[[Integrals], float]]] = {
@@ -156,6 +169,7 @@ def exposition(
     engine: Engine,
     registry: CollectorRegistry,
     waits: Waits,
+    shadows: Shadows,
     bookkeeper: Bookkeeper | None = None,
 ) -> Work[bytes]:
     """Write everything that Prometheus sees: of a registry, and of users and roles."""
@@ -175,6 +189,7 @@ def exposition(
     if bookkeeper is not None:
         totals = [(u, bookkeeper.totals[u]) for u in users if u in bookkeeper.totals]
         yield from _accounts(totals, parts)
+    yield from _of_shadows(engine, shadows, parts)
     rows = yield from reading(engine, users)
     for family in _FAMILIES:
         samples = (sample for row in rows for sample in family.samples(row))
@@ -184,6 +199,19 @@ def exposition(
             parts,
         )
     return b"".join(parts)
+
+
+def _of_shadows(engine: Engine, shadows: Shadows, parts: list[bytes]) -> Work[None]:
+    """Append how users would stand under other policies."""
+    found = []
+    for follower in shadows.followers:
+        apart = yield from shadows.comparing(engine, follower)
+        found += [(follower.name, each) for each in apart]
+    if shadows.followers:
+        turns = (((name, each.user), float(each.shadow_turn)) for name, each in found)
+        yield from _written(_SHADOW_TURN, turns, parts)
+        gains = (((name, each.user), each.gain) for name, each in found)
+        yield from _written(_SHADOW_GAIN, gains, parts)
 
 
 def _accounts(totals: list[tuple[str, Tally]], parts: list[bytes]) -> Work[None]:

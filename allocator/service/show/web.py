@@ -18,13 +18,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from allocator.cluster.engine import Engine
 from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.config import ConfigError, MetricsSection
-from allocator.service.loop.slices import Once, spread
+from allocator.service.loop.slices import Once, Work, spread
 from allocator.service.loop.turn import Turn
 from allocator.service.show.curves import Curves
 from allocator.service.show.guard import Guard
 from allocator.service.show.status import Status
 from allocator.service.show.user_metrics import exposition
-from allocator.service.show.waits import Waits
 
 _PAGE = {
     "/": ("index.html", "text/html"),
@@ -63,7 +62,7 @@ async def serving(  # noqa: PLR0913, PLR0917 - all that is shown
     app = web.Application(middlewares=[_known_by(section)])
     app.add_routes(
         [
-            web.get("/metrics", _scrape(engine, registry, turn, status.waits, bookkeeper)),
+            web.get("/metrics", _scrape(engine, registry, turn, status, bookkeeper)),
             web.get("/healthz", _health(status)),
             web.get("/api/status", _status(status, turn)),
             web.get("/api/explain", _explain(status, turn)),
@@ -141,10 +140,13 @@ def _scrape(
     engine: Engine,
     registry: CollectorRegistry,
     turn: Turn,
-    waits: Waits,
+    status: Status,
     bookkeeper: Bookkeeper | None,
 ) -> _Handler:
-    written = Once(lambda: spread(exposition(engine, registry, waits, bookkeeper), turn))
+    def write() -> Work[bytes]:
+        return exposition(engine, registry, status.waits, status.shadows, bookkeeper)
+
+    written = Once(lambda: spread(write(), turn))
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=await written.get(), headers={"Content-Type": CONTENT_TYPE_LATEST})

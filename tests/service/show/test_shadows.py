@@ -60,10 +60,10 @@ def test_decisions_are_the_same_with_shadows_and_without() -> None:
     followed = FollowedMaster(shadows)
     assert played(followed) == played(FollowedMaster(Shadows({})))
     drf, same = shadows.followers
-    told = {each.user: each for each in shadows.apart(followed.engine, drf)}
+    told = {each.user: each for each in finished(shadows.comparing(followed.engine, drf))}
     assert told["a"].commitment == 0.0, "DRF has no memory"
     assert told["a"].gain == pytest.approx(-told["b"].gain)
-    for each in shadows.apart(followed.engine, same):
+    for each in finished(shadows.comparing(followed.engine, same)):
         assert each.turn == each.shadow_turn
         standing = followed.engine.pool.standing(each.user)
         assert each.commitment == pytest.approx(standing.commitment, abs=1e-9)
@@ -90,12 +90,40 @@ def test_what_waits_is_bounded_and_makes_no_difference(monkeypatch: pytest.Monke
             if prompt:
                 finished(shadows.following())
             waited[prompt].append(shadows.waiting)
-        told = shadows.apart(master.engine, shadows.followers[0])
+        told = finished(shadows.comparing(master.engine, shadows.followers[0]))
         gains.append([(each.user, each.gain) for each in told])
     assert max(waited[True]) == 0
     assert 6 < max(waited[False]) < 2 * 6, "of some thirty that come"
     assert gains[0] == gains[1]
     assert gains[0][0][1] != 0.0
+
+
+def test_who_compares_does_so_bit_by_bit_whatever_happens_meanwhile() -> None:
+    shadows = Shadows({"drf": policies.create("drf", {})})
+    master = FollowedMaster(shadows)
+    master.add_agent("s0", "cpus:1;mem:1024")
+    for number in range(20):
+        master.add_framework(f"f{number}", f"user{number}")
+        master.engine.pool.set_commitment(f"user{number}", number / 20)
+    [follower] = shadows.followers
+    comparing, steps = shadows.comparing(master.engine, follower), 0
+    told = None
+    while told is None:
+        try:
+            next(comparing)
+        except StopIteration as end:
+            told = end.value
+        else:
+            steps += 1
+            if steps == 3:
+                master.add_agent("s1", "cpus:1;mem:1024")
+            elif steps == 7:
+                master.begin_anew([])
+            elif steps % 2:
+                master.tick()
+    assert steps > len(told)
+    assert not follower.failure
+    assert {each.user for each in told} == {f"user{number}" for number in range(20)}
 
 
 def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +142,8 @@ def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch)
     followed.tick()
     finished(shadows.following())
     assert shadows.followers[0].failure == "ZeroDivisionError: of a policy's own"
-    assert shadows.apart(followed.engine, shadows.followers[0]) == []
-    assert shadows.apart(followed.engine, shadows.followers[1]) != []
+    assert finished(shadows.comparing(followed.engine, shadows.followers[0])) == []
+    assert finished(shadows.comparing(followed.engine, shadows.followers[1])) != []
 
 
 @pytest.mark.parametrize(

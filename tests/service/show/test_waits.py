@@ -12,6 +12,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.explain import explain
+from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import user_shares
 from allocator.service.show.user_metrics import exposition
 from allocator.service.show.waits import LASTING, MOST_LINES, Waits
@@ -111,7 +112,7 @@ def test_metrics_and_explanations_tell_the_same_seconds() -> None:
     master, waits = waiting()
     master.tick(10)
     finished(waits.tour())
-    text = finished(exposition(master.engine, CollectorRegistry(), waits)).decode()
+    text = finished(exposition(master.engine, CollectorRegistry(), waits, Shadows({}))).decode()
     samples = {
         (sample.name, *(v for _, v in sorted(sample.labels.items(), reverse=True))): sample.value
         for family in text_string_to_metric_families(text)
