@@ -201,16 +201,13 @@ class Ledger:
             agent.set_available(free)
         return held.scalars - after.scalars
 
-    def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> bool:
-        """Release resources; return whether all of them had been allocated.
-
-        What had not is passed over.
-        """
+    def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> Resources:
+        """Release resources; return what of them had not been allocated, which is passed over."""
         before = agent.held(framework, role)
         complete = resources in before
         if not complete or resources.has_shared:
             self._hold(agent, framework, role, before - resources)
-            return complete
+            return NOTHING if complete else resources - before
         free = agent.freed(resources)
         self._note(agent, framework, role, before, before - resources)
         if framework in self.frameworks:
@@ -220,7 +217,7 @@ class Ledger:
             self._forget_if_done(client)
         if free is not None:
             agent.set_available(free)
-        return True
+        return NOTHING
 
     def convert(self, agent: Agent, framework: str, role: str, held: Resources) -> None:
         """Say what a framework holds after operations have changed it."""

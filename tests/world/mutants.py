@@ -82,10 +82,10 @@ def _freed_twice() -> Iterator[None]:
 
     def wrong(
         ledger: Ledger, agent: Agent, framework: str, role: str, resources: Resources
-    ) -> bool:
-        complete = recover(ledger, agent, framework, role, resources)
+    ) -> Resources:
+        missing = recover(ledger, agent, framework, role, resources)
         agent.set_available(agent.available + resources)
-        return complete
+        return missing
 
     with mock.patch.object(Ledger, "recover", wrong):
         yield

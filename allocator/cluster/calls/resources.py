@@ -179,9 +179,9 @@ def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resourc
         cluster.statistics.ignored += 1
         return None
     if not resources:
-        cluster.freed(agent_id)
         return agent  # there is no role that nothing is held for
-    if not cluster.ledger.recover(agent, client.framework, client.role, resources):
+    missing = cluster.ledger.recover(agent, client.framework, client.role, resources)
+    if missing:
         if client.framework in cluster.ledger.frameworks:
             cluster.statistics.clamped += 1
             cluster.divergence = (
@@ -190,7 +190,8 @@ def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resourc
             )
         else:
             cluster.statistics.ignored += 1
-    cluster.freed(agent_id)
+    if not missing or missing != resources:
+        cluster.freed(agent_id)
     return agent
 
 

@@ -14,7 +14,14 @@ from tests.cluster.conformance.quota_side import (
     told,
     unavailability,
 )
-from tests.cluster.master_side import START_NS, Offered, agent_call, framework_info, resources
+from tests.cluster.master_side import (
+    START_NS,
+    MasterSide,
+    Offered,
+    agent_call,
+    framework_info,
+    resources,
+)
 
 WHOLE = "cpus:2;mem:1024"
 
@@ -347,6 +354,21 @@ def test_giving_back_more_than_is_held_frees_what_is_held_and_touches_nothing_el
     assert (free + held).to_doubles() == {"cpus": 4.0, "mem": 2048.0}
     assert master.held().pop(("s1", "f3", "c")) == "cpus:1;mem:256"
     assert master.held().get(("s1", "f1", "a"), "cpus:0") == left
+
+
+@pytest.mark.parametrize("back", [[b"rubbish"], resources("cpus:1", "a")], ids=["rubbish", "late"])
+def test_what_frees_nothing_has_nobody_look_at_an_agent(back: list[bytes]) -> None:
+    """An agent that turns active is offered at the next tick, whatever is said to come back."""
+    master = MasterSide()
+    master.add_framework("f2", "a")
+    master.send(
+        agent_call("s1", WHOLE),
+        contract.DeactivateAgent(agent_id="s1"),
+    )
+    master.send(contract.ActivateAgent(agent_id="s1"))
+    call = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=back)
+    assert master.send(call) == []
+    assert told(master.tick()) == {("f2", "s1", WHOLE)}
 
 
 # An operator's operation meets an offer that is on its way.
