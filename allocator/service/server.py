@@ -88,19 +88,19 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             bookkeeper = Bookkeeper(engine, meter, connect, config.accounting, turn)
             await stack.enter_async_context(bookkeeping(bookkeeper, _LOOK_EVERY))
         await stack.enter_async_context(_policy_watched(engine.settings.policy))
+        statistics, rights = SessionStatistics(), Rights(config.listen.rights)
         keeper: Keeper | None = None
         if store is not None:
             keeper = await stack.enter_async_context(
-                keeping(engine, store, config.store.every, turn)
+                keeping(engine, store, config.store.every, turn, lambda: statistics.connected)
             )
-        statistics, rights = SessionStatistics(), Rights(config.listen.rights)
-        recall = keeper.recall if keeper is not None else _nothing
         sessions = Sessions(
             engine,
             statistics,
             most=config.listen.sessions,
             most_parts=config.listen.most_parts,
-            recall=recall,
+            recall=keeper.recall if keeper is not None else _nothing,
+            took_over=keeper.take_over if keeper is not None else lambda: None,
             timeline=Timeline.from_now(memory.time if memory is not None else 0.0),
             virtual_clocks=config.listen.virtual_clocks,
             rights=rights,

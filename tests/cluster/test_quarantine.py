@@ -614,9 +614,12 @@ def test_a_weight_out_of_bounds_is_refused_to_an_operator_with_the_bounds(weight
     assert master.engine.pool.standing("a").weight == 1.0
 
 
-def test_what_a_store_holds_of_impossible_weights_and_debts_is_brought_into_range() -> None:
+@pytest.mark.parametrize("instant", [START_NS / 1e9, 1e300])
+def test_what_a_store_holds_of_impossible_weights_and_debts_is_brought_into_range(
+    instant: float,
+) -> None:
     owed = Remembered({"cpus": 1e308}, others=1e308, weight=1e308)
-    memory = Memory(START_NS / 1e9, {"a": owed, "/".join("r" * 1100): Remembered({"cpus": 0.5})})
+    memory = Memory(instant, {"a": owed, "/".join("r" * 1100): Remembered({"cpus": 0.5})})
     master = MasterSide("sdrf", {"half_life": 60.0}, memory=memory)
     master.add_framework("f1", "a")
     master.add_agent("s1", "cpus:2;mem:1024")

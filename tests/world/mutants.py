@@ -18,6 +18,7 @@ from allocator.cluster.failover import Failover
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.limits import Limits
+from allocator.cluster.memory import Memory
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import Kind, Resources
 from allocator.cluster.users import Users
@@ -31,6 +32,7 @@ from allocator.service.masters.stamps import Stamps
 from allocator.service.show import guard, web
 from allocator.service.store.keeper import Keeper
 from allocator.service.store.sqlite import SqliteStore
+from allocator.service.store.zookeeper import ZookeeperStore
 from tests.world.plan import Plan
 from tests.world.scenarios import SCENARIOS
 from tests.world.simulated.zookeeper import Client, Result
@@ -236,6 +238,38 @@ def _followers_are_believed() -> Iterator[None]:
         yield
 
 
+def _others_are_not_asked() -> AbstractContextManager[object]:
+    """Who takes over goes on with what it knew itself."""
+    return mock.patch.object(ZookeeperStore, "recall", return_value=None)
+
+
+def _nobody_is_fenced() -> AbstractContextManager[object]:
+    """Who takes over waits for whoever saves on not to have written last."""
+    return mock.patch.object(Keeper, "take_over")
+
+
+@contextmanager
+def _anybody_overwrites() -> Iterator[None]:
+    """Who is told that another one has written takes it for something of its own."""
+
+    def wrong(store: ZookeeperStore) -> None:
+        _, store._version = store._fetch()
+
+    with mock.patch.object(ZookeeperStore, "_catch_up", wrong):
+        yield
+
+
+@contextmanager
+def _the_later_clock_remembers() -> Iterator[None]:
+    """What others have stored counts only if it is stamped later than what is known."""
+
+    def wrong(_keeper: Keeper, memory: Memory) -> Memory:
+        return memory
+
+    with mock.patch.object(Keeper, "_later", wrong):
+        yield
+
+
 @contextmanager
 def _connections_are_kept() -> Iterator[None]:
     """However many connections to the HTTP port there are, all are kept."""
@@ -268,6 +302,20 @@ MUTANTS = {
         _followers_are_believed,
         "saved is gone",
         scenario="a ZooKeeper that is behind",
+    ),
+    "others are not asked": Mutant(
+        _others_are_not_asked, "is gone|owed", scenario="a service beside each master"
+    ),
+    "nobody is fenced": Mutant(
+        _nobody_is_fenced, "has been saved|was saved", scenario="a former leader that talks on"
+    ),
+    "anybody overwrites": Mutant(
+        _anybody_overwrites, "has overwritten", scenario="a former leader that talks on"
+    ),
+    "the later clock remembers": Mutant(
+        _the_later_clock_remembers,
+        "was ordered to weigh",
+        scenario="a machine whose clock is behind",
     ),
     "connections are kept": Mutant(
         _connections_are_kept, "never ask", scenario="requests that are sent by half"

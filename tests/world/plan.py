@@ -40,6 +40,8 @@ class Plan:
     mesos: tuple[int, int] = (1, 8)
     store: str = "sqlite"
     """Or "zookeeper"."""
+    services: int = 1
+    """How many; each beside masters of its own, and all over one ZooKeeper."""
     settings: dict[str, Any] = field(default_factory=dict)
     """The service's configuration."""
     pace: float = 1.0
@@ -57,7 +59,7 @@ class Plan:
 def drawn(seed: int) -> Plan:
     """Return an ordinary world of a seed."""
     chance = Random(f"plan {seed}")
-    return Plan(
+    plan = Plan(
         seed,
         machines=chance.randrange(1, 8),
         interval=chance.choice([0.5, 1.0, 1.0, 2.0]),
@@ -107,3 +109,10 @@ def drawn(seed: int) -> Plan:
             "offers": {"allocation": chance.choice(["event", "event", "batch"])},
         },
     )
+    others = Random(f"plan {seed}, what came later")
+    plan.faults["depose master"] = others.choice([0.0, 0.5])
+    if plan.store == "zookeeper" and others.random() < 0.7:
+        plan.services = 2
+        plan.faults["lose host"] = others.choice([0.0, 0.3])
+        plan.faults["fail over"] = max(plan.faults["fail over"], 0.3)
+    return plan

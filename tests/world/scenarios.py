@@ -45,6 +45,9 @@ WHOLE = replace(
     frameworks={"worker": 3, "greedy": 2},
     settings={**QUIET.settings, "offers": {"whole_from": 2}},
 )
+PAIR = replace(
+    SHORT, store="zookeeper", services=2, frameworks={"worker": 2, "waiter": 1, "greedy": 1}
+)
 FOREVER = 2**63 - 1
 
 
@@ -300,6 +303,43 @@ async def _behind_a_follower(world: World) -> None:
     world.host.start()
 
 
+async def _service_beside_each(world: World) -> None:
+    """Masters fail over between machines, one with its service, and the services take over."""
+    for number in range(3):
+        await asyncio.sleep(12.0)
+        if number == 1:
+            world.host.kill()
+        _fail_over(world)
+        for host in world.hosts:
+            host.start_again()
+
+
+async def _former_leader(world: World) -> None:
+    """Another master is elected; the former one talks on with its service, which saves on."""
+    for _ in range(2):
+        await asyncio.sleep(12.0)
+        former = world.elected
+        assert former is not None
+        world.elect(next(m for m in world.masters if world.beside(m) is not world.host))
+        await asyncio.sleep(5.0)
+        world.restart_master(former)
+
+
+async def _clocks_of_machines(world: World) -> None:
+    """The machine to which leadership goes for a while is four minutes behind the others."""
+    behind = world.hosts[1]
+    behind.kill()
+    behind.clock.jump(-240.0)
+    world.masters[1].clock.jump(-240.0)
+    behind.start()
+    for weight in (3.0, 1.0):
+        await asyncio.sleep(20.0)
+        order = operator.Order()
+        order.set_weight.user, order.set_weight.weight = "a", weight
+        await world.operator.order(order)
+        _fail_over(world)
+
+
 async def _reserved_in_time(world: World) -> None:
     """An operator reserves what is on offer, on one agent after the other."""
     master = world.masters[0]
@@ -341,9 +381,11 @@ async def _all_at_once(world: World) -> None:
 
 def _fail_over(world: World) -> None:
     """The leading master dies, and another one is elected."""
+    former = world.host
     if world.elected is not None:
         world.restart_master(world.elected)
-    world.elect(world.masters[0])
+    elsewhere = [master for master in world.masters if world.beside(master) is not former]
+    world.elect((elsewhere or world.masters)[0])
 
 
 def _snapshot(**what: Any) -> contract.FromMaster:  # noqa: ANN401 - fields of a Snapshot
@@ -383,6 +425,9 @@ SCENARIOS: dict[str, Scenario] = {
     "fifty pollers": Scenario(_pollers, SHORT),
     "a host whose name is no text": Scenario(_hosts_that_are_no_text, SHORT),
     "a ZooKeeper that is behind": Scenario(_behind_a_follower, replace(SHORT, store="zookeeper")),
+    "a service beside each master": Scenario(_service_beside_each, PAIR),
+    "a former leader that talks on": Scenario(_former_leader, PAIR),
+    "a machine whose clock is behind": Scenario(_clocks_of_machines, PAIR),
     "an operator who reserves": Scenario(
         _reserved_in_time, replace(TORN, frameworks={"waiter": 2, "stateful": 2})
     ),

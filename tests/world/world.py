@@ -81,7 +81,11 @@ class World(Watcher):
         self.liveness = Liveness(self.leader, self.troubled, plan.interval)
         self.debts = Debts()
         self.gremlin: Gremlin = Gremlin(self, self.chance("gremlin"))
-        self.remembrance = Remembrance(self.debts, lambda: self.gremlin.honest_disk)
+        self.remembrance = Remembrance(
+            self.debts,
+            honest=lambda: self.gremlin.honest_disk,
+            serves=lambda life: life.host is self.host,
+        )
         self.checkers: list[Checker] = [
             self.conservation,
             self.answers,
@@ -98,15 +102,8 @@ class World(Watcher):
         self.effort: Effort | None = None
         self.awaits_refusal = False
         """Whether the next service is going to refuse to start, and is right."""
-        self.host = Host(
-            "service",
-            "127.0.0.1:5060",
-            Clock(loop, self._offset(), self._rate()),
-            disk=Disk(folder / "service", self.chance("disk")),
-            ensemble=self.ensemble,
-            settings=plan.settings,
-            watcher=self,
-        )
+        self.hosts = [self._host(number) for number in range(plan.services)]
+        self._found = self.hosts[0]
         self._wire = self.chance("wire")
         self._delays = self.chance("delays")
         self._machines = 0
@@ -121,6 +118,18 @@ class World(Watcher):
     def leader(self) -> Master | None:
         """Return the master that frameworks and agents would find."""
         return self.elected
+
+    @property
+    def host(self) -> Host:
+        """The host beside the leading master, or beside the one that led last."""
+        if self.elected is not None:
+            self._found = self.beside(self.elected)
+        return self._found
+
+    def beside(self, master: Master) -> Host:
+        """Return the host whose service a master asks."""
+        number = int(master.name.partition(":")[0].rpartition(".")[2]) - 1
+        return self.hosts[number % len(self.hosts)]
 
     def troubled(self) -> bool:
         """Whether some fault explains that nobody is served."""
@@ -143,7 +152,8 @@ class World(Watcher):
             self.add_machine()
         for number in range(plan.masters):
             self.add_master(f"10.0.0.{number + 1}:5050")
-        self.host.start()
+        for host in self.hosts:
+            host.start()
         for kind, number in plan.frameworks.items():
             for index in range(number):
                 self.add_framework(kind, f"{kind}-{index}")
@@ -163,7 +173,8 @@ class World(Watcher):
         self.check(lambda checker: checker.healed())
         for master in self.masters:
             master.stop()
-        await self.host.stop()
+        for host in self.hosts:
+            await host.stop()
         self.check(lambda checker: checker.second())
 
     def add_machine(self, *, garbled: bool = False) -> Machine:
@@ -208,7 +219,7 @@ class World(Watcher):
             options=master.options(),
         )
         peer = Peer(f"ipv4:{name}")
-        master.start(Link(self.network, self.host.address, hello, peer, _Ears(self)))
+        master.start(Link(self.network, self.beside(master).address, hello, peer, _Ears(self)))
         self.masters.append(master)
         return master
 
@@ -223,11 +234,19 @@ class World(Watcher):
     def elect(self, master: Master) -> None:
         """A master leads from now on; agents and frameworks find it by and by."""
         self.note("elected", master.name)
+        if self.elected is not None and self.elected is not master:
+            self.elected.depose()
         self.elected = master
         master.elected(len(self.site.machines))
         for machine in list(self.site.machines.values()):
             late = self._delays.uniform(0.1, 8.0)
             self.loop.call_later(late, self._register, master, machine)
+
+    def lost(self, link: Link) -> None:
+        """A master's stream has ended; one that leads no longer learns it then at the latest."""
+        for master in list(self.masters):
+            if master.link is link and master.deposed:
+                self.restart_master(master)
 
     def add_framework(self, kind: str, name: str, role: str = "") -> Scheduler:
         """A framework begins to look for a master."""
@@ -274,7 +293,7 @@ class World(Watcher):
     @override
     def saved(self, life: Incarnation) -> None:
         self.note("saved", repr(life))
-        if life.host.keeps:
+        if life.host.keeps and life.host is self.host:
             self.gremlin.honest_disk = True
         self.check(lambda checker: checker.saved(life))
 
@@ -288,7 +307,7 @@ class World(Watcher):
     @override
     def ended(self, life: Incarnation, error: BaseException | None) -> None:
         self.note("service has ended", repr(error))
-        if isinstance(error, StoreUnavailable) and not life.host.keeps:
+        if isinstance(error, StoreUnavailable) and (self.gremlin.troubles or not life.host.keeps):
             self.loop.call_later(2.0, life.host.start_again)  # as systemd would
         elif self.awaits_refusal and isinstance(error, ConfigError):
             self.awaits_refusal = False
@@ -334,19 +353,33 @@ class World(Watcher):
         if self.elected is master and machine.name in self.site.machines and machine.reachable:
             master.register(machine)
 
+    def _host(self, number: int) -> Host:
+        name = f"service {number}" if number else "service"
+        return Host(
+            name,
+            f"127.0.0.{number + 1}:5060",
+            Clock(self.loop, self._offset(number), self._rate(number)),
+            disk=Disk(self._folder / name, self.chance(f"disk {name}" if number else "disk")),
+            ensemble=self.ensemble,
+            settings=self.plan.settings,
+            watcher=self,
+        )
+
     def _latency(self) -> float:
         return self._wire.uniform(*self.plan.latency)
 
-    def _offset(self) -> float:
-        return self.chance(f"offset {self.loop.instant} {len(self.masters)}").uniform(
-            -self.plan.clock_offset, self.plan.clock_offset
-        )
+    def _offset(self, number: int | None = None) -> float:
+        most = self.plan.clock_offset
+        return self._clock_chance("offset", number).uniform(-most, most)
 
-    def _rate(self) -> float:
+    def _rate(self, number: int | None = None) -> float:
         drift = self.plan.clock_drift
-        return 1.0 + self.chance(f"rate {self.loop.instant} {len(self.masters)}").uniform(
-            -drift, drift
-        )
+        return 1.0 + self._clock_chance("rate", number).uniform(-drift, drift)
+
+    def _clock_chance(self, what: str, number: int | None) -> Random:
+        """Return a source of chance for the clock of a host, or of the next master."""
+        which = len(self.masters) if number is None else -number
+        return self.chance(f"{what} {self.loop.instant} {which}")
 
 
 class _Ears:
@@ -371,6 +404,7 @@ class _Ears:
 
     def closed(self, link: Link, how: tuple[grpc.StatusCode, str]) -> None:
         self._world.note("closed", f"{link.hello.master} {how[0].name} {how[1]}")
+        self._world.lost(link)
         self._world.check(lambda checker: checker.closed(link, how))
 
 

@@ -40,6 +40,8 @@ PATIENCE_NS = 60 * 1_000_000_000
 MOST_SPOILERS = 10
 """Parts of a snapshot that may break the allocator itself, each of which costs a further try."""
 _NANOSECONDS = 1_000_000_000
+_LATEST = 2**62 / _NANOSECONDS
+"""Seconds since the Unix epoch, a century from now: what a memory may say that the time is."""
 
 
 class Watcher(Protocol):
@@ -70,7 +72,7 @@ class Engine(View):
         before_change: Callable[[float], None] | None = None,
         meter: Meter | None = None,
     ) -> None:
-        since_ns = round(memory.time * _NANOSECONDS) if memory is not None else 0
+        since_ns = round(min(memory.time, _LATEST) * _NANOSECONDS) if memory is not None else 0
         super().__init__(settings, _empty(settings, contract.Options(), since_ns, Statistics()))
         self._before_change = before_change
         self._meter = meter

@@ -44,6 +44,7 @@ class Sessions:
         most: Masters on standby at once, and likewise such as wait for a leader to go.
         recall: Returns what another service has stored meanwhile; None: nothing, or it cannot be
             read.
+        took_over: Told that another master, or stream of one, leads.
         timeline: By which stamps are judged.
         most_parts: Of a message.
         virtual_clocks: Whether a master may say that its clock is virtual; its stamps are believed.
@@ -59,6 +60,7 @@ class Sessions:
         *,
         most: int,
         recall: Callable[[], Awaitable[Memory | None]],
+        took_over: Callable[[], None] = lambda: None,
         timeline: Timeline,
         most_parts: int = 2**23,
         virtual_clocks: bool = False,
@@ -71,6 +73,7 @@ class Sessions:
         self._most_parts = most_parts
         self._engine = engine
         self._recall = recall
+        self._took_over = took_over
         self._statistics = statistics
         self._most = most
         self._timeline = timeline
@@ -184,6 +187,8 @@ class Sessions:
 
     def lead(self, session: Session) -> None:
         """Make a master the leader; the stream of the one before is closed with the reason."""
+        if self._leadership.leader is not session:
+            self._took_over()
         former = self._leadership.take(session)
         if isinstance(former, Session):
             again = same_master(session, former)

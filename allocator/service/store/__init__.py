@@ -13,6 +13,10 @@ class StoreUnavailable(StoreError):  # noqa: N818 - it says what is the case, an
     """A store does not answer now, and may later."""
 
 
+class StoreTaken(StoreError):  # noqa: N818 - likewise
+    """Another service has written to a store that this one has opened."""
+
+
 class StoreDamaged(StoreError):  # noqa: N818 - likewise
     """What is in a store is ours, and damaged."""
 
@@ -42,6 +46,14 @@ class Store(Protocol):
             StoreError: what is there is damaged, or not ours; it has not been touched.
         """
 
+    def take_over(self) -> None:
+        """Have the next save replace what another service has saved since, which is then told so.
+
+        Raises:
+            StoreUnavailable: it does not answer.
+            StoreError: what is there may not be read.
+        """
+
     def save(self, changes: Changes) -> None:
         """Follow changes; from then on they survive a crash, all together.
 
@@ -50,6 +62,7 @@ class Store(Protocol):
 
         Raises:
             StoreUnavailable: it does not answer, or has no room.
+            StoreTaken: another service has saved meanwhile.
             StoreError: it is no longer the one that was opened.
         """
 

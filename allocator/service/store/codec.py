@@ -68,10 +68,7 @@ def decode(data: bytes) -> Memory:
         StoreError: they are not one, not whole, or of a version that is not known here.
     """
     first, _, body = data.partition(b"\n")
-    try:
-        head = json.loads(first)
-    except ValueError:
-        head = None
+    head = plain(first)
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise StoreDamaged("this is not a memory of Longshare's")
     if head.get("version") not in _KNOWN:
@@ -99,6 +96,14 @@ def decode(data: bytes) -> Memory:
             for name, user in read.users.items()
         },
     )
+
+
+def plain(data: bytes) -> object:
+    """Return what some JSON says; None: it is none, or nested so deep that nobody can mean it."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _canonical(value: Any) -> bytes:  # noqa: ANN401 - JSON's types

@@ -1,22 +1,26 @@
 """Keeps a store up to date with an engine, without making the engine wait."""
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory
+from allocator.cluster.memory import Changes, Memory
 from allocator.service.loop.turn import Turn
-from allocator.service.store import Store, StoreError, StoreUnavailable
+from allocator.service.store import Store, StoreError, StoreTaken, StoreUnavailable
 
 LONGEST_PAUSE = 30.0
 """Seconds between attempts while a store fails."""
 ORDER_PATIENCE = 2.0
 """Seconds that an operator waits to hear that an order has been stored."""
+TAKEN_PATIENCE = 30.0
+"""Seconds after which a service takes the store back from another if its own master still leads:
+one that no longer does has exited by then."""
 RECALL_PATIENCE = 10.0
 """Seconds that a new leader waits for what another service may have stored."""
 _RECALL_AGAIN = 0.2
@@ -45,18 +49,33 @@ class Keeper:
         store: Written in another thread, one save at a time.
         every: Seconds between saves while something changes, and so what a crash may cost.
         turn: Waited for before the engine is looked at.
+        leads: Whether a leading master is connected.
     """
 
     def __init__(
-        self, engine: Engine, store: Store, every: float, turn: Turn | None = None
+        self,
+        engine: Engine,
+        store: Store,
+        every: float,
+        turn: Turn | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self.statistics = StoreStatistics()
         self._engine = engine
         self._store = store
         self._every = every
         self._turn = Turn() if turn is None else turn
+        self._leads = leads
         self._saving = asyncio.Lock()
-        self._reading: asyncio.Task[Memory | None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._news: Memory | None = None
+        """What another service had saved when that was last read."""
+        self._current = False
+        """Whether the latest reading has told what others had stored."""
+        self._takes_over = False
+        """Whether the next save is to replace what others store meanwhile."""
+        self._taken: float | None = None
+        """Since when another service has been known to have written in between."""
         self._ordered: set[asyncio.Task[bool]] = set()
         """Saves that somebody has asked for."""
         self._stopping = asyncio.Event()
@@ -71,7 +90,7 @@ class Keeper:
             try:
                 async with self._turn:
                     changes = self._engine.changes()
-                await asyncio.to_thread(self._store.save, changes)
+                await asyncio.to_thread(self._save, changes)
             except Exception as error:  # noqa: BLE001 - whatever it is, offers go on
                 self._saved = None
                 self._failed(error)
@@ -89,33 +108,67 @@ class Keeper:
         return bool(done) and saving.result()
 
     async def recall(self) -> Memory | None:
-        """Return what another service has saved meanwhile.
+        """Return what another service has saved meanwhile, until somebody takes over with it.
 
         None: nobody has, or it cannot be read in time; then what the engine knows is all there is.
         """
         if not self._store.shared:
             return None  # and do not wait for a save that is under way
-        if self._reading is None:
+        if self._reading is None or self._reading.done():
+            self._current = False
             self._reading = asyncio.create_task(self._read_news())
         done, _ = await asyncio.wait([self._reading], timeout=RECALL_PATIENCE)
-        if not done:  # the next one who asks gets it
+        if not done:
             _log.warning("the store is slow; a master is served without what others have stored")
             return None
-        reading, self._reading = self._reading, None
-        return reading.result()
+        return self._news
 
-    async def _read_news(self) -> Memory | None:
+    async def _read_news(self) -> None:
         """Read; where no server answers, again: another may, once this one is given up."""
         async with self._saving:
             until = time.monotonic() + RECALL_PATIENCE
             while True:
                 try:
-                    return await asyncio.to_thread(self._store.recall)
+                    memory = await asyncio.to_thread(self._store.recall)
                 except Exception as error:  # noqa: BLE001 - whatever it is, a master is to be served
                     self._failed(error)
                     if not isinstance(error, StoreUnavailable) or time.monotonic() >= until:
-                        return None
+                        return
+                else:
+                    self._current = True
+                    if memory is not None:
+                        self._news = self._later(memory)
+                    return
                 await asyncio.sleep(_RECALL_AGAIN)
+
+    def take_over(self) -> None:
+        """Save at once, and over whatever another service saves that does not know yet.
+
+        Not if it is unknown what others had stored: then somebody has to look at it.
+        """
+        self._takes_over = self._current and self._store.shared
+        self._news, self._taken = None, None
+        self._wake.set()
+
+    def _save(self, changes: Changes) -> None:
+        if self._takes_over:
+            self._store.take_over()
+        self._store.save(changes)
+        self._takes_over, self._taken = False, None
+
+    def _follow_taken(self, now: float) -> None:
+        """Take the store back if our master still leads when one that does not has exited."""
+        if self._taken is None or not self._leads():
+            self._taken = now
+        elif now - self._taken >= TAKEN_PATIENCE and self._current:
+            self.take_over()
+
+    def _later(self, memory: Memory) -> Memory:
+        """Say that what another service has stored is later than what the engine knows.
+
+        The store's order is what counts: that service's clock, or its master's, may be behind ours.
+        """
+        return replace(memory, time=max(memory.time, math.nextafter(self._engine.now, math.inf)))
 
     async def run(self) -> None:
         """Save regularly until told to stop, then once more."""
@@ -158,6 +211,8 @@ class Keeper:
     def _failed(self, error: Exception) -> None:
         told = self.statistics
         told.failures += 1
+        if isinstance(error, StoreTaken):
+            self._follow_taken(time.monotonic())
         if not told.degraded:
             _log.warning(
                 "what users owe cannot be stored and is kept in memory alone; trying on",
@@ -169,10 +224,14 @@ class Keeper:
 
 @asynccontextmanager
 async def keeping(
-    engine: Engine, store: Store, every: float, turn: Turn | None = None
+    engine: Engine,
+    store: Store,
+    every: float,
+    turn: Turn | None = None,
+    leads: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[Keeper]:
     """Keep a store up to date while the block runs; save a last time at its end."""
-    keeper = Keeper(engine, store, every, turn)
+    keeper = Keeper(engine, store, every, turn, leads)
     running = asyncio.create_task(keeper.run())
     try:
         yield keeper

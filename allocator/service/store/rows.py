@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from allocator.cluster.memory import Boost, Changes, Course, Memory, Remembered
 from allocator.complaints import complaints
 from allocator.service.store import StoreDamaged, StoreError
+from allocator.service.store.codec import plain
 
 FORMAT = "longshare-memory"
 VERSION = 2
@@ -117,15 +118,12 @@ def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     Raises:
         StoreError: they are none, do not belong together, or are of a version not known here.
     """
-    try:
-        plain = json.loads(head)
-    except ValueError:
-        plain = None
-    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+    said = plain(head)
+    if not isinstance(said, dict) or said.get("format") != FORMAT:
         raise StoreDamaged("this is not a memory of Longshare's")
-    if plain.get("version") not in (VERSION, BOOSTED):
+    if said.get("version") not in (VERSION, BOOSTED):
         raise StoreError(
-            f"written in version {plain.get('version')} of the format, this Longshare knows "
+            f"written in version {said.get('version')} of the format, this Longshare knows "
             f"versions {VERSION} and {BOOSTED}; use the release that wrote it, or a newer one"
         )
     read = _validated(_Head, head, "head")

@@ -74,6 +74,9 @@ class SqliteStore:
         """Return None: nobody else writes a file that this service has locked."""
         return None
 
+    def take_over(self) -> None:
+        """Go on: the file is locked, so nobody else writes it."""
+
     def save(self, changes: Changes) -> None:
         """Write durably what has changed: it is on the disk when this returns."""
         self._rows.take(changes)

@@ -22,7 +22,14 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import make_digest_acl
 
 from allocator.cluster.memory import Changes, Memory
-from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, rows
+from allocator.service.store import (
+    StoreDamaged,
+    StoreError,
+    StoreTaken,
+    StoreUnavailable,
+    codec,
+    rows,
+)
 
 LARGEST = 1_000_000
 """Bytes in a node; a server that is not told otherwise takes little more."""
@@ -34,6 +41,8 @@ _SESSION = 10.0
 _MAGIC = b"LSHR2\n"
 _FORMER = b"LSHR1\n"
 """What a release began a node with that wrote a memory as a whole; it is read, too."""
+LARGEST_CONTENT = 2**26
+"""Bytes of what a node holds, unpacked: a node of zeros would come to a gigabyte."""
 _WRITER = 16
 """Bytes that say who wrote it."""
 
@@ -46,7 +55,7 @@ class ZookeeperStore:
     """A node that one service at a time writes.
 
     Nothing keeps others from writing it, but it has a version: whoever did not write last is told
-    so, and does not overwrite what the other has written.
+    so, and does not overwrite what the other has written, unless it is to take over.
 
     Args:
         hosts: HOST:PORT, separated by commas.
@@ -115,6 +124,11 @@ class ZookeeperStore:
                 return None  # ours: the answer to a save was lost on its way
             return unpacked(data)
 
+    def take_over(self) -> None:
+        """Have the next save replace whatever is there."""
+        with self._explained():
+            _, self._version = self._fetch()
+
     def save(self, changes: Changes) -> None:
         """Write to the node; when this returns, a majority of servers has it on disk.
 
@@ -165,11 +179,11 @@ class ZookeeperStore:
         """Learn the node's version if it was we who wrote it, or that it is gone.
 
         Raises:
-            StoreError: somebody else did.
+            StoreTaken: somebody else did.
         """
         data, version = self._fetch()
         if version is not None and not data.startswith(_MAGIC + self._writer):
-            raise StoreError(
+            raise StoreTaken(
                 "another service has written it; stop one of them, and if it is the other one, "
                 "restart this one"
             )
@@ -225,18 +239,28 @@ def unpacked(data: bytes) -> Memory | None:
         return None
     if not data.startswith((_MAGIC, _FORMER)):
         raise StoreError("holds something of another program's; choose another znode")
-    try:
-        content = zlib.decompress(data[len(_MAGIC) + _WRITER :])
-    except zlib.error as error:
-        raise StoreDamaged(f"damaged: {error}; delete it to start without it") from error
+    content = _decompressed(data[len(_MAGIC) + _WRITER :])
     if data.startswith(_FORMER):
         return codec.decode(content)
     head, *lines = content.split(b"\n")
-    try:
-        pairs = [
-            (str(json.loads(name)), row)
-            for name, _, row in (line.partition(b"\t") for line in lines)
-        ]
-    except ValueError as error:
-        raise StoreDamaged(f"damaged: a user's name: {error}") from error
+    pairs = [(_name(name), row) for name, _, row in (line.partition(b"\t") for line in lines)]
     return rows.assembled(head, pairs)
+
+
+def _decompressed(data: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    try:
+        content = unpacking.decompress(data, LARGEST_CONTENT)
+    except zlib.error as error:
+        raise StoreDamaged(f"damaged: {error}; delete it to start without it") from error
+    if not unpacking.eof:
+        what = "more than it can" if unpacking.unconsumed_tail else "only a part of something"
+        raise StoreDamaged(f"damaged: it holds {what}; delete it to start without it")
+    return content
+
+
+def _name(data: bytes) -> str:
+    name = codec.plain(data)
+    if not isinstance(name, str) or name != name.encode("utf-8", "replace").decode():
+        raise StoreDamaged("damaged: a user's name is no text")
+    return name

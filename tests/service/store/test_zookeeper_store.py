@@ -10,6 +10,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import tracemalloc
+import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -23,9 +25,16 @@ from allocator.cluster.memory import Memory, Remembered
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
-from allocator.service.store import StoreError, StoreUnavailable, keeper
+from allocator.service.store import (
+    StoreDamaged,
+    StoreError,
+    StoreTaken,
+    StoreUnavailable,
+    keeper,
+    rows,
+)
 from allocator.service.store.keeper import keeping
-from allocator.service.store.zookeeper import ZookeeperStore
+from allocator.service.store.zookeeper import LARGEST_CONTENT, ZookeeperStore, unpacked
 from tests.cluster.master_side import SECOND
 from tests.service.served import Service, service, wait_for
 from tests.service.show.test_metrics import scrape
@@ -98,6 +107,36 @@ def server(tmp_path: Path) -> Iterator[Server]:
     started = Server(tmp_path)
     yield started
     started.kill()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        rows.Rows().head() + b"\n" + b"[" * 100_000 + b"\t{}",
+        rows.Rows().head() + b'\n"\\ud800"\t{}',
+        rows.Rows().head() + b"\n7\t{}",
+        bytes(2 * LARGEST_CONTENT),
+    ],
+    ids=["deep", "a deep name", "a surrogate", "a number for a name", "zeros"],
+)
+@pytest.mark.parametrize("magic", [b"LSHR1\n", b"LSHR2\n"])
+def test_a_node_that_means_harm_is_damaged_and_claims_no_memory(
+    magic: bytes, content: bytes
+) -> None:
+    node = magic + bytes(16) + zlib.compress(content)
+    tracemalloc.start()
+    with pytest.raises(StoreDamaged):
+        unpacked(node)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * LARGEST_CONTENT
+
+
+def test_a_node_that_was_cut_off_is_damaged() -> None:
+    node = b"LSHR2\n" + bytes(16) + zlib.compress(rows.Rows().head())
+    with pytest.raises(StoreDamaged, match="part of something"):
+        unpacked(node[:-3])
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
@@ -176,6 +215,26 @@ def test_what_another_service_has_written_is_not_overwritten(server: Server) -> 
         store.save(whole(memory(3.0)))
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         assert store.load() == memory(3.0)
+
+
+@pytest.mark.slow
+def test_whoever_takes_over_writes_over_what_came_meanwhile_and_the_other_is_told(
+    server: Server,
+) -> None:
+    with (
+        closing(ZookeeperStore(server.hosts, ZNODE)) as former,
+        closing(ZookeeperStore(server.hosts, ZNODE)) as store,
+    ):
+        former.save(whole(memory(1.0)))
+        assert store.recall() == memory(1.0)
+        former.save(whole(memory(2.0)))
+        store.take_over()
+        store.save(whole(memory(3.0)))
+        with pytest.raises(StoreTaken):
+            former.save(whole(memory(4.0)))
+        store.save(whole(memory(5.0)))
+    with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
+        assert store.load() == memory(5.0)
 
 
 @pytest.mark.slow

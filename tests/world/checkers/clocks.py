@@ -18,6 +18,8 @@ TOLERANCE = 15.0
 """Seconds: what a master's clock may be off and is believed, and some for the way."""
 BELIEVED = 9.0
 """Seconds: what a clock may be off and is surely believed, to the nanosecond."""
+UNDER_WAY = 15.0
+"""Seconds from a snapshot's being judged to its reaching an engine, at most."""
 
 
 class Clocks(Checker):
@@ -25,36 +27,43 @@ class Clocks(Checker):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._origin = 0.0
-        """The machine's date when the service began, less the world's time then."""
-        self._said: dict[str, int] = {}
-        """Stamps of the latest snapshots in which masters said that they lead."""
-        self._reached = 0
-        """The latest stamp that has reached the engine."""
+        self._origins: dict[Incarnation, float] = {}
+        """The machine's date when a service began, less the world's time then."""
+        self._said: dict[str, tuple[int, float]] = {}
+        """Stamps of the latest snapshots in which masters said that they lead, and when."""
+        self._reached: dict[Incarnation, int] = {}
+        """The latest stamp that has reached its engine."""
 
     @override
     def said(self, link: Link, message: contract.FromMaster) -> None:
         if message.snapshot.leading_since_ns > 0:
-            self._said[link.hello.session_id] = message.snapshot.time_ns
+            said = message.snapshot.time_ns, self._loop.time()
+            self._said[link.hello.session_id] = said
 
     @override
     def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
         if entry.HasField("header"):
             stored = read_memory(entry.header.memory)[0] / 1e9 if entry.header.memory else 0.0
-            self._origin = max(life.host.clock.now(), stored) - self._loop.time()
-            self._reached = 0
+            self._origins[life] = max(life.host.clock.now(), stored) - self._loop.time()
+            self._reached[life] = 0
         stamps = [event.time_ns for event in entry.apply.events.events]
         if entry.HasField("restore"):
             stamp = entry.restore.snapshot.time_ns
             stamps.append(stamp)
-            known = {self._reached, *self._said.values()}
-            if abs(self._ahead(stamp)) < BELIEVED and stamp not in known:
+            known = {self._reached[life], *(said for said, _ in self._said.values())}
+            if stamp not in known and not self._bounded(life, stamp):
                 raise Violated(f"no master that leads has stamped its snapshot {stamp}")
         for stamp in stamps:
-            ahead = self._ahead(stamp)
+            ahead = self._ahead(life, stamp)
             if abs(ahead) > TOLERANCE:
                 raise Violated(f"a stamp is {ahead:.1f} s ahead of the time, and was let through")
-            self._reached = max(self._reached, stamp)
+            self._reached[life] = max(self._reached[life], stamp)
 
-    def _ahead(self, stamp: int) -> float:
-        return stamp / 1e9 - self._origin - self._loop.time()
+    def _bounded(self, life: Incarnation, stamp: int) -> bool:
+        """Whether a snapshot's stamp is as far off as is believed, of one that came just now."""
+        now = self._loop.time()
+        judged = [now, *(at for _, at in self._said.values() if now - at < UNDER_WAY)]
+        return any(abs(stamp / 1e9 - self._origins[life] - at) >= BELIEVED for at in judged)
+
+    def _ahead(self, life: Incarnation, stamp: int) -> float:
+        return stamp / 1e9 - self._origins[life] - self._loop.time()

@@ -30,14 +30,16 @@ class Debts(Checker):
         self.ordered = 0
         """Offers whose place in the order has been looked at."""
         self._twins: dict[Incarnation, Twin] = {}
-        self._refused: dict[tuple[str, str, str], int] = {}
-        """(framework, role, agent) → until when; more rather than less"""
+        self._refused: dict[Twin, dict[tuple[str, str, str], int]] = {}
+        """Of each twin: (framework, role, agent) → until when; more rather than less"""
 
     @override
     def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
         if entry.HasField("header"):
-            self._twins = {life: Twin(entry.header)}
-            self._refused.clear()
+            others = [one for one in self._twins if one.host is not life.host]
+            self._twins = {one: self._twins[one] for one in others}
+            twin = self._twins[life] = Twin(entry.header)
+            self._refused = {each: self._refused.get(each, {}) for each in self._twins.values()}
             return
         twin = self._twins[life]
         match entry.WhichOneof("entry"):
@@ -119,7 +121,7 @@ class Debts(Checker):
 
     def _who_would_have_taken(self, twin: Twin, user: str, agent: str) -> str | None:
         for name, known in twin.frameworks.items():
-            refused = self._refused.get((name, user, agent), 0)
+            refused = self._refused[twin].get((name, user, agent), 0)
             if (
                 user in known.roles
                 and known.active
@@ -136,9 +138,10 @@ class Debts(Checker):
             seconds = mesos.Filters.FromString(call.filters).refuse_seconds
             seconds = min(seconds, 1e9) if seconds >= 0 else 5.0
             until = twin.now + round(seconds * _SECOND) + 2 * twin.interval  # ends with a tick
+            refused = self._refused[twin]
             for role in read(call.resources)[1]:
                 place = (call.framework_id, role, call.agent_id)
-                self._refused[place] = max(until, self._refused.get(place, 0))
+                refused[place] = max(until, refused.get(place, 0))
 
 
 def _same(what: str, said: float, twin: Fraction) -> None:

@@ -11,7 +11,7 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract import log_pb2 as log
 from tests.world.checkers.checker import Checker, Violated
 from tests.world.checkers.debts import Debts
-from tests.world.checkers.twin import Owed, Twin, kept, read_memory
+from tests.world.checkers.twin import FADED, Owed, Twin, kept, read_memory
 from tests.world.service import Incarnation
 
 EVERY = 1.0
@@ -22,6 +22,10 @@ SAVING = 2.0
 
 ALMOST = 0.1
 """Seconds from the reading of a memory to its being on the disk, where that is well."""
+KEEPS_ON = 45.0
+"""Seconds after which something is saved even after failures: the longest pause, and some."""
+DISPUTED = 30.0
+"""More of them if another service has saved, whose master did not know that it leads no more."""
 
 
 class Remembrance(Checker):
@@ -30,11 +34,16 @@ class Remembrance(Checker):
     Args:
         debts: Has the twins.
         honest: Whether the disk has kept all that it said it had, and has had room.
+        serves: Whether a service is the one that the leading master asks.
     """
 
-    def __init__(self, debts: Debts, honest: Callable[[], bool]) -> None:
+    def __init__(
+        self, debts: Debts, honest: Callable[[], bool], serves: Callable[[Incarnation], bool]
+    ) -> None:
         self.begun = 0
         """Services that began with what another one has left."""
+        self.taken_over = 0
+        """Times that one took over while the other lived."""
         self.lost = 0.0
         """Seconds that a crash has cost at most."""
         self.worst = 0.0
@@ -42,6 +51,19 @@ class Remembrance(Checker):
         self._loop = asyncio.get_running_loop()
         self._debts = debts
         self._honest = honest
+        self._serves = serves
+        self._read: dict[Incarnation, bytes] = {}
+        """What services that have not served yet began with."""
+        self._hosts: set[str] = set()
+        """Where services have been started."""
+        self._writer: Incarnation | None = None
+        """The one that has written last."""
+        self._disputed = False
+        """Whether a master that does not know better leads beside another service."""
+        self._left: dict[Incarnation, float] = {}
+        """When services have ceased to serve that live on."""
+        self._fenced = False
+        """Whether nobody may write but the one that serves."""
         self._promised: dict[str, Fraction | None] = {}
         """Weights that were ordered and, as the service said, stored."""
         self._orders = 0
@@ -53,58 +75,110 @@ class Remembrance(Checker):
         self._stored = 0
         """What the time was, by the twin, when something was last saved."""
         self._before: tuple[Incarnation, Twin] | None = None
+        """The one that serves, or did last."""
 
     @override
     def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
+        former, twin = self._before or (life, self._debts.twin(life))
         if entry.HasField("header"):
-            if self._before is not None:
-                self._compare(self._before[1], entry.header)
+            if self._before is not None and life.host is former.host:
+                self._compare(twin, entry.header.memory)
+            self._read[life] = entry.header.memory
+            self._hosts.add(life.host.name)
+        follows = life.host is former.host or entry.HasField("restore")
+        if life is not former and not (follows and self._serves(life)):
+            self._disputed |= entry.HasField("restore")
+            return  # it waits, or what it does is done in vain
+        if entry.HasField("header"):
             self._orders, self._served = 0, math.inf
         elif entry.HasField("order") and not entry.order.outcome.refusal:
             self._orders += 1
             self._promised.pop(entry.order.order.set_weight.user, None)
-        if entry.HasField("restore") and entry.restore.memory:
-            raise Violated("a service recalled what nobody but itself can have stored")
+        if entry.HasField("restore"):
+            self._restored(life, former, entry.restore)
         self._heard = self._loop.time()
         self._unsaved = min(self._unsaved, self._heard)
         if entry.HasField("restore"):
             self._served = min(self._served, self._heard)
         self._before = life, self._debts.twin(life)
 
+    def _restored(self, life: Incarnation, former: Incarnation, entry: log.LogRestore) -> None:
+        """A snapshot has come, perhaps to another service than the one that served before."""
+        read = self._read.pop(life, b"")
+        if life.host is former.host:
+            if entry.memory and len(self._hosts) == 1:
+                raise Violated("a service recalled what nobody but itself can have stored")
+            return
+        assert self._before is not None
+        self._left[former] = self._loop.time()
+        self._fenced, self._orders, self._served = False, 0, math.inf
+        if self._writer is not life:
+            self.taken_over += 1
+            after = self._debts.twin(life)
+            unknown = self._loop.time() - self._left.get(life, -math.inf)
+            self._compare(self._before[1], entry.memory or read, after, unknown)
+
+    @override
+    def second(self) -> None:
+        since, patience = max(self._unsaved, self._served), KEEPS_ON + DISPUTED * self._disputed
+        if self._honest() and since < math.inf and self._loop.time() - since > patience:
+            raise Violated(f"nothing has been saved for {self._loop.time() - since:.0f} s")
+
     @override
     def saved(self, life: Incarnation) -> None:
+        if self._before is not None and self._before[0] is not life:
+            if self._fenced and self._honest() and not self._disputed:
+                raise Violated(f"{life} has overwritten what {self._before[0]} keeps")
+            return
+        self._writer = life
+        self._fenced, self._disputed = self._honest(), False
         self._saved, self._unsaved = self._loop.time(), math.inf
         if self._before is not None and self._before[0] is life:
             self._stored = self._before[1].now
 
     def ordered(self, life: Incarnation, reply: admin.OrderReply) -> None:
         """An order was answered."""
+        if self._before is None or self._before[0] is not life:
+            return
         self._orders -= 1
         if reply.stored and self._orders == 0:
             twin = self._debts.twin(life)
             self._promised = {name: owed.ordered for name, owed in twin.users.items()}
 
-    def _compare(self, before: Twin, header: log.LogHeader) -> None:
-        if before.unsure or not self._honest():
+    def _compare(
+        self, before: Twin, memory: bytes, after: Twin | None = None, unknown: float = 0.0
+    ) -> None:
+        """Hold what is remembered, or what has become of it, against what was known before.
+
+        Whose clock is set otherwise cannot know how long it has been, but within the time since it
+        served itself.
+        """
+        if before.unsure or self._disputed or not self._honest():
             self._promised = {}
             return
-        if not header.memory:
+        if not memory:
             owing = [user for user, owed in before.users.items() if any(owed.commitments.values())]
             if owing and before.now:
                 raise Violated(f"what {owing} owed is gone")
             return
         self.begun += 1
-        saved_at, users, saved_with = read_memory(header.memory)
+        saved_at, users, saved_with = read_memory(memory)
         passed = self._heard - self._saved + ALMOST  # a master's clock may be behind the store's
         self.lost = max(self.lost, (before.now - saved_at) / 1e9)
         lost = max(before.now - saved_at, round(passed * 1e9))
         self._stored_in_time(saved_at, lost)
+        faded = Fraction(0)
+        if after is not None:
+            users, faded = after.users, FADED
+            since = self._loop.time() - self._saved + ALMOST
+            by_clock = min((after.now - saved_at) / 1e9, unknown + ALMOST)
+            lost = max(lost, round(max(since, by_clock) * 1e9))
         moved = 1 - min(before.kept(lost), kept(lost, saved_with))
         for name, owed in before.users.items():
             most = max([Fraction(1), *before.shares(name).values(), *owed.commitments.values()])
             for resource, amount in owed.commitments.items():
                 then = users[name].commitments.get(resource) if name in users else None
-                difference = abs(amount - (then if then is not None else Fraction(0)))
+                difference = abs(amount - (then if then is not None else min(amount, faded)))
                 self.worst = max(self.worst, float(difference))
                 if difference > moved * most + Fraction(1, 10**6):
                     raise Violated(

@@ -5,6 +5,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.world.plan import POLICIES
+from tests.world.service import Host
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -64,7 +65,8 @@ class Gremlin:
         """Do no harm any more, and undo what does not end by itself."""
         self._resting = True
         world = self._world
-        world.host.disk.full, world.host.disk.slow, world.host.disk.lies = False, 0.0, False
+        for host in world.hosts:
+            host.disk.full, host.disk.slow, host.disk.lies = False, 0.0, False
         if world.ensemble is not None:
             world.ensemble.gone = world.ensemble.silent = world.ensemble.lags = False
         for machine in world.site.machines.values():
@@ -74,8 +76,8 @@ class Gremlin:
                 world.elected.set_reachable(machine.name, reachable=True)
         for scheduler in world.schedulers:
             scheduler.connected = not scheduler.gone
-        if not world.host.up:
-            world.host.start()
+        for host in world.hosts:
+            host.start_again()
         self._trouble()
 
     async def do(self, name: str) -> None:
@@ -88,19 +90,38 @@ class Gremlin:
         self._until = self._world.loop.instant + RECOVERY
 
     async def _kill_service(self) -> None:
-        self.kills += self._world.host.up
-        self._world.host.kill(torn=self._chance.random() < 0.3)
-        await self._start_again()
+        host = self._host()
+        self.kills += host.up
+        host.kill(torn=self._chance.random() < 0.3)
+        await self._start_again(host)
 
     async def _stop_service(self) -> None:
-        await self._world.host.stop()
-        await self._start_again()
+        host = self._host()
+        await host.stop()
+        await self._start_again(host)
 
-    async def _start_again(self) -> None:
+    async def _start_again(self, host: Host) -> None:
         await asyncio.sleep(self._chance.choice([0.1, 2.0, 10.0]))
-        if not self._world.host.up:
-            self._world.host.start()
+        host.start_again()
         self._trouble()
+
+    def _host(self) -> Host:
+        """Choose a host; where there are several, rather that of the service that is used."""
+        hosts = self._world.hosts
+        if len(hosts) == 1 or self._chance.random() < 0.6:
+            return self._world.host
+        return self._chance.choice(hosts)
+
+    async def _lose_host(self) -> None:
+        """A machine dies, with its service and its masters."""
+        world, host = self._world, self._host()
+        self.kills += host.up
+        host.kill()
+        for master in [master for master in world.masters if world.beside(master) is host]:
+            world.restart_master(master)
+        if world.elected is None:
+            await self._elect()
+        await self._start_again(host)
 
     async def _break_stream(self) -> None:
         master = self._chance.choice(self._world.masters)
@@ -117,14 +138,34 @@ class Gremlin:
         world, former = self._world, self._world.elected
         if former is not None:
             world.restart_master(former)
+        await self._elect()
+
+    async def _elect(self) -> None:
+        world = self._world
         await asyncio.sleep(self._chance.uniform(0.5, 15.0))
         if world.elected is not None:
             return  # by another election meanwhile
-        world.elect(self._chance.choice(world.masters))
+        world.elect(self._chance.choice([each for each in world.masters if not each.deposed]))
+        self._trouble()
+
+    async def _depose_master(self) -> None:
+        """Another one is elected, and for a while the former goes on as if nothing had happened."""
+        world, former = self._world, self._world.elected
+        others = [each for each in world.masters if each is not former and not each.deposed]
+        if former is None or not others:
+            return
+        world.elect(self._chance.choice(others))
+        await asyncio.sleep(self._chance.uniform(0.2, 15.0))
+        if former in world.masters:
+            world.restart_master(former)
         self._trouble()
 
     async def _jump_clock(self) -> None:
-        clocks = [self._world.host.clock, *(master.clock for master in self._world.masters)]
+        world = self._world
+        clocks = [
+            *(host.clock for host in world.hosts),
+            *(master.clock for master in world.masters),
+        ]
         self._chance.choice(clocks).jump(self._chance.choice([-300.0, -2.0, 0.5, 10.0, 300.0]))
 
     async def _lose_agent(self) -> None:
@@ -154,9 +195,9 @@ class Gremlin:
 
     def _spoil(self, what: str, how: object, thing: object = None) -> None:
         """Make the disk, or another thing, fail in some way for a while."""
-        world, thing = self._world, thing or self._world.host.disk
+        world, thing = self._world, thing or self._host().disk
         setattr(thing, what, how)
-        self.honest_disk = self.honest_disk and world.host.keeps
+        self.honest_disk = self.honest_disk and all(host.keeps for host in world.hosts)
         world.loop.call_later(self._chance.uniform(5.0, 40.0), setattr, thing, what, type(how)())
 
     async def _lose_zookeeper(self) -> None:
@@ -176,9 +217,10 @@ class Gremlin:
             self._world.ensemble.expired += 1
 
     async def _upgrade_service(self) -> None:
-        await self._world.host.stop()
-        self._world.host.settings["policy"] = self._chance.choice(POLICIES)
-        await self._start_again()
+        host = self._host()
+        await host.stop()
+        host.settings["policy"] = self._chance.choice(POLICIES)
+        await self._start_again(host)
 
 
 _FAULTS = {
@@ -198,4 +240,6 @@ _FAULTS = {
     "lagging zookeeper": Gremlin._lagging_zookeeper,
     "expire sessions": Gremlin._expire_sessions,
     "upgrade service": Gremlin._upgrade_service,
+    "depose master": Gremlin._depose_master,
+    "lose host": Gremlin._lose_host,
 }

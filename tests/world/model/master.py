@@ -50,6 +50,8 @@ class Master:
         self.offers: dict[str, Offer] = {}
         self.weights: dict[str, float] = {}
         self.leading_since_ns = 0
+        self.deposed = False
+        """Whether another one has been elected, and this one does not know yet."""
         self.hold_off: contract.RecoveryHoldOff | None = None
         """As long as agents are awaited."""
         self.rejected = 0
@@ -134,6 +136,11 @@ class Master:
         recover.quotas.extend(self._old_quotas())
         recover.limited_quotas.extend(self._new_quotas())
         self.call(recover=recover)
+
+    def depose(self) -> None:
+        """Another one is elected; go on as before, though nothing comes of it any more."""
+        self.deposed = True
+        self._under_way.clear()
 
     def register(self, machine: Machine) -> None:
         """An agent registers, with all that runs on it."""

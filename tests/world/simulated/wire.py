@@ -306,6 +306,9 @@ class Server:
             call.down.end(how)
         except Broken:
             pass
+        except asyncio.CancelledError:
+            call.down.cut()
+            raise
         finally:
             self.calls.pop(call, None)
             call.over = True

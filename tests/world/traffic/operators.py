@@ -23,7 +23,10 @@ class Desk(Protocol):
     """What operators know of the world."""
 
     network: Network
-    host: Host
+
+    @property
+    def host(self) -> Host:
+        """The host of the service that is used."""
 
     def leader(self) -> Master | None:
         """Return the leading master."""

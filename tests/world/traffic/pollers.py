@@ -20,7 +20,10 @@ class Polled(Protocol):
     """What a poller knows of the world."""
 
     loop: VirtualLoop
-    host: Host
+
+    @property
+    def host(self) -> Host:
+        """The host of the service that is used."""
 
     def fail(self, error: Violated) -> None:
         """Something is wrong."""

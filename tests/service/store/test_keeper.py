@@ -1,0 +1,152 @@
+"""Of two services over one store, the one whose master leads keeps what users owe."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from typing_extensions import override
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.memory import Changes, Memory, Remembered
+from allocator.cluster.settings import EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+from allocator.service.store import StoreTaken, StoreUnavailable
+from allocator.service.store import keeper as keeper_module
+from allocator.service.store.keeper import Keeper, keeping
+from allocator.service.store.sqlite import SqliteStore
+from tests.cluster.master_side import SECOND
+
+T = TypeVar("T")
+NOW = 1_600_000_000
+NEWS = Memory(3e9, {"a": Remembered({"cpus": 0.5})})
+
+
+class SharedStore(SqliteStore):
+    """One that another service writes to as well."""
+
+    shared = True
+    others: Memory | None = None
+    """What the other one has saved, until that is recalled."""
+    down = False
+    taken = False
+    """Whether the other one wrote last."""
+    saves = 0
+
+    @override
+    def recall(self) -> Memory | None:
+        if self.down:
+            raise StoreUnavailable("no answer")
+        news, self.others = self.others, None
+        self.taken = self.taken and news is None
+        return news
+
+    @override
+    def take_over(self) -> None:
+        self.taken = False
+
+    @override
+    def save(self, changes: Changes) -> None:
+        if self.taken:
+            raise StoreTaken("another service has written it")
+        self.saves += 1
+
+
+def with_keeper(
+    folder: Path, play: Callable[[Keeper, SharedStore, Engine], Awaitable[T]], every: float = 60.0
+) -> T:
+    """Let something happen around a keeper whose engine has heard of a cluster."""
+
+    async def played() -> T:
+        engine = Engine(EngineSettings(policy=policies.create("sdrf", {"delta": 0.99})))
+        engine.restore(contract.Options(), contract.Snapshot(time_ns=NOW * SECOND))
+        with closing(SharedStore(folder / "commitments.sqlite")) as store:
+            async with keeping(engine, store, every) as keeper:
+                return await play(keeper, store, engine)
+
+    return asyncio.run(played())
+
+
+def test_all_masters_that_wait_at_once_hear_what_another_service_has_stored(tmp_path: Path) -> None:
+    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> list[Memory | None]:
+        store.others = NEWS
+        return list(await asyncio.gather(keeper.recall(), keeper.recall()))
+
+    assert with_keeper(tmp_path, play) == [NEWS, NEWS]
+
+
+def test_what_was_recalled_is_kept_for_the_master_that_can_be_served(tmp_path: Path) -> None:
+    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> list[Memory | None]:
+        store.others = NEWS
+        seen = [await keeper.recall(), await keeper.recall()]
+        keeper.take_over()
+        return [*seen, await keeper.recall()]
+
+    assert with_keeper(tmp_path, play) == [NEWS, NEWS, None]
+
+
+def test_a_reading_that_came_too_late_is_not_the_answer_to_the_next_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", 0.0)
+
+    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> Memory | None:
+        assert await keeper.recall() is None, "nobody has waited for it"
+        await asyncio.sleep(0.05)
+        monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", 10.0)
+        store.others = NEWS
+        return await keeper.recall()
+
+    assert with_keeper(tmp_path, play) == NEWS
+
+
+def test_what_another_service_has_stored_is_later_whatever_its_clock_says(tmp_path: Path) -> None:
+    async def play(keeper: Keeper, store: SharedStore, engine: Engine) -> float | None:
+        order = contract.Snapshot(time_ns=NOW * SECOND)
+        store.others = Memory(NOW - 240.0, {"a": Remembered(weight=3.0)})
+        engine.restore(contract.Options(), order, await keeper.recall())
+        return engine.memory().users["a"].weight
+
+    assert with_keeper(tmp_path, play) == 3.0
+
+
+def test_a_service_that_takes_over_saves_even_if_the_other_one_still_does(tmp_path: Path) -> None:
+    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> bool:
+        await keeper.recall()
+        store.taken = True
+        keeper.take_over()
+        return await keeper.remember_now()
+
+    assert with_keeper(tmp_path, play)
+
+
+def test_a_service_that_could_not_read_what_others_stored_does_not_write_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", 0.0)
+
+    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> bool:
+        store.down = store.taken = True
+        await keeper.recall()
+        keeper.take_over()
+        return await keeper.remember_now()
+
+    assert not with_keeper(tmp_path, play)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_store_that_was_taken_comes_back_if_its_master_still_leads_later(
+    *, leads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "TAKEN_PATIENCE", 0.0)
+
+    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> list[bool]:
+        keeper._leads = lambda: leads
+        await keeper.recall()
+        store.taken = True
+        return [await keeper.remember_now() for _ in range(3)]
+
+    assert with_keeper(tmp_path, play) == [False, False, leads]
