@@ -58,11 +58,7 @@ test: $(DEV) ## check format, style, types and layers, then run every test (ARGS
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto --dist loadfile -m "not alone" $(ARGS) || $(NO_TESTS)
-	$(BIN)/pytest -m alone $(ARGS) || $(NO_TESTS)
-
-# What ARGS names may hold tests of one kind only: pytest's 5 says that it found none.
-NO_TESTS = test $$? -eq 5
+	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
 quick: $(DEV) ## run the tests that are not marked slow (ARGS=... for pytest)
 	$(BIN)/pytest -m "not slow" $(ARGS)

@@ -26,7 +26,6 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "runs" / "flakes"
 USUAL_PORTS = (2181, 5050, 5051, 8080, 9090, 9105, 45871)
 ELSEWHERE = {"TZ": "Pacific/Chatham", "LC_ALL": "C", "LANG": "C"}
-PARTS = (("-n", "auto", "--dist", "loadfile", "-m", "not alone"), ("-m", "alone"))
 
 
 def _burn() -> None:
@@ -81,21 +80,21 @@ SETTINGS: dict[str, Callable[[], object]] = {
 
 
 def once(seed: int, settings: set[str], arguments: list[str]) -> int:
-    """Run all tests once; return the first exit status that is not 0, or 0."""
+    """Run all tests once; return the exit status."""
     environment = {**os.environ, **(ELSEWHERE if "elsewhere" in settings else {})}
     core = ["taskset", "-c", "0"] if "one core" in settings else []
     with ExitStack() as stack:
         for name in settings & SETTINGS.keys():
             stack.enter_context(SETTINGS[name]())  # type: ignore[arg-type]
-        for part in PARTS:
-            pytest = [*core, sys.executable, "-m", "pytest", f"--randomly-seed={seed}", *part]
-            with (KEPT / f"{seed}.log").open("a") as log:
-                status = subprocess.run(
-                    [*pytest, *arguments], cwd=ROOT, env=environment, stdout=log, check=False
-                ).returncode
-            if status not in {0, 5}:  # 5: none of this part was chosen
-                return status
-    return 0
+        pytest = [*core, sys.executable, "-m", "pytest", f"--randomly-seed={seed}"]
+        with (KEPT / f"{seed}.log").open("w") as log:
+            return subprocess.run(
+                [*pytest, "-n", "auto", "--dist", "worksteal", *arguments],
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                check=False,
+            ).returncode
 
 
 def main() -> int:

@@ -60,6 +60,8 @@ class AllocatorLink:
         self._hello.contract_version = VERSION
         self._hello.session_id = str(uuid.uuid4())
         self._sequence = 0
+        self._applied = 0
+        """Sequence number of the latest call that the allocator has answered."""
         self._queue: list[contract.Event] = []
         self._ticking = False
         """Whether a tick is queued already; further ones are as good as that one."""
@@ -77,6 +79,11 @@ class AllocatorLink:
     def sequence(self) -> int:
         """Sequence number of the latest call."""
         return self._sequence
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether the allocator has not answered all calls yet."""
+        return self.connected and self._applied < self._sequence
 
     def metrics(self) -> dict[str, float]:
         """Return what `/metrics/snapshot` says about the link."""
@@ -154,6 +161,7 @@ class AllocatorLink:
     def _hear(self, answer: contract.ToMaster, master: "Master") -> None:
         kind = answer.WhichOneof("message")
         if kind == "decisions" and not self._snapshot_due:
+            self._applied = answer.decisions.applied_sequence
             master.decide(answer.decisions)
         elif kind == "welcome":
             self.connected = True

@@ -13,7 +13,7 @@ from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.bag import Resource
 from frameworks.local_mesos.books import Books
-from frameworks.local_mesos.clock import Clock
+from frameworks.local_mesos.clock import SECOND, Clock
 from frameworks.local_mesos.launching import Launching
 from frameworks.local_mesos.offering import Offering
 from frameworks.local_mesos.state import Agent, AllocatorSide, Framework, Offer, Subscriber
@@ -22,6 +22,8 @@ from frameworks.local_mesos.tasks import Tasks
 from frameworks.local_mesos.updates import Updates
 
 AGENT_PORT = 5051
+PROMPT = 1.0
+"""Seconds within which a scheduler answers, if it does not mean to keep an offer."""
 
 
 class Master:
@@ -83,6 +85,12 @@ class Master:
     def offers(self) -> Mapping[str, Offer]:
         """Offers that wait for an answer, by id."""
         return self._books.offers
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether a scheduler has had less than `PROMPT` to answer its offer."""
+        latest = next(reversed(self._books.offers.values()), None)
+        return latest is not None and self.clock.now_ns - latest.made_ns < PROMPT * SECOND
 
     @property
     def counters(self) -> Mapping[str, int]:

@@ -68,7 +68,10 @@ class Offering:
         if agent is None or not agent.active:
             raise Refused("the agent is gone or not connected")
         resources = _resources(part)
-        offer = Offer(self._books.new_id("O"), framework_id, agent.id, part.role, resources)
+        offer = Offer(
+            *(self._books.new_id("O"), framework_id, agent.id, part.role, resources),
+            made_ns=self._clock.now_ns,
+        )
         try:
             self._books.book(offer)
         except ValueError as error:

@@ -133,7 +133,8 @@ async def serving(settings: Settings) -> AsyncIterator[Embedded]:
     try:
         await web.TCPSite(runner, settings.host, settings.port).start()
         master.address = runner.addresses[0]
-        background = asyncio.gather(_drive(clock, settings.speed), link.run(master))
+        driving = _drive(clock, settings.speed, lambda: link.awaiting or master.awaiting)
+        background = asyncio.gather(driving, link.run(master))
         try:
             yield Embedded(master, link, background)
         finally:
@@ -147,15 +148,21 @@ async def serving(settings: Settings) -> AsyncIterator[Embedded]:
         await runner.cleanup()
 
 
-async def _drive(clock: Clock, speed: float) -> None:
-    """Let the clock follow the wall's, `speed` times as fast."""
+async def _drive(clock: Clock, speed: float, awaiting: Callable[[], bool]) -> None:
+    """Let the clock follow the wall's, `speed` times as fast; no faster while answers are awaited.
+
+    It stops at each timer, as what happens then may be somebody's to answer.
+    """
     last = time.monotonic()
     while True:
         deadline = clock.next_deadline_ns
-        until = LONGEST_STEP if deadline is None else (deadline - clock.now_ns) / SECOND / speed
-        await asyncio.sleep(min(max(until, _SHORTEST_STEP), LONGEST_STEP / 2))
+        pace = min(speed, 1.0) if awaiting() else speed
+        until = LONGEST_STEP if deadline is None else (deadline - clock.now_ns) / SECOND / pace
+        longest = LONGEST_STEP / 2 if pace == speed else _SHORTEST_STEP
+        await asyncio.sleep(min(max(until, _SHORTEST_STEP), longest))
         now = time.monotonic()
-        clock.advance(round(min(now - last, LONGEST_STEP) * speed * SECOND))
+        step = round(min(now - last, LONGEST_STEP) * pace * SECOND)
+        clock.advance(step if deadline is None else min(step, deadline - clock.now_ns))
         last = now
 
 

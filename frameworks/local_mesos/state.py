@@ -59,6 +59,8 @@ class Offer:
     agent: str
     role: str
     resources: list[Resource]
+    made_ns: int
+    """When, in the master's time."""
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from allocator.contract import allocator_pb2 as contract
+from tests import forks
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import PATIENCE, Service, Stream, hello, service
 
@@ -83,15 +83,7 @@ class Prompt:
 def longshare(
     *arguments: str, given: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "allocator.cli", *arguments],
-        capture_output=True,
-        text=True,
-        input=given,
-        timeout=110,
-        check=False,
-        env=_environment(environment),
-    )
+    return forks.longshare(*arguments, given=given, env=_environment(environment))
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
@@ -198,8 +190,8 @@ def test_debts_of_all_are_forgiven_only_when_that_is_confirmed(prompt: Prompt) -
 
 
 def test_top_goes_on_until_it_is_interrupted_which_is_no_failure(prompt: Prompt) -> None:
-    top = subprocess.Popen(
-        [sys.executable, "-m", "allocator.cli", "top", "--json"],
+    top = forks.Longshare(
+        ["top", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from allocator.simulation import store
-from tests.cli.test_commands import longshare
+from tests.forks import longshare
 from tests.simulation.test_advice import bursts_beside_a_hog
 
 

@@ -13,16 +13,7 @@ from allocator import __version__
 from allocator.cli import app
 from allocator.service.config import load
 from frameworks import experiment
-
-
-def longshare(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "allocator.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,  # a compiler may be at work
-        check=False,
-    )
+from tests.forks import longshare
 
 
 def test_version_is_that_of_the_distribution() -> None:

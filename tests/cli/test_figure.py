@@ -8,7 +8,7 @@ import pytest
 
 from allocator.cli import figure
 from allocator.figures.catalogue import FIGURES
-from tests.cli.test_commands import longshare
+from tests.forks import longshare
 
 ROOT = Path(__file__).parents[2]
 

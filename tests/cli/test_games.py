@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import longshare
+from tests.forks import longshare
 
 GAME = """
 idle = 8

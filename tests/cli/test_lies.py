@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from allocator.simulation import store
-from tests.cli.test_commands import longshare
+from tests.forks import longshare
 from tests.simulation.test_lies import crowded
 
 

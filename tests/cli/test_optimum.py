@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.test_commands import longshare
+from tests.forks import longshare
 
 PROBLEM = """
 [[machines]]

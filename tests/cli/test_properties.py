@@ -4,7 +4,7 @@ import json
 import tomllib
 from pathlib import Path
 
-from tests.cli.test_commands import longshare
+from tests.forks import longshare
 
 
 def test_a_missing_property_is_shown_by_files_that_reproduce_it(tmp_path: Path) -> None:

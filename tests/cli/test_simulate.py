@@ -9,8 +9,8 @@ import pytest
 
 from allocator.simulation import store
 from allocator.simulation.trace import MachineClass
-from tests.cli.test_commands import longshare
 from tests.film.reading import film_of
+from tests.forks import longshare
 from tests.simulation.crowded import trace_of
 
 ROWS = [

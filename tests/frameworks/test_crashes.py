@@ -175,7 +175,6 @@ def start_cluster(children: Children, folder: Path, allocator: str) -> Master:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.timeout(60 + 20 * CRASHES)
 def test_a_service_that_is_killed_again_and_again_costs_nothing_but_offers(tmp_path: Path) -> None:
     moments = random.Random(SEED)

@@ -4,8 +4,6 @@ import queue
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +16,7 @@ from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract.allocator_pb2_grpc import AllocatorStub
 from tests.cluster.master_side import SECOND
+from tests.forks import Longshare
 
 PATIENCE = 90.0
 """Seconds after which what is awaited does not come, on however crowded a machine."""
@@ -72,13 +71,7 @@ class Service:
             f'{settings}\n[recorder]\nfile = "{self.recording}"\n[log]\nformat = "json"\n'
         )
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "allocator.cli", "serve", "--config", str(config)),
-                    *arguments,
-                ],
-                stderr=log,
-            )
+            self.process = Longshare(["serve", "--config", str(config), *arguments], stderr=log)
 
     def wait_until_ready(self) -> None:
         self.wait_to_say('"ready"')

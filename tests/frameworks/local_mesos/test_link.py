@@ -75,6 +75,29 @@ def test_what_happens_in_one_go_is_one_message_and_holds_one_tick(tmp_path: Path
     asyncio.run(scenario())
 
 
+def test_an_answer_is_awaited_until_the_allocator_has_heard_of_all_or_is_gone(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        allocator = GreedyAllocator()
+        async with serving(settings(f"unix://{tmp_path}/a", speed=0.01)) as embedded:
+            link, master = embedded.link, embedded.master
+            async with listening(allocator, tmp_path):
+                await until(lambda: link.connected and not link.awaiting)
+                for _ in range(2):
+                    link.tell(contract.Event(time_ns=master.clock.now_ns, pause=contract.Pause()))
+                    assert link.awaiting
+                    await until(lambda: not link.awaiting)
+                    assert allocator.book.sequence == link.sequence
+                    link.tell(contract.Event(time_ns=master.clock.now_ns, resume=contract.Resume()))
+                    await until(lambda: not link.awaiting)
+            await until(lambda: not link.connected)
+            link.tell(contract.Event(time_ns=master.clock.now_ns, pause=contract.Pause()))
+            assert not link.awaiting
+
+    asyncio.run(scenario())
+
+
 def test_the_master_runs_without_an_allocator_and_finds_it_when_it_comes(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with (

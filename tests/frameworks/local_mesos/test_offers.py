@@ -6,6 +6,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.clock import SECOND
+from frameworks.local_mesos.master import PROMPT
 from tests.frameworks.local_mesos.peers import Cluster, amounts_of
 
 Capability = mesos.FrameworkInfo.Capability
@@ -46,6 +47,20 @@ def test_an_offer_that_nobody_answers_is_rescinded_after_its_time_and_no_other()
     assert rescinded.rescind.offer_id == kept.id
     call = cluster.book.last("recover_resources").recover_resources
     assert not call.HasField("filters")
+
+
+def test_an_answer_is_awaited_until_it_comes_but_not_of_who_keeps_an_offer() -> None:
+    cluster = Cluster(agents=2)
+    scheduler = cluster.subscribe()
+    assert not cluster.master.awaiting
+    cluster.decide(cluster.book.offer_all())
+    [event] = scheduler.of(v1.Event.OFFERS)
+    answered, kept = event.offers.offers
+    cluster.call(scheduler, v1.Call.DECLINE, decline=v1.Call.Decline(offer_ids=[answered.id]))
+    assert cluster.master.awaiting
+    cluster.clock.advance(round(PROMPT * SECOND))
+    assert list(cluster.master.offers) == [kept.id.value]
+    assert not cluster.master.awaiting
 
 
 def test_without_filters_mesos_s_default_is_given_which_is_five_seconds() -> None:

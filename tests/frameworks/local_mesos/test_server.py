@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -79,29 +79,69 @@ def test_masters_of_one_seed_give_the_same_ids_and_others_do_not() -> None:
     assert len(set(ids)) == 3
 
 
-def test_a_process_that_was_held_up_does_not_make_time_leap() -> None:
-    class Watched(Clock):
-        steps: list[int]
+class Watched(Clock):
+    """A clock that remembers by how much it was moved."""
 
-        def advance(self, nanoseconds: int) -> None:
-            self.steps.append(nanoseconds)
-            super().advance(nanoseconds)
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.steps: list[int] = []
 
-    async def steps() -> list[int]:
-        clock = Watched(0)
-        clock.steps = []
-        driving = asyncio.create_task(server._drive(clock, 1000.0))
-        await until(lambda: clock.steps)
-        time.sleep(0.2)  # noqa: ASYNC251 - this is the hiccup
-        count = len(clock.steps)
-        await until(lambda: len(clock.steps) > count)
+    def advance(self, nanoseconds: int) -> None:
+        self.steps.append(nanoseconds)
+        super().advance(nanoseconds)
+
+
+@contextmanager
+def driven(clock: Clock, awaiting: Callable[[], bool]) -> Iterator[None]:
+    """Have a clock driven at a speed of 1,000."""
+    driving = asyncio.create_task(server._drive(clock, 1000.0, awaiting))
+    try:
+        yield
+    finally:
         driving.cancel()
-        with suppress(asyncio.CancelledError):
-            await driving
+
+
+def test_a_process_that_was_held_up_does_not_make_time_leap() -> None:
+    async def steps() -> list[int]:
+        clock = Watched()
+        with driven(clock, lambda: False):
+            await until(lambda: clock.steps)
+            time.sleep(0.2)  # noqa: ASYNC251 - this is the hiccup
+            count = len(clock.steps)
+            await until(lambda: len(clock.steps) > count)
         return clock.steps
 
     taken = asyncio.run(steps())
     assert 0 < max(taken) <= server.LONGEST_STEP * 1000 * SECOND
+
+
+def test_while_an_answer_is_awaited_time_goes_no_faster_than_the_wall_s() -> None:
+    async def steps() -> list[int]:
+        clock = Watched()
+        with driven(clock, lambda: True):
+            await until(lambda: len(clock.steps) > 5)
+        return clock.steps
+
+    assert 0 < max(asyncio.run(steps())) <= server.LONGEST_STEP * SECOND
+
+
+def test_time_stops_at_each_timer_so_that_it_can_be_answered() -> None:
+    async def looks() -> list[float]:
+        clock = Clock(0)
+        rung: list[float] = []
+        for seconds in (0.1, 0.2, 0.2, 0.25):
+            clock.after(seconds, lambda: rung.append(clock.now))
+        seen: list[float] = []
+
+        def awaiting() -> bool:
+            seen.append(clock.now)
+            return False
+
+        with driven(clock, awaiting):
+            await until(lambda: len(rung) == 4)
+        return seen
+
+    assert {0.1, 0.2, 0.25} <= set(asyncio.run(looks()))
 
 
 def test_agents_may_be_of_several_kinds() -> None:

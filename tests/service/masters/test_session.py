@@ -1,8 +1,6 @@
 """The stream's protocol, over a real channel to a real service."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
+from tests.forks import longshare
 from tests.service.served import Service, Stream, free_port, hello, service, wait_for
 
 SDRF = '[policy]\nname = "sdrf"\ndelta = 0.99\n[[users.declared]]\nname = "b"\n'
@@ -196,16 +195,7 @@ def test_a_second_service_at_the_same_address_says_so(tmp_path: Path, *, over_tc
     with service(tmp_path, SDRF, listen) as first:
         config = (tmp_path / "longshare.toml").read_text()
         (tmp_path / "again.toml").write_text(config.replace(str(first.store), f"{tmp_path}/other"))
-        again = subprocess.run(
-            [
-                *(sys.executable, "-m", "allocator.cli", "serve"),
-                *("--config", str(tmp_path / "again.toml")),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
+        again = longshare("serve", "--config", str(tmp_path / "again.toml"))
         assert again.returncode == 2
         assert "listen.address" in again.stderr
         stream = Stream(first.address)
@@ -221,9 +211,7 @@ def test_a_second_service_that_cannot_start_leaves_the_recording_alone(tmp_path:
             stream.now_ns += SECOND
             stream.tell(tick=contract.Tick())
         wait_for(lambda: first.recording.stat().st_size > 100)  # written, not only buffered
-        second = [sys.executable, "-m", "allocator.cli", "serve", "--config"]
-        second.append(str(tmp_path / "longshare.toml"))
-        assert subprocess.run(second, capture_output=True, timeout=20, check=False).returncode == 2
+        assert longshare("serve", "--config", str(tmp_path / "longshare.toml")).returncode == 2
         stream.close()
         assert first.stop() == 0
     lines = first.recording.read_text().splitlines()

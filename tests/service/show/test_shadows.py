@@ -15,8 +15,8 @@ from allocator.service.config import ConfigError, load
 from allocator.service.show import shadows as shadows_module
 from allocator.service.show.shadows import Shadows, Watchers
 from allocator.service.show.sightings import OfferTrail
-from tests.cli.test_commands import longshare
 from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
+from tests.forks import longshare
 from tests.service.served import Stream, service
 
 SDRF = policies.create("sdrf", {"half_life": 60.0})

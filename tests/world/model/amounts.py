@@ -22,7 +22,7 @@ def amounts(text: str) -> Amounts:
 
 def plus(left: Amounts, right: Amounts) -> Amounts:
     """Add."""
-    return _clean({name: left.get(name, 0) + right.get(name, 0) for name in {**left, **right}})
+    return total((left, right))
 
 
 def minus(left: Amounts, right: Amounts) -> Amounts:
@@ -42,10 +42,11 @@ def fits(small: Amounts, large: Amounts) -> bool:
 
 def total(many: Iterable[Amounts]) -> Amounts:
     """Add up."""
-    result: Amounts = {}
+    sums: Amounts = {}
     for one in many:
-        result = plus(result, one)
-    return result
+        for name, milli in one.items():
+            sums[name] = sums.get(name, 0) + milli
+    return _clean(sums)
 
 
 def copies(one: Amounts, within: Amounts) -> int:
@@ -93,7 +94,7 @@ def written(one: Amounts, role: str | None = None) -> list[bytes]:
 
 def read(messages: Iterable[bytes]) -> tuple[Amounts, set[str]]:
     """Read serialised resources; return also the roles that they are allocated to."""
-    found: Amounts = {}
+    found = []
     roles = set()
     for data in messages:
         message = mesos.Resource.FromString(data)
@@ -102,9 +103,9 @@ def read(messages: Iterable[bytes]) -> tuple[Amounts, set[str]]:
             name += f"({reservation.role})"
         if message.disk.HasField("persistence"):
             name += f"#{message.disk.persistence.id}"
-        found = plus(found, {name: round(message.scalar.value * 1000)})
+        found.append({name: round(message.scalar.value * 1000)})
         roles.add(message.allocation_info.role)
-    return found, roles
+    return total(found), roles
 
 
 def _resource(name: str, milli: int, role: str | None) -> bytes:

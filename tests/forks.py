@@ -1,0 +1,184 @@
+"""`longshare` in processes of its own, forked from one that has imported what commands need.
+
+Half a second each of imports would otherwise be most of what tests of the command line cost. A fork
+runs `allocator.cli` as `python -m` does, with arguments, environment, folder, streams and signals
+of its own, and is a child of the process that asked for it. That the command starts from nothing is
+the claim of tests/cli/test_lean.py, of tests/frameworks and of the documentation's commands.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 300.0
+"""Seconds for a command; a compiler may be at work."""
+_SET_CHILD_SUBREAPER = 36
+"""Of prctl(2): whose parents have ended become ours."""
+_WARM = (
+    *("allocator.cli.serve", "allocator.service.server", "allocator.cli.shares"),
+    *("allocator.cli.top", "allocator.cli.usage", "allocator.cli.simulate"),
+    *("allocator.cli.report", "allocator.cli.figure", "allocator.cli.optimum"),
+    *("allocator.cli.properties", "allocator.simulation.fast", "matplotlib.figure"),
+    *("matplotlib.backends.backend_agg", "frameworks.cli", "scipy.optimize"),
+)
+_ROOT = Path(__file__).parents[1]
+_asking = threading.Lock()
+
+
+class Longshare(subprocess.Popen[Any]):
+    """A process that runs `longshare` with arguments, else as `subprocess.Popen` has it."""
+
+    def _execute_child(self, args: list[str], *rest: Any) -> None:  # noqa: ANN401 - as it is there
+        cwd, env, pipes = rest[4], rest[5], rest[9:15]
+        streams = [
+            usual if end == -1 else end for usual, end in enumerate((pipes[0], pipes[3], pipes[5]))
+        ]
+        wanted = {"args": args, "cwd": str(cwd or Path.cwd()), "env": dict(env or os.environ)}
+        with _asking:
+            self.pid = _ask(wanted, streams)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+def longshare(
+    *arguments: str, given: str = "", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, and return what it has said."""
+    pipe = subprocess.PIPE
+    with Longshare(
+        [*arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env
+    ) as process:
+        try:
+            said, complained = process.communicate(given, PATIENCE)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess([*arguments], process.returncode, said, complained)
+
+
+@functools.cache
+def _origin() -> socket.socket:
+    """Start what forks; it ends with us."""
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ours, its = socket.socketpair()
+    with its:
+        origin = subprocess.Popen(
+            [sys.executable, "-m", "tests.forks", str(its.fileno())],
+            pass_fds=[its.fileno()],
+            cwd=_ROOT,
+            stdin=subprocess.DEVNULL,
+        )
+    atexit.register(origin.wait)
+    atexit.register(ours.close)  # before
+    return ours
+
+
+def _ask(wanted: dict[str, Any], streams: list[int]) -> int:
+    origin = _origin()
+    said = json.dumps(wanted).encode()
+    socket.send_fds(origin, [len(said).to_bytes(8)], streams)
+    origin.sendall(said)
+    return int.from_bytes(_exactly(origin, 8))
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = channel.recv(size - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+def _fork_as_asked(channel: socket.socket) -> bool:
+    """Fork whenever asked to; return True in a fork, and False when nobody will ask any more."""
+    while True:
+        size, streams, *_ = socket.recv_fds(channel, 8, 3)
+        if not size:
+            return False
+        wanted = json.loads(_exactly(channel, int.from_bytes(size)))
+        read, write = os.pipe()
+        between = os.fork()
+        if between == 0:
+            child = os.fork()
+            if child == 0:
+                os.close(read)
+                os.close(write)
+                channel.close()
+                _become(wanted, streams)
+                return True
+            os.write(write, child.to_bytes(8))
+            os._exit(0)
+        os.waitpid(between, 0)
+        channel.sendall(os.read(read, 8))
+        for end in (read, write, *streams):
+            os.close(end)
+
+
+def _become(wanted: dict[str, Any], streams: list[int]) -> None:
+    for usual, stream in enumerate(streams):
+        os.dup2(stream, usual)
+        os.close(stream)
+    os.chdir(wanted["cwd"])
+    os.environ.clear()
+    os.environ.update(wanted["env"])
+    sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False, encoding="utf-8")  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, closefd=False, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+    sys.argv = ["longshare", *wanted["args"]]
+
+
+def main() -> None:
+    """Import, fork, and in a fork run the command."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal, meant for who asks
+    for name in _WARM:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    if _fork_as_asked(channel):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os._exit(_run())
+
+
+def _run() -> int:
+    """Run the command; return its exit code when all but the interpreter has ended.
+
+    What is shared with others is not taken apart, which would copy it first.
+    """
+    try:
+        runpy.run_module("allocator.cli", run_name="__main__", alter_sys=True)
+        code: object = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:  # noqa: BLE001 - as an interpreter does
+        traceback.print_exc()
+        code = 1
+    if not isinstance(code, int):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    return code
+
+
+if __name__ == "__main__":
+    main()
