@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -12,16 +13,22 @@ from tests.world.endurance import LOOKS, Look, grown
 from tests.world.mutants import CALM, MUTANTS
 from tests.world.plan import drawn
 from tests.world.scenarios import SCENARIOS
-from tests.world.world import run
+from tests.world.world import World, run
 
 WORLDS = int(os.environ.get("LONGSHARE_WORLDS", "5"))
 FIRST = int(os.environ.get("LONGSHARE_SEED", "1"))
 
 
+@cache
+def of_seed(seed: int) -> World:
+    """Return a world that has run to its end."""
+    return run(drawn(seed))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + WORLDS))
 def test_whatever_goes_wrong_in_a_world_what_must_hold_holds(seed: int) -> None:
-    world = run(drawn(seed))
+    world = of_seed(seed)
     assert world.wrong is None, f"make world SEED={seed}: {world.wrong}"
     assert world.trace.count > 500
 
@@ -46,7 +53,7 @@ def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
         check=False,
     )
     [digest] = re.findall(r" in [\d.]+ s, ([0-9a-f]{12}):", done.stdout)
-    assert run(drawn(seed)).trace.digest().startswith(digest)
+    assert of_seed(seed).trace.digest().startswith(digest)
 
 
 @pytest.mark.slow
