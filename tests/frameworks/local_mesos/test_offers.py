@@ -52,15 +52,16 @@ def test_an_offer_that_nobody_answers_is_rescinded_after_its_time_and_no_other()
 def test_an_answer_is_awaited_until_it_comes_but_not_of_who_keeps_an_offer() -> None:
     cluster = Cluster(agents=2)
     scheduler = cluster.subscribe()
-    assert not cluster.master.awaiting
+    awaiting = [cluster.master.awaiting]
     cluster.decide(cluster.book.offer_all())
     [event] = scheduler.of(v1.Event.OFFERS)
     answered, kept = event.offers.offers
     cluster.call(scheduler, v1.Call.DECLINE, decline=v1.Call.Decline(offer_ids=[answered.id]))
-    assert cluster.master.awaiting
+    awaiting.append(cluster.master.awaiting)
     cluster.clock.advance(round(PROMPT * SECOND))
     assert list(cluster.master.offers) == [kept.id.value]
-    assert not cluster.master.awaiting
+    awaiting.append(cluster.master.awaiting)
+    assert awaiting == [False, True, False]
 
 
 def test_without_filters_mesos_s_default_is_given_which_is_five_seconds() -> None:
