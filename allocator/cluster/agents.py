@@ -42,7 +42,7 @@ class Agent:
     """framework → role → resources; no empty entries."""
     _available: Resources | None = None
     """What is free; None when it must be computed again."""
-    _exact: bool = False
+    _exact: bool = field(init=False)
     """Whether what is allocated and what was free made up the total when last computed."""
 
     def __post_init__(self) -> None:

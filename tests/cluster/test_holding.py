@@ -15,7 +15,14 @@ from allocator.cluster.settings import EngineSettings
 from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
-from tests.cluster.master_side import SECOND, MasterSide, Offered
+from tests.cluster.master_side import (
+    SECOND,
+    MasterSide,
+    Offered,
+    agent_call,
+    framework_info,
+    resources,
+)
 from tests.cluster.test_task_offers import add
 
 HOLDING: list[Literal["one", "all"]] = ["one", "all"]
@@ -179,6 +186,8 @@ def test_a_hold_in_vain_ends_and_is_not_repeated_at_once() -> None:
     site.join("big", 1.0, (5.0, 5.0))
     while not site.holding("big"):
         site.live(1)
+    counted = site.engine.statistics.holds
+    assert counted.begun == counted.served + counted.in_vain + 1
     before_that = site.engine.statistics.holds.in_vain
     site.live(10)
     assert site.engine.statistics.holds.in_vain == before_that + 1
@@ -187,6 +196,28 @@ def test_a_hold_in_vain_ends_and_is_not_repeated_at_once() -> None:
         assert not site.holding("big")
         site.live(1)
     assert site.got["small"] > before
+
+
+def test_what_runs_when_a_service_starts_has_run_since_then() -> None:
+    site = Site("one")
+    site.task["early"] = 1.0, "cpus:1"
+    held = resources("cpus:1", "early")
+    site.restore(
+        contract.Snapshot(
+            time_ns=site.now_ns,
+            agents=[agent_call("s0", "cpus:1", {"early": held})],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id="early", info=framework_info("early", "early"), active=True
+                )
+            ],
+        )
+    )
+    site.now_ns += 5 * SECOND
+    site.send(
+        contract.RecoverResources(framework_id="early", agent_id="s0", resources=held),
+    )
+    assert dict(site.engine._cluster.holds.run_times.known()) == {"early": 5 * SECOND}
 
 
 def test_who_declines_what_was_held_for_it_waits_as_if_in_vain() -> None:

@@ -137,6 +137,16 @@ def test_standings_of_a_later_instant_can_be_read_without_going_there() -> None:
     assert made.standings() == ahead
 
 
+def test_debts_of_another_policy_fade_as_was_said_while_it_was_said() -> None:
+    made: Pool[str] = Pool(policies.create("drf", {}), capacity=CLUSTER)
+    made.add("A", commitment=0.5)
+    made.set_fading(10.0)
+    made.advance(10.0)
+    made.set_fading(None)
+    made.advance(100.0)
+    assert made.standing("A").inherited == pytest.approx(0.5 / math.e)
+
+
 def test_initial_commitments_are_of_every_resource_or_by_name() -> None:
     made: Pool[str] = Pool(policies.create("sdrf", {"delta": 1 - 1e-7}))
     made.add("A", commitment=0.5)

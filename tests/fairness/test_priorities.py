@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,3 +55,19 @@ def test_a_crossing_is_never_announced_late(
     if changes:
         assert announced is not None
         assert -announced >= max(changes)
+
+
+@pytest.mark.parametrize(
+    ("segment", "other", "s"),
+    [
+        ((0.3, 0.0), (0.3003184519259858, -0.0009553557779573523), 1 / 3),
+        ((0.3, 0.5702712329895328), (0.36702712329895326, -0.1), 0.1),
+    ],
+)
+def test_lines_whose_rounded_values_are_the_same_are_told_apart(
+    segment: Segment, other: Segment, s: float
+) -> None:
+    assert segment[0] + segment[1] * s == other[0] + other[1] * s
+    exact = [Fraction(level) + Fraction(slope) * Fraction(s) for level, slope in (segment, other)]
+    found = Envelopes().compare(Envelope((segment,)), Envelope((other,)), -s)
+    assert found == (exact[0] > exact[1]) - (exact[0] < exact[1])

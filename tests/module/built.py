@@ -1,5 +1,6 @@
 """Builds the part of the C++ module that needs no Mesos, or says what is missing for that."""
 
+import fcntl
 import functools
 import os
 import shutil
@@ -72,8 +73,11 @@ def build(sanitizer: str = "") -> Programs:
     if lacking:
         pytest.skip(f"the C++ module is not built: there is no {', no '.join(lacking)}")
     programs = Programs(ROOT / ".cache/module" / (sanitizer or "plain"), sanitizer)
-    _run("cmake", "-S", SOURCE, "-B", programs.folder, f"-DLONGSHARE_SANITIZER={sanitizer}")
-    _run("cmake", "--build", programs.folder, "--parallel", os.cpu_count() or 1)
+    programs.folder.mkdir(parents=True, exist_ok=True)
+    with (programs.folder / "building").open("w") as lock:  # tests run side by side
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _run("cmake", "-S", SOURCE, "-B", programs.folder, f"-DLONGSHARE_SANITIZER={sanitizer}")
+        _run("cmake", "--build", programs.folder, "--parallel", os.cpu_count() or 1)
     return programs
 
 
