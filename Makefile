@@ -23,6 +23,7 @@ BUILD_HERE := --no-build-isolation --use-pep517
 DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
 
 LOCAL_PACKAGES := pyproject.toml packages/pymesos/pyproject.toml packages/pymesos/source.txt
+WHEELS := $(VENV)/.installed-wheels
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 OPERATIONS := $(VENV)-operations/.installed
@@ -153,10 +154,13 @@ clean: ## remove the virtual environment and everything else that can be made ag
 
 # The virtual environment. A stamp says what is in it, and is renewed when what it depends on changes.
 
-$(RUNTIME): requirements/build.txt requirements/runtime.txt requirements/accounting.txt requirements/extras.txt $(LOCAL_PACKAGES) | python
+$(WHEELS): requirements/build.txt requirements/runtime.txt requirements/accounting.txt requirements/extras.txt | python
 	@echo "Installing Longshare into $(VENV), by hash, once ..."
 	@$(INSTALL) -r requirements/build.txt
 	@$(INSTALL) -r requirements/runtime.txt -r requirements/accounting.txt -r requirements/extras.txt
+	@touch $@
+
+$(RUNTIME): $(WHEELS) $(LOCAL_PACKAGES)
 	@$(PIP) install --no-deps $(BUILD_HERE) -e packages/pymesos -e .
 	@$(PIP) check
 	@touch $@

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import sysconfig
 import threading
 import venv
@@ -14,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.packages.building import ROOT
+
 LARGEST = 90 * 10**6
 """Bytes that a service with its commands may take, without pip and what pip brings."""
 
@@ -25,12 +25,13 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def index(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve our distributions, and nothing else, the way an index does (PEP 503)."""
     folder = tmp_path_factory.mktemp("index")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    for name, source in {"longshare": ROOT, "longshare-pymesos": ROOT / "packages/pymesos"}.items():
-        subprocess.run([*build, "--wheel-dir", folder / name, source], check=True)
+    for wheel in wheels.glob("*.whl"):
+        project = folder / wheel.name.partition("-")[0].replace("_", "-")
+        project.mkdir()
+        shutil.copy(wheel, project)
     handler = partial(Quiet, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,7 +1,6 @@
 """What is built holds all that is in the checkout, and can be installed with pip alone."""
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,8 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = {".": ["allocator", "frameworks"], "packages/pymesos": ["http_parser", "pymesos"]}
+from tests.packages.building import PACKAGES, ROOT, built_wheels
 
 
 def _files(folder: Path, *packages: str) -> Iterator[str]:
@@ -26,31 +24,6 @@ def _files(folder: Path, *packages: str) -> Iterator[str]:
 
 def _contents(wheel: Path) -> set[str]:
     return {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
-
-
-def _wheels(where: Path, folder: Path, *sources: str) -> Path:
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build, "--wheel-dir", folder, *sources], cwd=where, check=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy what distributions are built from, so that building leaves nothing in the checkout."""
-    copied = tmp_path_factory.mktemp("source")
-    for folder, names in PACKAGES.items():
-        for name in names:
-            unwanted = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / folder / name, copied / folder / name, ignore=unwanted)
-        beside = ["LICENSE"] if folder == "." else ["MANIFEST.in", "build_backend.py", "source.txt"]
-        for name in ("pyproject.toml", "README.md", *beside):
-            shutil.copy(ROOT / folder / name, copied / folder)
-    return copied
-
-
-@pytest.fixture(scope="module")
-def wheels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _wheels(source, tmp_path_factory.mktemp("wheels"), *PACKAGES)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +57,7 @@ def test_the_source_distribution_makes_the_same_wheel_and_carries_its_licence(
     with tarfile.open(sdist) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
     assert {"LICENSE", "README.md", "pyproject.toml"} < names
-    (made,) = _wheels(tmp_path, tmp_path / "made", str(sdist)).glob("longshare-*.whl")
+    (made,) = built_wheels(tmp_path, tmp_path / "made", str(sdist)).glob("longshare-*.whl")
     (direct,) = wheels.glob("longshare-*.whl")
     assert _contents(made) == _contents(direct)
 

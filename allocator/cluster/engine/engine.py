@@ -135,9 +135,10 @@ class Engine(View):
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
         known = yield from self._heritage.known(self._users, self.statistics)
-        later = memory is not None and memory.time > known.time
+        if memory is not None and memory.time > known.time:
+            known = memory
         users = cluster.ledger.clients.users
-        yield from users.inheriting(memory if later and memory is not None else known)
+        yield from users.inheriting(known)
         users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._heard:
