@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["tests.afterwards"]
@@ -15,3 +16,8 @@ settings.register_profile("longshare", deadline=None, derandomize="CI" in os.env
 # Once more on another Python: what differs there shows in a few examples.
 settings.register_profile("again", settings.get_profile("longshare"), max_examples=20)
 settings.load_profile(os.environ.get("LONGSHARE_HYPOTHESIS", "longshare"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what is long; the others come in the order that chance has given them."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -320,6 +320,7 @@ SINGLE = [name for name in experiment.names() if not experiment.load(name).varia
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SINGLE)
 def test_the_papers_experiment_comes_out_as_published(name: str, tmp_path: Path) -> None:
