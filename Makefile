@@ -19,6 +19,10 @@ INSTALL := $(PIP) install --no-deps --no-compile --only-binary=:all: --require-h
 unexport PYTHONDONTWRITEBYTECODE
 BUILD_HERE := --no-build-isolation --use-pep517
 
+# For `make packages`: the sources of a release of Mesos, and protobuf 3.5.0 where these lack it.
+MESOS_SOURCE ?=
+PROTOBUF_SOURCE ?=
+
 # Of a throw-away Debian: what every real one has.
 DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
 
@@ -32,7 +36,7 @@ RELEASE := $(VENV)-release/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test quick docs bench counts reproduce evidence dist roles fuzz hostile crashes sanitize proto lock
-.PHONY: clean python world mutants mutation endurance worst release-check versioned-docs ratios flakes
+.PHONY: packages packages-check clean python world mutants mutation endurance worst release-check versioned-docs ratios flakes
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -84,6 +88,13 @@ versioned-docs: $(RUNTIME) $(RELEASE) ## commit this version's documentation to 
 	PATH="$(abspath $(VENV)-release)/bin:$$PATH" \
 	  PYTHONPATH="$(CURDIR):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" mike deploy --update-aliases \
 	  "$$(sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.toml)" latest
+
+packages: $(RUNTIME) ## build Debian packages: the service and, with MESOS_SOURCE=DIR, the module for that Mesos
+	$(BIN)/python deploy/debian/build.py $(if $(MESOS_SOURCE),--mesos "$(MESOS_SOURCE)") \
+	  $(if $(PROTOBUF_SOURCE),--protobuf "$(PROTOBUF_SOURCE)")
+
+packages-check: $(DEV) packages .cache/debian ## build them, then try them in a Debian that is booted (as root)
+	LONGSHARE_DEBIAN=.cache/debian LONGSHARE_PACKAGES=build/packages $(BIN)/pytest tests/debian $(ARGS)
 
 roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
 	LONGSHARE_DEBIAN=.cache/debian $(BIN)/pytest --basetemp .cache/roles tests/ansible/test_roles.py $(ARGS)

@@ -35,6 +35,7 @@ SKIPS = [
     Elsewhere("adapter_stress", "where the module is built with MESOS_LIBRARY"),
     Elsewhere("sanitizers", "make sanitize"),
     Elsewhere("make operations", "make operations, then make test ARGS=tests/ansible"),
+    Elsewhere("LONGSHARE_PACKAGES|systemd-nspawn", "make packages-check"),
     Elsewhere("LONGSHARE_DEBIAN|Debian in a folder|Debian's Python", "make roles"),
     Elsewhere(
         "not installed|not built|no ZooKeeper|openssl|no doctest|needs PostgreSQL",

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "library.h"
+#include "likeness.h"
 #include "parameters.h"
 #include "patience.hpp"
 
@@ -34,6 +35,15 @@ std::string refusal(const Given& given) {
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
+
+TEST_CASE("a master whose messages are larger is told from one whose messages are the same, by name") {
+  using longshare::adapter::unlike;
+  CHECK(unlike({{"mesos.Resource", 144, 144}, {"mesos.SlaveInfo", 120, 120}}).empty());
+  const std::string told = unlike({{"mesos.Resource", 144, 144}, {"mesos.FrameworkInfo", 208, 216}});
+  CHECK(contains(told, "mesos.FrameworkInfo has 208 bytes in this module, 216 in the master"));
+  CHECK_FALSE(contains(told, "mesos.Resource"));
+  CHECK(contains(told, "-DMESOS_SOURCE"));
+}
 
 TEST_CASE("what is given overwrites the transport's defaults, and nothing else does") {
   longshare_transport_settings settings = {};

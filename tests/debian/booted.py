@@ -1,0 +1,160 @@
+"""A throw-away Debian that is booted, its systemd and all, and the packages to install there."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.ansible.debian import pristine
+
+_PATIENCE = 60
+"""Seconds that something may take to come about."""
+
+
+def package(pattern: str, otherwise: str) -> Path:
+    """Return the newest package of a name; skip where there is none."""
+    folder = Path(os.environ.get("LONGSHARE_PACKAGES", ""))
+    found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+    if "LONGSHARE_PACKAGES" not in os.environ or not found:
+        pytest.skip(f"LONGSHARE_PACKAGES names no folder with {otherwise}")
+    return found[-1].absolute()
+
+
+def later(built: Path, folder: Path) -> Path:
+    """Make the same package again, as of a later version."""
+    subprocess.run(["dpkg-deb", "--raw-extract", built, folder / "unpacked"], check=True)
+    control = folder / "unpacked/DEBIAN/control"
+    lines = control.read_text().splitlines(keepends=True)
+    control.write_text(
+        "".join(line.strip() + "+later\n" if "Version:" in line else line for line in lines)
+    )
+    again = folder / f"later-{built.name}"
+    pack = ("dpkg-deb", "-Znone", "--root-owner-group", "--build")
+    subprocess.run([*pack, folder / "unpacked", again], check=True, stdout=subprocess.DEVNULL)
+    return again
+
+
+class Booted:
+    """A machine that runs.
+
+    Args:
+        root: Its files, seen from outside.
+        init: The process that is its systemd, seen from outside.
+    """
+
+    def __init__(self, root: Path, init: int) -> None:
+        self.root = root
+        self._enter = ["nsenter", "--target", str(init), "-m", "-u", "-i", "-n", "-p"]
+
+    def run(self, *command: str) -> str:
+        """Run a program there; return what it says."""
+        told = self._run(command)
+        assert told.returncode == 0, told.stdout + told.stderr
+        return told.stdout.strip()
+
+    def fails(self, *command: str) -> bool:
+        """Whether a program fails there."""
+        return self._run(command).returncode != 0
+
+    def _run(self, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self._enter, *command],
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """Start a program there that reads from us until it is told to end."""
+        return subprocess.Popen(
+            [*self._enter, *command],
+            env={"PATH": "/usr/bin:/bin"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def install(self, built: Path) -> None:
+        """Install a package; what it depends on is there already."""
+        shutil.copy(built, self.root / "root")
+        self.run("dpkg", "--force-unsafe-io", "--install", f"/root/{built.name}")
+
+    def property(self, name: str) -> str:
+        """Return what systemd says of the service."""
+        return self.run("systemctl", "show", "--value", "--property", name, "longshare")
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        """Wait for something that systemd brings about."""
+        end = time.monotonic() + _PATIENCE
+        while not reached():
+            assert time.monotonic() < end, self.run("journalctl", "--lines=50", "--output=cat")
+            time.sleep(0.1)
+
+    def path(self, path: str) -> Path:
+        """Return a file of the machine, seen from outside."""
+        return self.root / path.strip("/")
+
+    def files(self) -> set[str]:
+        """Return all that is installed, configured or kept, but for what dpkg and logs keep."""
+        kept = ("/proc", "/sys", "/run", "/dev", "/tmp", "/root", "/var/lib/dpkg", "/var/cache")
+        passed = [word for path in kept for word in ("-path", path, "-prune", "-o")]
+        found = self.run("find", "/", *passed, "-print").splitlines()
+        return {path for path in found if not path.startswith(("/var/log/journal", "/var/tmp"))}
+
+
+@contextmanager
+def booted(dependencies: str) -> Iterator[Booted]:
+    """Boot a copy of the pristine Debian with dependencies; skip where that cannot be."""
+    if shutil.which("systemd-nspawn") is None:
+        pytest.skip("systemd-nspawn is not installed, so no Debian is booted")
+    with TemporaryDirectory(prefix="longshare-machine-") as folder:
+        root = Path(folder) / "root"
+        subprocess.run(["cp", "-a", pristine(), root], check=True)
+        satisfy = ("apt-get", "--yes", "--no-install-recommends", "satisfy", dependencies)
+        for command in (("apt-get", "update"), satisfy):
+            subprocess.run(["chroot", root, *command], check=True, stdout=subprocess.DEVNULL)
+        said = Path(folder) / "console.log"
+        # Neither a bus nor a scope of the machine that this one runs on is needed.
+        begin = ("systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--private-network")
+        with (
+            said.open("w") as console,
+            subprocess.Popen(
+                [*begin, "--console=pipe", "--boot", "--directory", root],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+            ) as container,
+        ):
+            try:
+                yield _up(root, container, said)
+            finally:
+                # With its first process all others of the machine end.
+                for first in _children(container):
+                    os.kill(first, signal.SIGKILL)
+
+
+def _up(root: Path, container: subprocess.Popen[bytes], said: Path) -> Booted:
+    """Wait until the machine has booted."""
+    end = time.monotonic() + _PATIENCE
+    while container.poll() is None and time.monotonic() < end:
+        for first in _children(container):
+            machine = Booted(root, first)
+            if not machine.fails("systemctl", "is-system-running"):
+                return machine
+        time.sleep(0.1)
+    pytest.skip(f"systemd-nspawn cannot boot a Debian here: {said.read_text()[-500:]}")
+
+
+def _children(container: subprocess.Popen[bytes]) -> list[int]:
+    """Return the processes that it has started: where it has come so far, the machine's first."""
+    told = Path(f"/proc/{container.pid}/task/{container.pid}/children")
+    return [int(child) for child in told.read_text().split()] if told.exists() else []

@@ -1,0 +1,60 @@
+"""What the adapter is built from: the sources of a release of Mesos."""
+
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.module.built import SOURCE, missing
+
+pytestmark = pytest.mark.slow
+BROUGHT = {"boost": "1.65.0", "glog": "0.3.3", "picojson": "1.3.0", "rapidjson": "1.1.0"}
+GLOG = ("logging.h.in", "raw_logging.h.in", "stl_logging.h.in", "vlog_is_on.h.in", "log_severity.h")
+
+
+@pytest.fixture
+def mesos(tmp_path: Path) -> Path:
+    """A tree laid out as Mesos's is, with nothing in it that would be compiled."""
+    tree = tmp_path / "mesos"
+    written = {
+        "configure.ac": "AC_INIT([mesos], [1.8.0])\n",
+        "3rdparty/versions.am": "".join(
+            f"{name.upper()}_VERSION = {version}\n" for name, version in BROUGHT.items()
+        ),
+        "include/mesos/version.hpp.in": '#define MESOS_VERSION "@PACKAGE_VERSION@"\n',
+    }
+    for name, text in written.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+    for name, version in BROUGHT.items():
+        brought = tmp_path / f"{name}-{version}"
+        (brought / "src/glog").mkdir(parents=True)
+        for header in GLOG:
+            (brought / "src/glog" / header).write_text("// @ac_google_namespace@\n")
+        with tarfile.open(tree / f"3rdparty/{brought.name}.tar.gz", "w:gz") as packed:
+            packed.add(brought, brought.name)
+    return tree
+
+
+def configured(mesos: Path, build: Path) -> subprocess.CompletedProcess[str]:
+    lacking = missing()
+    if lacking:
+        pytest.skip(f"the C++ module is not built: there is no {', no '.join(lacking)}")
+    options = (f"-DMESOS_SOURCE={mesos}", "-DLONGSHARE_TESTS=OFF")
+    return subprocess.run(
+        ["cmake", "-S", SOURCE, "-B", build, *options], capture_output=True, text=True, check=False
+    )
+
+
+def test_what_a_release_brings_is_unpacked_and_what_it_lacks_is_named_with_the_option_that_helps(
+    mesos: Path, tmp_path: Path
+) -> None:
+    told = configured(mesos, tmp_path / "build")
+    assert told.returncode != 0
+    said = " ".join(told.stderr.split())
+    assert "protobuf-3.5.0.tar.gz is missing" in said
+    assert "-DPROTOBUF_SOURCE=FOLDER" in said
+    generated = tmp_path / "build/mesos/generated"
+    assert "1.8.0" in (generated / "mesos/version.hpp").read_text()
+    assert (generated / "glog/logging.h").read_text() == "// google\n"
