@@ -33,6 +33,9 @@ CASES = [
     (3000, 2, 16, "cpus:0.001"),
     (3000, 1, 64, "cpus:0.001"),
     (1000, 10, 64, "mem:0.001"),
+    (400, 1000, 16, "cpus:1;mem:1024"),
+    (400, 10, 64, "cpus:0.5"),
+    (10, 50, 16, "cpus:1;mem:1024"),
 ]
 """Agents, frameworks, processors of an agent, demand."""
 FULL = (10_000, 1000, 16, "cpus:1;mem:1024")

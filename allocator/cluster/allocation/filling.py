@@ -316,7 +316,7 @@ class _Filling(Generic[User]):
                 before = self._budget.copy()
                 self._give(trial)
                 again = self._budget.of(before)
-                pick, stride = None, max(1, round(min(trial[0].number * again, _FAR)))
+                pick, stride = None, max(1, int(min(trial[0].number * again, _FAR)))
             elif all(step.number == 1 for step in trial):
                 self._give(trial)
                 if failed.number == 1:

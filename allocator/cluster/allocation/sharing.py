@@ -39,7 +39,8 @@ class Sharing:
         self._walk = walk
         self._quotas = bool(books.quotas)
         self._stride = 1
-        """How many tasks the first got the last time: agents are alike."""
+        """One task less than the first got the last time: agents are alike, and what is left is
+        found at once, where too much would have to be halved."""
         self._tasks: dict[tuple[int, frozenset[str], str], Task] = {}
 
     def serve(self, agent: Agent, may: int) -> None:
@@ -77,7 +78,7 @@ class Sharing:
                     continue  # who has been found out not to be able to use it is done
                 portion = tree.fill(Room(room.items(), self._limit), self._stride)
                 if portion.number:
-                    self._stride = next(iter(portion.leaves.values()))
+                    self._stride = max(next(iter(portion.leaves.values())) - 1, 1)
                     self._count(turn, portion)
                     continue
             self._step(turn, live)
