@@ -6,6 +6,7 @@ Mesos's need not be: a role or a host name that is not comes as bytes that the p
 together with all that is in the message. What is not UTF-8 is escaped then.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +31,8 @@ _HEAVY: dict[str, int] = {
     contract.AddFramework.DESCRIPTOR.full_name: 24,
 }
 """What messages weigh of which much is kept, however short they are; other parts weigh 1."""
+_DENSEST = max(_HEAVY.values()) / 2
+"""The most that a byte can weigh: such a message without content takes two."""
 _OPAQUE = 12
 """What one of Mesos's own messages weighs beside its length: most are resources."""
 _BYTES = 16
@@ -80,7 +83,8 @@ def reading(data: bytes, most_parts: int) -> Steps[contract.FromMaster]:
     """Read a message, step by step if it is long."""
     if len(data) <= SHORT:
         return _read(contract.FromMaster, data)
-    whole, left = contract.FromMaster(), most_parts
+    whole = contract.FromMaster()
+    left = most_parts if len(data) * _DENSEST > most_parts else math.inf
     for number, kind, start, stop in _fields(data, 0, len(data)):
         field = _CONTRACT.fields_by_number.get(number)
         if kind == _LENGTH_DELIMITED and field is not None:
@@ -91,12 +95,12 @@ def reading(data: bytes, most_parts: int) -> Steps[contract.FromMaster]:
 
 
 def _merging(
-    message: Message, data: bytes, place: tuple[int, int], left: int, most_parts: int
-) -> Steps[int]:
-    """Read what is at a place into a message; return what may still come."""
+    message: Message, data: bytes, place: tuple[int, int], left: float, most_parts: int
+) -> Steps[float]:
+    """Read what is at a place into a message; return what may still come (inf: anything)."""
     shape, (since, end) = _shape(message.DESCRIPTOR), place
     for number, kind, start, stop in _fields(data, since, end):
-        if kind == _LENGTH_DELIMITED:
+        if left < math.inf and kind == _LENGTH_DELIMITED:
             left = _weighed(data, start, stop, number, shape, left)
             if left < 0:
                 raise WireError(f"it has more than {most_parts} parts (listen.most_parts)")
@@ -120,8 +124,8 @@ def _read(kind: type[M], data: bytes) -> M:
 
 
 def _weighed(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
-    data: bytes, start: int, stop: int, number: int, shape: _Shape, left: int
-) -> int:
+    data: bytes, start: int, stop: int, number: int, shape: _Shape, left: float
+) -> float:
     """Return what is left after a field that has a length; below 0: it weighs more."""
     within = shape.nested.get(number)
     if within is not None:
@@ -131,7 +135,7 @@ def _weighed(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
     return left - 1
 
 
-def _count(data: bytes, begin: int, end: int, of: Descriptor, left: int) -> int:
+def _count(data: bytes, begin: int, end: int, of: Descriptor, left: float) -> float:
     """Return what is left after a message and all in it; below 0: it weighs more."""
     shape = _shape(of)
     left -= shape.weight
