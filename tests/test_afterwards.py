@@ -70,10 +70,13 @@ def test_one_that_fails_leaves_its_files_and_shows_its_last_words(
     assert next(kept.rglob("events.bin")).stat().st_size == 5_000_000
 
 
-def test_one_that_fails_leaves_what_its_module_shares(tmp_path: Path) -> None:
+def test_one_that_fails_leaves_what_its_module_shares_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGSHARE_FAILURES", "elsewhere")
     ended = run(tmp_path, SHARING)
     assert "the master was ended by signal 9" in ended.stdout
-    assert list((tmp_path / "build" / "failures").rglob("stderr"))
+    assert list((tmp_path / "elsewhere").rglob("stderr"))
 
 
 def test_the_next_run_begins_with_nothing_kept(tmp_path: Path) -> None:
