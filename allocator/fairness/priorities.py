@@ -140,37 +140,20 @@ class Envelopes(Priorities[Envelope, float]):
         node: Node[Any, Envelope, float],
         now: float,
     ) -> int:
-        s = -now
-        value, size = _value(node.attribute, s)
-        place = bisect_left(nodes, value, key=lambda other: other.attribute.at(s))
-        # Each neighbour was compared with the value: if that was safe, all that came of it was.
+        s, attribute = -now, node.attribute
+        value, size = _value(attribute, s)
+        place = bisect_left(
+            nodes,
+            (value, attribute.count, node.id),
+            key=lambda other: (other.attribute.at(s), other.attribute.count, other.id),
+        )
+        # Each neighbour was compared with the node: if that was safe, all that came of it was.
         for neighbour in nodes[max(place - 1, 0) : place + 1]:
             other, other_size = _value(neighbour.attribute, s)
-            if abs(other - value) <= _DOUBT * (size + other_size):
-                return self._exact_position(nodes, node, now)
+            close = abs(other - value) <= _DOUBT * (size + other_size)
+            if close and neighbour.attribute.lines != attribute.lines:
+                return super().position(nodes, node, now)
         return place
-
-    def _exact_position(
-        self,
-        nodes: Sequence[Node[Any, Envelope, float]],
-        node: Node[Any, Envelope, float],
-        now: float,
-    ) -> int:
-        """Return the position where there are equals, or rounding may have the last word."""
-        lines, last = node.attribute.lines, (node.attribute.count, node.id)
-        low, high = 0, len(nodes)
-        while low < high:
-            middle = (low + high) // 2
-            other = nodes[middle]
-            if other.attribute.lines == lines:
-                before = (other.attribute.count, other.id) < last
-            else:
-                before = self.precedes(other, node, now)
-            if before:
-                low = middle + 1
-            else:
-                high = middle
-        return low
 
     @override
     def crossing(self, a: Envelope, b: Envelope, now: float) -> float | None:
