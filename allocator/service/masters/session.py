@@ -180,7 +180,8 @@ class Session:
         """Whether a snapshot has come and everything since has fitted."""
         self._asked = False
         """Whether a snapshot has been asked for and not come yet."""
-        self._reading: asyncio.Future[contract.FromMaster | Unread | None] | None = None
+        self._reader: asyncio.Task[object] | None = None
+        """Who waits for a message; None: nobody does."""
         self._first = True
         """Whether nothing of the present message has reached the engine yet."""
         self._ended: str | None = None
@@ -189,8 +190,9 @@ class Session:
     def end(self, reason: str) -> None:
         """Make `serve` raise Ended; no message that has been read reaches the engine any more."""
         self._ended = reason
-        if self._reading is not None:
-            self._reading.cancel()
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
         if self._task is not None:  # one that waits for a peer who does not listen is not reading
             asyncio.get_running_loop().call_later(_LAST_WORD, self._task.cancel)
 
@@ -412,14 +414,7 @@ class Session:
 
     async def _next(self, requests: Requests) -> contract.FromMaster | None:
         """Read a message; None at the end of the stream."""
-        message: contract.FromMaster | Unread | None = None
-        if self._ended is None:
-            self._reading = asyncio.ensure_future(anext(requests, None))
-            try:
-                message = await self._reading
-            except asyncio.CancelledError:
-                if self._ended is None:
-                    raise
+        message = await self._read(requests) if self._ended is None else None
         if self._ended is not None:
             raise Ended(self._ended)
         self._masters.heard(self)
@@ -432,6 +427,22 @@ class Session:
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"what came is not a message of the contract: {error}",
             ) from error
+
+    async def _read(self, requests: Requests) -> contract.FromMaster | Unread | None:
+        """Wait for a message; None: the stream has ended, or the service ends it.
+
+        In the stream's own task, for another one would cost each message two turns of the loop.
+        """
+        self._reader = reader = asyncio.current_task()
+        try:
+            return await anext(requests, None)
+        except asyncio.CancelledError:
+            if self._ended is None or reader is None:
+                raise
+            reader.uncancel()
+            return None
+        finally:
+            self._reader = None
 
 
 def _nothing(sequence: int) -> contract.ToMaster:

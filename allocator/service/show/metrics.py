@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from typing import get_args
 
@@ -44,7 +45,8 @@ def registry(
         buckets=_BUCKETS,
         registry=made,
     )
-    statistics.observe = lambda phase, seconds: runs.labels(phase).observe(seconds)
+    phases = cache(runs.labels)
+    statistics.observe = lambda phase, seconds: phases(phase).observe(seconds)
     made.register(_EngineCollector(engine, statistics, recorder))
     if event_log is not None:
         failed = Gauge(
