@@ -137,7 +137,7 @@ class Resources(Mapping[Kind, Amount]):
 
     def __sub__(self, other: "Resources") -> "Resources":
         """What is left, clipped at nothing; kinds that are not there are passed over."""
-        if self is other:
+        if self._amounts == other._amounts:
             return NOTHING
         if not other._amounts:
             return self
