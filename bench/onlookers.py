@@ -5,6 +5,10 @@ whose users are accounted for, one that a shadow follows, one that all look at, 
 status page included. Time is that of this process on a CPU, so that others on the machine matter
 less, and comes with a ratio to the first of each round; lines of ours that run do not depend on the
 machine at all. What is done later, in slices, between messages, is told apart.
+
+With --only one engine gets messages and nothing is measured, for a tool that counts instructions:
+valgrind --tool=cachegrind --cache-sim=no python -m bench.onlookers --only all --messages 1100,
+less the same with 100 messages.
 """
 
 import argparse
@@ -102,22 +106,40 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1, help="in a message")
     parser.add_argument("--messages", type=int, default=100, help="in a round")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--only", choices=("nobody", "accounts", "a shadow", "all"))
+    parser.add_argument("--no-later", action="store_true", help="with --only: decide, and no more")
     arguments = parser.parse_args()
     size = (arguments.agents, arguments.frameworks)
     garbage.tame()  # as in the service
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(Path(folder, "recorder.csv"), 1.0)
         meter = Meter()
-        sides = {
-            "nobody": _Side(size),
-            "accounts": _Side(size, meter),
-            "a shadow": _Side(size, None, Shadows(SHADOW)),
-            "all": _Side(size, Meter(), Shadows(SHADOW), recorder),
+        make: dict[str, Callable[[], _Side]] = {
+            "nobody": lambda: _Side(size),
+            "accounts": lambda: _Side(size, meter),
+            "a shadow": lambda: _Side(size, None, Shadows(SHADOW)),
+            "all": lambda: _Side(size, Meter(), Shadows(SHADOW), recorder),
         }
+        sides = {name: made() for name, made in make.items() if arguments.only in (None, name)}
         garbage.settle()
-        _compare(arguments, sides, size)
-        _write(sides["accounts"], meter, Path(folder, "accounting.sqlite"))
+        if arguments.only is None:
+            _compare(arguments, sides, size)
+            _write(sides["accounts"], meter, Path(folder, "accounting.sqlite"))
+        else:
+            _play(arguments, sides[arguments.only])
         recorder.close()
+
+
+def _play(arguments: argparse.Namespace, side: _Side) -> None:
+    for number in range(1, arguments.messages + 1):
+        side.apply(arguments.events, _done)
+        if number % _LATER == 0 and not arguments.no_later:
+            side.later()
+
+
+def _done(operation: Callable[[], object]) -> float:
+    operation()
+    return 0.0
 
 
 def _compare(arguments: argparse.Namespace, sides: dict[str, _Side], size: tuple[int, int]) -> None:
@@ -136,8 +158,10 @@ def _compare(arguments: argparse.Namespace, sides: dict[str, _Side], size: tuple
             taken[name].append(spent[name] / each)
             afterwards[name].append(after[name] / each)
     lines = dict.fromkeys(sides, 0.0)
-    for name, side in sides.items():  # over a second of the master's clock, so that all have a turn
-        for _ in range(_SECOND // arguments.events):
+    turns = list(sides.items())
+    for _ in range(_SECOND // arguments.events):  # of the master's clock, so that all have a turn
+        turns.append(turns.pop(0))  # what is kept for all is made by each in turn
+        for name, side in turns:
             lines[name] += side.apply(arguments.events, lines_of) / _SECOND
             side.later()
     table = Table(title=f"{size[0]:,} agents × {size[1]:,} frameworks, SDRF, an event")

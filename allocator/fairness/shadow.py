@@ -192,14 +192,17 @@ class Shadow(Generic[User]):
 
     def _note_kept(self, user: User, before: Quantities, after: Quantities) -> None:
         """Note how much of what a user held it holds still."""
+        if after.contains(before):
+            return
         had, has = self._share(before), self._share(after)
         if has < had:
             self._claims.keep(user, has / had, self._pool.now)
 
     def _share(self, quantities: Quantities) -> float:
-        pool = self._pool
-        shares = quantities.shares(pool.capacity).items()
-        return max((share for name, share in shares if name not in pool.excluded), default=0.0)
+        parts = quantities.shares(self._pool.capacity)
+        for name in self._pool.excluded:
+            parts.pop(name, None)
+        return max(parts.values(), default=0.0)
 
     def _copy(self, pool: Pool[User], former: Pool[User] | None) -> Pool[User]:
         """Return a pool like another, in which users owe what they owed in a former one."""

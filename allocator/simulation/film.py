@@ -12,8 +12,10 @@ from allocator.simulation.order import Exact
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.reference import Progress, Simulation
 from allocator.simulation.series import Series
-from allocator.simulation.setting import Setting, SettingError
+from allocator.simulation.setting import Setting
 from allocator.simulation.trace import MICROSECONDS, Trace
+
+_NO_DEBTS = "What users owe is not shown: the original's own books are kept, in units of their own."
 
 
 def film(
@@ -36,23 +38,23 @@ def film(
         series: Is told how users stand now and then.
 
     Raises:
-        SettingError: The setting does not fit the trace, or goes by samples.
+        SettingError: The setting does not fit the trace.
     """
     simulation = Simulation(trace, setting, series)
-    if not isinstance(simulation.pool, Exact):
-        raise SettingError("a film shows debts at each moment; an order by samples has none")
-    filming = _Filming(simulation, simulation.pool, trace, setting)
+    filming = _Filming(simulation, trace, setting)
     outcome = simulation.run(progress, filming.look)
     return outcome, filming.page(source)
 
 
 class _Filming:
-    def __init__(self, simulation: Simulation, pool: Exact, trace: Trace, setting: Setting) -> None:
+    def __init__(self, simulation: Simulation, trace: Trace, setting: Setting) -> None:
         self._simulation = simulation
-        self._pool = pool
+        self._pool = simulation.pool
+        self._policy = setting.policy
         self._trace = trace
         self._per_job = setting.per == "job"
         machines = setting.machines(trace)
+        self._capacity = self._amounts(machines.sum(axis=0).tolist())
         self._machines = dict(zip(_names(trace, setting), machines.tolist(), strict=True))
         seconds = 0.0
         if len(trace):
@@ -67,15 +69,16 @@ class _Filming:
 
     def page(self, source: str) -> bytes:
         self._take(self._simulation.now / MICROSECONDS)
-        tau = self._pool.policy.tau
+        exact = isinstance(self._pool, Exact)
+        tau = self._pool.policy.tau if isinstance(self._pool, Exact) else None
         about = About(
             source=source,
-            policy=self._pool.policy.name,
+            policy=self._policy if exact else f"{self._policy}, sampled",
             half_life=None if tau is None else tau * math.log(2.0),
             version=__version__,
             every=self._camera.every,
             clock="elapsed",
-            notes=("It was simulated.",),
+            notes=("It was simulated.", *(() if exact else (_NO_DEBTS,))),
         )
         return page(pack(self._camera.reel, about))
 
@@ -96,19 +99,33 @@ class _Filming:
     def _users(self, held: Mapping[int, Mapping[str, int]]) -> Iterator[UserNow]:
         simulation = self._simulation
         turns = {user: turn for turn, user in enumerate(self._pool, start=1)}
-        for standing in self._pool.standings():
-            user = standing.user
+        for user, share, commitment, entitlement in self._stand(held):
             turn = turns.get(user, 0)
             yield UserNow(
                 self._name(user),
                 "",
-                standing.share,
-                standing.commitment,
-                standing.entitlement,
+                share,
+                commitment,
+                entitlement,
                 turn,
                 _waits(turn, len(simulation.waiting[user]) if turn else 0),
                 held.get(user, {}),
             )
+
+    def _stand(
+        self, held: Mapping[int, Mapping[str, int]]
+    ) -> Iterator[tuple[int, float, float, float]]:
+        """Go through users with their share, commitment, and what they are entitled to."""
+        if isinstance(self._pool, Exact):
+            for standing in self._pool.standings():
+                yield standing.user, standing.share, standing.commitment, standing.entitlement
+            return
+        weights = self._pool.weights
+        together = math.fsum(weights.values())
+        for user, weight in weights.items():
+            amounts = held.get(user, {}).items()
+            share = max((amount / self._capacity[name] for name, amount in amounts), default=0.0)
+            yield user, share, 0.0, weight / together
 
     def _agents(self, held: list[dict[str, Counter[str]]]) -> Iterator[AgentNow]:
         for (name, total), holders in zip(self._machines.items(), held, strict=True):

@@ -38,7 +38,8 @@ class Sampled:
         self._original = original
         self._watch = watch
         self._now = 0.0
-        self._known: set[int] = set()
+        self.weights: dict[int, float] = {}
+        """Of users who are known."""
         self._active: set[int] = set()
         self._changed: set[int] = set()
         """Active users whose keys may be others than they are ranked by."""
@@ -58,7 +59,7 @@ class Sampled:
 
     def join(self, user: int, weight: float, owed: dict[str, float]) -> None:
         """Make a user known with what it owes, by resource; one number stands for all."""
-        self._known.add(user)
+        self.weights[user] = weight
         self._original.join(user, weight, max(owed.values(), default=0.0))
 
     def set_active(self, user: int, active: bool) -> None:  # noqa: FBT001 - as a pool has it
@@ -97,7 +98,7 @@ class Sampled:
         return self._ranking.minimum()
 
     def __contains__(self, user: object) -> bool:
-        return user in self._known
+        return user in self.weights
 
     def __iter__(self) -> Iterator[int]:
         """Go through active users, the next one first."""

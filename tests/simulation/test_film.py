@@ -54,3 +54,16 @@ def test_machines_are_shown_one_by_one_and_jobs_where_they_share() -> None:
     first = [told["cells"][cell - 1] for cell in grid_of(told)[0]]
     assert [total for _, total, _ in first] == [[1000, 8000]] * 2
     assert grid_of(told)[-1][0] == grid_of(told)[-1][1], "in the end nothing is held anywhere"
+
+
+def test_an_original_that_looks_now_and_then_is_filmed_without_debts() -> None:
+    trace = trace_of(ROWS)
+    setting = Setting("slurm-fair-tree", {"half_life": 10.0}, capacity=(2.0, 8.0), sampled=1.0)
+    outcome, page = film(trace, setting, "trace.parquet")
+    assert (outcome.started == reference.simulate(trace, setting).started).all()
+    told = film_of(page)
+    assert told["about"]["policy"] == "slurm-fair-tree, sampled"
+    assert any("owe" in note for note in told["about"]["notes"])
+    frame = times_of(told).index(2.0)
+    share, debt, entitlement, *_ = (column[frame] for column in lines_of(told, "heavy"))
+    assert (share, debt, entitlement) == (10_000, 0, 3333)

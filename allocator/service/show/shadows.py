@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import TypeAlias
 
 import structlog
 from prometheus_client.metrics_core import (
@@ -26,12 +27,17 @@ _log = structlog.get_logger(__name__)
 
 MOST_WAITING = 20_000
 """Deeds; of a loop that is busy for so long, events pay for following themselves."""
+_AT_ONCE = 8
+"""Deeds and runs that are followed in one step, if there is nothing else."""
+_MANY = 64
+"""Deeds after which a step is long enough."""
 FASTER = 3
 """Deeds or runs that are followed before each event then, which is more than come of one."""
 
 _BEGIN: Deed = (0.0, Pool.advance, ())
 _END: Deed = (0.0, Pool.advance, ())
 """A run's; compared by identity."""
+_Told: TypeAlias = tuple[Callable[[Shadow[str], list[Deed]], None], list[Deed]]
 _OVER = object()
 """Of work that is done."""
 
@@ -78,12 +84,13 @@ class Follower:
         self.seconds += time.thread_time() - begun
 
     def doing(self, work: Work[None]) -> Work[None]:
-        """Do something likewise, step by step."""
+        """Do something likewise, several steps at once."""
         over = False
 
         def step() -> None:
             nonlocal over
-            over = next(work, _OVER) is _OVER
+            for _ in range(_AT_ONCE):
+                over = over or next(work, _OVER) is _OVER
 
         while not (over or self.failure):
             self.do(step)
@@ -119,8 +126,7 @@ class Shadows:
         elif self._at_once:
             self._follow_all()
         elif len(self._journal) > MOST_WAITING:
-            for _ in range(FASTER):
-                self._follow_next()
+            self._follow(FASTER)
 
     def before_run(self, engine: Engine) -> None:
         """Have written down that what comes is done by a run."""
@@ -137,7 +143,7 @@ class Shadows:
     def following(self) -> Work[None]:
         """Follow bit by bit what waits now."""
         most = len(self._journal)
-        while most > 0 and (done := self._follow_next()):
+        while most > 0 and (done := self._follow(_AT_ONCE)):
             most -= done
             yield
 
@@ -162,40 +168,57 @@ class Shadows:
                 follower.do(partial(_attach, follower, pool))
 
     def _follow_all(self) -> None:
-        while self._follow_next():
+        while self._follow(_AT_ONCE):
             pass
         if self._journal:  # a run that has failed; nobody looks while one is under way
-            self._tell(Shadow.follow, [deed for deed in self._journal if deed is not _BEGIN])
+            self._tell([(Shadow.follow, [deed for deed in self._journal if deed is not _BEGIN])])
             self._journal.clear()
 
-    def _follow_next(self) -> int:
-        """Follow a deed, or all of a run; return of how many that was, none of a run under way."""
+    def _follow(self, most: int) -> int:
+        """Follow so many deeds and runs, but `_MANY` deeds or a run at most; return how many deeds.
+
+        A run that is under way is not followed yet.
+        """
+        waited, told = len(self._journal), list[_Told]()
+        while len(told) < most and waited - len(self._journal) < _MANY:
+            following = self._next()
+            if following is None:
+                break
+            told.append(following)
+        self._tell(told)
+        return waited - len(self._journal)
+
+    def _next(self) -> _Told | None:
+        """Take a deed, or all of a run, with how to follow it; None: there is nothing to follow."""
         journal = self._journal
         if not journal:
-            return 0
+            return None
         if journal[0] is not _BEGIN:
-            self._tell(Shadow.follow, [journal.popleft()])
-            return 1
+            return Shadow.follow, [journal.popleft()]
         run: list[Deed] = []
         for deed in islice(journal, 1, None):
             if deed is _BEGIN or deed is _END:
                 break
             run.append(deed)
         else:
-            return 0
+            return None
         for _ in range(len(run) + 1):
             journal.popleft()
         if deed is _END:
             journal.popleft()
-            self._tell(Shadow.follow_run, run)
-        else:  # the run has failed
-            self._tell(Shadow.follow, run)
-        return len(run) + 2
+            return Shadow.follow_run, run
+        return Shadow.follow, run  # it has failed
 
-    def _tell(self, how: Callable[[Shadow[str], list[Deed]], None], deeds: list[Deed]) -> None:
-        for follower in self.followers if deeds else ():
+    def _tell(self, told: list[_Told]) -> None:
+        for follower in self.followers if told else ():
             if follower.shadow is not None:
-                follower.do(partial(how, follower.shadow, deeds))
+                follower.do(partial(_follow, follower.shadow, told))
+
+
+def _follow(shadow: Shadow[str], told: list[_Told]) -> None:
+    for how, deeds in told:
+        if deeds:
+            how(shadow, deeds)
 
 
 def _attach(follower: Follower, pool: Pool[str]) -> None:

@@ -2,7 +2,10 @@
 "use strict";
 
 const element = (id) => document.getElementById(id);
-const percent = (ratio) => (100 * ratio).toFixed(1) + "\u00a0%";
+const percent = (ratio) => { // where it is less than one, of many users, a digit more
+  const hundredths = 100 * ratio;
+  return hundredths.toFixed(hundredths >= 0.005 && hundredths < 1 ? 2 : 1) + "\u00a0%";
+};
 const amount = (value) => String(Math.round(value * 1000) / 1000);
 const amounts = (each) =>
   Object.entries(each).filter(([, value]) => value > 0)

@@ -35,7 +35,13 @@ function showOvertakings(seen) {
     () => made("li"), (line, each) => write(line, each.text));
 }
 
-const MOST_APART = 20; // users of each shadow: those whose place is another one first
+const MOST_APART = 20; // users of each shadow: those who gain or lose most
+const NO_GAIN = 0.0036; // seconds of the whole cluster: a millionth of an hour
+
+function gained(seconds) {
+  const hours = Math.abs(seconds) < NO_GAIN ? 0 : Math.abs(seconds / 3600);
+  return (hours ? seconds < 0 ? "−" : "+" : "") + (hours && hours < 0.1 ? hours.toPrecision(2) : hours.toFixed(3));
+}
 
 function showShadows(seen) {
   element("shadows-part").hidden = !seen.shadows.length;
@@ -50,11 +56,11 @@ function showShadows(seen) {
     part.append(made("h3", shadow.name), made("p"), table);
     return part;
   }, (part, shadow) => {
-    const apart = shadow.users.filter((each) => each.turn !== each.shadow_turn || each.gain);
-    const shown = apart.slice(0, MOST_APART);
+    const apart = shadow.users.filter((each) => each.turn !== each.shadow_turn || Math.abs(each.gain) >= NO_GAIN);
+    const shown = [...apart].sort((one, other) => Math.abs(other.gain) - Math.abs(one.gain)).slice(0, MOST_APART);
     write(part.children[1], shadow.failure ? "Given up: " + shadow.failure
       : apart.length ? apart.length + " of " + shadow.users.length + " users stand elsewhere, or have gained or lost." +
-        (shown.length < apart.length ? " The first " + shown.length + ":" : "")
+        (shown.length < apart.length ? " The " + shown.length + " who gain or lose most:" : "")
       : "All users stand as it is decided, and nobody has gained or lost.");
     part.children[2].hidden = !shown.length;
     keep(part.children[2].children[1], shown, (each) => each.user, () => {
@@ -62,8 +68,11 @@ function showShadows(seen) {
       line.append(made("td"), made("td"), made("th", undefined, { scope: "row" }), made("td"), made("td"));
       return line;
     }, (line, each) => [
-      each.shadow_turn || "–", each.turn || "–", each.user, percent(each.commitment), (each.gain < 0 ? "−" : "+") + Math.abs(each.gain / 3600).toFixed(3),
-    ].forEach((text, index) => write(line.children[index], String(text))));
+      each.shadow_turn || "–", each.turn || "–", each.user, percent(each.commitment), gained(each.gain),
+    ].forEach((text, index) => {
+      write(line.children[index], String(text));
+      set(line.children[index], "title", String(text)); // a long name is cut short
+    }));
   });
 }
 

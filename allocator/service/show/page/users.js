@@ -1,6 +1,8 @@
 // The table of users: numbers, and how they stood over time, in one order, on one scale.
 "use strict";
 
+const LEAST_SCALE = 0.001; // of the cluster: a chart shows no less
+
 const PAGE = 25; // users at a time
 const LINES = 5000; // milliseconds between two looks at the past
 
@@ -188,7 +190,7 @@ class Users {
 
   // One scale for all users, also those on other pages: the most that anybody holds, owes or did.
   rescale() {
-    let top = Math.max(0.05, this.top);
+    let top = Math.max(LEAST_SCALE, this.top);
     for (const row of this.rows) top = Math.max(top, row.share, row.commitment, row.parent ? 0 : row.entitlement);
     for (const lines of Object.values(this.past.users)) for (const line of lines) for (const value of line) if (value > top) top = value;
     this.top = top;
