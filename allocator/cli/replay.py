@@ -233,7 +233,7 @@ def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> N
     names = settings.policy.name, other.name
     if names[0] == names[1]:  # with other parameters
         names = f"{names[0]} as recorded", f"{names[1]} as asked"
-    _table(title, names, (fact, control, answer), console)
+    show_fates(title, names, (fact, control, answer), console)
 
 
 def _watched(
@@ -245,28 +245,20 @@ def _watched(
         progress.advance(task, entry.ByteSize())
 
 
-def _table(
+def show_fates(
     title: str,
     policies: tuple[str, str],
     fates: "tuple[dict[str, Fate], dict[str, Fate], dict[str, Fate]]",
     console: "Console",
 ) -> None:
+    """Print what became of users: in fact, in a model of that, and under another policy."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     fact, control, answer = fates
     before, after = policies
-    table = Table(title=title)
-    table.add_column("user")
-    for heading in (
-        *("tasks", "share", f"wait, {before}", f"wait, {after}", "gain", "CPU-seconds"),
-        *(f"owes, {before}", f"owes, {after}"),
-    ):
-        table.add_column(heading, justify="right")
-    for user, modelled in control.items():
-        other = answer[user]
-        table.add_row(
-            Text(printable(user)),
+    rows = [
+        (
             f"{modelled.tasks:,}",
             f"{fact[user].share:.1%}" if user in fact else "",
             f"{modelled.wait:.0f} s",
@@ -276,11 +268,29 @@ def _table(
             f"{modelled.commitment:.3f}",
             f"{other.commitment:.3f}",
         )
+        for user, modelled in control.items()
+        for other in (answer[user],)
+    ]
+    table = Table(title=title, box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    headings = (
+        *("tasks", "share", f"wait, {before}", f"wait, {after}", "gain", "CPU s"),
+        *(f"owes, {before}", f"owes, {after}"),
+    )
+    widths = [
+        max(map(len, (*heading.split(), *(row[place] for row in rows))))
+        for place, heading in enumerate(headings)
+    ]
+    left = console.width - sum(width + 1 for width in widths)
+    table.add_column("user", no_wrap=True, overflow="ellipsis", max_width=max(8, left))
+    for heading, width in zip(headings, widths, strict=True):
+        table.add_column(heading, justify="right", width=width)
+    for user, row in zip(control, rows, strict=True):
+        table.add_row(Text(printable(user)), *row)
     console.print(table)
     console.print(
         "Share: what the user held in fact, on average. Wait: of a task in the model, on average. "
-        f"Gain: how much sooner its tasks start under {after}. CPU-seconds: how many more it holds "
-        "until the log ends. Owes: its dominant commitment then."
+        f"Gain: how much sooner its tasks start under {after}. CPU s: how many more CPU-seconds it "
+        "holds until the log ends. Owes: its dominant commitment then."
     )
 
 
