@@ -257,6 +257,16 @@ def test_a_million_tasks_are_given_in_a_few_hundred_looks_at_the_order(demands: 
     assert asked_many < asked_few + 400 * len(demands)
 
 
+@pytest.mark.parametrize(
+    "demands", [["ports:1"], ["ports:1"] * 2, ["ports:2", "cpus:0.01;ports:1"]]
+)
+def test_a_million_tasks_that_move_nobody_are_given_at_once(demands: list[str]) -> None:
+    few, asked_few = filled(demands, "cpus:64;mem:64;ports:[1-1000]")
+    many, asked_many = filled(demands, "cpus:64;mem:64;ports:[1-1000000]")
+    assert many.keys() == few.keys()
+    assert asked_many < asked_few + 100
+
+
 def test_equals_with_tiny_tasks_halve_an_agent() -> None:
     offers, _asked = filled(["cpus:0.001", "cpus:0.001"], "cpus:64;mem:64")
     assert offers == {"f0": "cpus:32", "f1": "cpus:32"}

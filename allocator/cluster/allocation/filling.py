@@ -378,12 +378,23 @@ class _Filling(Generic[User]):
                 return trial, failed
 
     def _one(self, entry: _Entry[User]) -> tuple[list[_Step[User]], _Step[User] | None]:
-        """Count one task for who is next."""
+        """Count one task for who is next; if none moves it, as of ports, all there is room for."""
+        number = _first_not(lambda number: self._moves_nobody(entry, number), 1) - 1
+        if number > 1:
+            portion = entry.node.portion(entry.taken.number + number)
+            return [_Step(entry, number, portion, entry.place, "level")], None
         portion = entry.node.portion(entry.taken.number + 1)
         place = self._branch.place(entry.user, portion)
         if self._budget.admits(portion, entry.taken):
             return [_Step(entry, 1, portion, place, "level")], None
         return [], _Step(entry, 1, portion, place, "full")
+
+    def _moves_nobody(self, entry: _Entry[User], number: int) -> bool:
+        """Whether so many tasks may be given, and the order does not see them."""
+        total = entry.taken.number + number
+        portion = entry.node.portion(total)
+        unseen = portion.number == total and portion.gifts == entry.taken.gifts
+        return unseen and self._budget.admits(portion, entry.taken)
 
     def _reach(self, entry: _Entry[User], level: Place, left: Budget) -> _Step[User]:
         """Return how many tasks an entry gets before it reaches a level, and what ends that."""
