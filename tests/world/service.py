@@ -173,7 +173,11 @@ class Host:
         life.context.run(stop)
         await asyncio.wait([life.task])
         self._stopping = False
-        self._watcher.stopped(life, self.disk.present / RECORD)
+        error = life.task.exception()
+        if error is None:
+            self._watcher.stopped(life, self.disk.present / RECORD)
+        else:  # it had not found its store yet
+            self._watcher.ended(life, error)
         self.disk.crash(torn=False)
 
     def _ended(self, life: Incarnation, task: "asyncio.Task[None]") -> None:
