@@ -2,10 +2,12 @@
 
 import pytest
 
+from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.settings import DeclaredUser
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.metering import Meter
 from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info, resources
 
 
@@ -189,6 +191,21 @@ def test_a_snapshot_replaces_the_cluster_and_keeps_what_users_owe() -> None:
     assert (master.engine.agents, master.engine.frameworks) == (1, 1)
     after = master.engine.pool.standing(offer.role).commitment
     assert after == pytest.approx(owed * 0.99**10)
+
+
+def test_an_error_in_counting_is_counted_and_costs_what_was_counted_alone() -> None:
+    class Broken(Meter):
+        def bridge(self, *_: object) -> None:
+            raise ZeroDivisionError
+
+    master = MasterSide()
+    master.engine = Engine(master.settings, meter=Broken())
+    for _ in range(2):  # there is nothing to be bridged before the first
+        assert master.engine.statistics.faults == 0
+        master.restore(contract.Snapshot(time_ns=master.now_ns))
+    assert master.engine.statistics.faults == 1
+    master.add_framework("f1", "a")
+    assert len(master.add_agent("s1", "cpus:2;mem:1024")) == 1
 
 
 def test_initial_commitments_hold_from_the_first_snapshot_on() -> None:
