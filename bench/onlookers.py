@@ -7,8 +7,8 @@ less, and comes with a ratio to the first of each round; lines of ours that run 
 machine at all. What is done later, in slices, between messages, is told apart.
 
 With --only one engine gets messages and nothing is measured, for a tool that counts instructions:
-valgrind --tool=cachegrind --cache-sim=no python -m bench.onlookers --only all --messages 1100,
-less the same with 100 messages.
+valgrind --tool=cachegrind --cache-sim=no python -m bench.onlookers --only all --messages 9100,
+less the same with 100 messages; over fewer, what is collected as garbage now and then decides.
 """
 
 import argparse
