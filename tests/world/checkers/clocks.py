@@ -61,10 +61,14 @@ class Clocks(Checker):
             self._reached[life] = max(self._reached[life], stamp)
 
     def _bounded(self, life: Incarnation, stamp: int) -> bool:
-        """Whether a snapshot's stamp is as far off as is believed, of one that came just now."""
-        now = self._loop.time()
-        judged = [now, *(at for _, at in self._said.values() if now - at < UNDER_WAY)]
-        return any(abs(stamp / 1e9 - self._origins[life] - at) >= BELIEVED for at in judged)
+        """Whether a stamp is as far off as is believed, of a snapshot that said more just now."""
+        return abs(self._ahead(life, stamp)) >= BELIEVED or any(
+            abs(self._ahead(life, said, at)) >= BELIEVED
+            and abs(self._ahead(life, stamp, at)) >= BELIEVED
+            for said, at in self._said.values()
+            if self._loop.time() - at < UNDER_WAY
+        )
 
-    def _ahead(self, life: Incarnation, stamp: int) -> float:
-        return stamp / 1e9 - self._origins[life] - self._loop.time()
+    def _ahead(self, life: Incarnation, stamp: int, when: float | None = None) -> float:
+        when = self._loop.time() if when is None else when
+        return stamp / 1e9 - self._origins[life] - when
