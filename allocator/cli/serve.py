@@ -1,8 +1,5 @@
 """`longshare serve`: the allocator service."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -36,16 +33,14 @@ def serve(
     Stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used. Exit code 1:
     the store does not answer, and may later.
     """
-    with _nothing_collected():
-        from allocator.service import logs, server  # noqa: PLC0415 - keeps `--help` fast
-        from allocator.service.accounting import place  # noqa: PLC0415
-        from allocator.service.config import ConfigError, load  # noqa: PLC0415
-        from allocator.service.loop import pauses  # noqa: PLC0415
-        from allocator.service.store import StoreUnavailable  # noqa: PLC0415
+    from allocator.service import logs, server  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service.accounting import place  # noqa: PLC0415
+    from allocator.service.config import ConfigError, load  # noqa: PLC0415
+    from allocator.service.loop import pauses  # noqa: PLC0415
+    from allocator.service.store import StoreUnavailable  # noqa: PLC0415
 
     try:
-        with _nothing_collected():
-            settings = load(config)
+        settings = load(config)
         if not insecure:
             settings.listen.require_protection()
         if check:
@@ -62,13 +57,3 @@ def serve(
     except StoreUnavailable as error:
         typer.echo(f"longshare serve: store: {error}", err=True)
         raise typer.Exit(1) from error
-
-
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Look for no garbage in what stays: that would be a tenth of the time it takes to start."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
