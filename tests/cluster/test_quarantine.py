@@ -377,6 +377,14 @@ def test_a_request_that_makes_no_sense_leaves_the_demand_as_it_was(request_: byt
     assert not list(master.engine.set_aside())
 
 
+def test_a_request_for_as_many_resources_as_the_limit_is_heard() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    most = wish(";".join(f"r{n}:1" for n in range(master.settings.limits.resources)))
+    master.send(contract.RequestResources(framework_id="f1", requests=[most]))
+    assert not list(master.engine.set_aside())
+
+
 def test_nothing_given_back_makes_nobody_a_user() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
