@@ -172,14 +172,11 @@ class Counted:
         settled = Stretch(held, entitlement, owes, over, wants)
         stood = settled if at >= begin or not _moves(settled) else _later(settled, begin - at, tau)
         self.until = max(self.until, end)
-        hour = math.floor(begin / HOUR)
-        while begin < end:
-            full = (hour + 1.0) * HOUR
-            until = min(full, end)
-            _add(self.tally(hour, user), until - begin, capacity, excluded, stood, tau)
+        for since, until in _hours(begin, end):
+            tally = self.tally(math.floor(since / HOUR), user)
+            _add(tally, until - since, capacity, excluded, stood, tau)
             if until < end:
-                stood = _later(stood, until - begin, tau)
-            begin, hour = until, hour + 1
+                stood = _later(stood, until - since, tau)
 
 
 class Stretch(NamedTuple):
