@@ -186,7 +186,7 @@ def _compare(arguments: argparse.Namespace, sides: dict[str, _Side], size: tuple
 def _write(side: _Side, meter: Meter, path: Path) -> None:
     database = Database(path)
     begun = time.process_time()
-    formers = finished(side.engine.counting())
+    formers = finished(side.engine.closing())
     counted = time.process_time() - begun
     now = side.engine.now
     batch = Batch("bench", 1, now, now, meter.take(), formers)

@@ -20,25 +20,24 @@ def passing_on(meter: Meter, before: Users | None, after: Users) -> Steps[None]:
     formers: dict[str, Former] = {}
     tau = meter.tau
     if before is not None:
-        formers = yield from counting(before)
+        before.count_capacity()
+        yield from counting(before, formers)
     after.attach(meter)
-    present = yield from counting(after)
+    present: dict[str, Former] = {}
+    yield from counting(after, present)
     if before is None:
         meter.beginning = present
     else:
         meter.bridge(formers, present, after.pool.capacity, tau)
 
 
-def counting(users: Users) -> Steps[dict[str, Former]]:
-    """Have counted what all users have had until now, one by one; return how each stood then."""
-    users.count_capacity()
-    formers = {}
+def counting(users: Users, formers: dict[str, Former]) -> Steps[None]:
+    """Have counted what all users have had until now, one by one, and note how each stood then."""
     for name in users.names():
         former = users.count(name)
         if former is not None:
             formers[name] = former
         yield
-    return formers
 
 
 def note_offer(meter: Meter, clients: Clients, client: Client, now: float) -> None:

@@ -108,6 +108,10 @@ class Counted:
     """Likewise."""
     until: float = 0.0
     """The latest instant that has been added up."""
+    closed: Mapping[str, "Former"] = field(default_factory=dict)
+    """How users stood when their accounts were closed, which is done one by one."""
+    next: "Counted | None" = None
+    """What they have had since then, and the cluster; None: no accounts are being closed."""
 
     @property
     def since(self) -> float:
@@ -169,6 +173,10 @@ class Counted:
 
     def _integrate(self, span: Span) -> None:
         user, begin, end, capacity, (excluded, tau), held, entitlement, at, owes, over, wants = span
+        closed = self.closed.get(user)
+        if closed is not None and self.next is not None and begin >= closed.at:
+            self.next._integrate(span)  # noqa: SLF001 - its own kind
+            return
         settled = Stretch(held, entitlement, owes, over, wants)
         stood = settled if at >= begin or not _moves(settled) else _later(settled, begin - at, tau)
         self.until = max(self.until, end)
@@ -257,11 +265,8 @@ class Meter:
     def count_capacity(self, capacity: Quantities, now: float) -> None:
         """Count what the cluster has had until now."""
         at, self._capacity_at = self._capacity_at, max(now, self._capacity_at)
-        if 0.0 < at < now:
-            for begin, end in _hours(at, now):
-                sums = self.counted.capacity.setdefault(math.floor(begin / HOUR), {})
-                for name, total in capacity.items():
-                    sums[name] = sums.get(name, 0.0) + total * (end - begin)
+        if at > 0.0:
+            self._add_capacity(capacity, at, now)
 
     def offered(self, users: tuple[str, ...], now: float) -> None:
         """Count an offer made to a user, and to those above it."""
@@ -299,17 +304,41 @@ class Meter:
             begin, end = former.at, later.at
             span = (user, begin, end, capacity, terms, held, entitlement, begin, owes, over, wants)
             self.counted.spans.appendleft(span)  # as it is of before
-        if spans:
-            for begin, end in _hours(min(span[0] for span in spans), max(s[1] for s in spans)):
-                sums = self.counted.capacity.setdefault(math.floor(begin / HOUR), {})
-                for name, total in capacity.items():
-                    sums[name] = sums.get(name, 0.0) + total * (end - begin)
+        if spans:  # the capacity, since the first account was closed
+            end = max(span[1] for span in spans)
+            ats = (former.at for former in before.values())
+            begin = min(at for at in ats if 0.0 < end - at <= LONGEST_GAP)
+            self._add_capacity(capacity, begin, end)
+
+    def close(self) -> dict[str, Former]:
+        """Begin to close accounts, the cluster's first; return where to note how each user stood.
+
+        What a user has from then on belongs to what is taken the next time. So whoever goes on from
+        how users stood counts no instant again, however long closing takes.
+        """
+        counted, formers = self.counted, dict[str, Former]()
+        if counted.next is not None:  # it was begun before, and is begun anew
+            begun, counted.next = counted.next, None
+            counted.add(begun)
+        counted.closed, counted.next = formers, Counted()
+        return formers
 
     def take(self) -> Counted:
-        """Return what has been counted since this was last called, to be added up elsewhere."""
+        """Return what has been counted since this was last called, to be added up elsewhere.
+
+        Of accounts that have been closed, until then.
+        """
         self._since = self.since
-        taken, self.counted = self.counted, Counted()
+        taken = self.counted
+        self.counted = Counted() if taken.next is None else taken.next
         return taken
+
+    def _add_capacity(self, capacity: Quantities, begin: float, end: float) -> None:
+        counted = self.counted if self.counted.next is None else self.counted.next
+        for since, until in _hours(begin, end):
+            sums = counted.capacity.setdefault(math.floor(since / HOUR), {})
+            for name, total in capacity.items():
+                sums[name] = sums.get(name, 0.0) + total * (until - since)
 
 
 def _hours(begin: float, end: float) -> Iterable[tuple[float, float]]:

@@ -141,7 +141,7 @@ class Pool(Generic[User]):
         account = self._account(user)
         self._count(user, account)
         return Former(
-            self._now,
+            self._now if self._meter is None else account.counted_until,
             Stretch(
                 account.allocation,
                 account.entitlement,

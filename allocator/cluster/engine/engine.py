@@ -208,12 +208,18 @@ class Engine(View):
         """
         return self._heritage.changes(self._users)
 
-    def counting(self) -> Steps[dict[str, Former]]:
-        """Have its meter count what all users have had until now; return how each stood then.
+    def closing(self) -> Steps[dict[str, Former]]:
+        """Have its meter close all users' accounts, to be taken; return how each stood then.
 
         Something may be applied wherever this yields.
         """
-        return counting(self._users)
+        users, formers = None, dict[str, Former]()
+        while users is not self._users:  # after a snapshot it is others who are counted
+            users = self._users
+            users.count_capacity()
+            formers = {} if self._meter is None else self._meter.close()
+            yield from counting(users, formers)
+        return formers
 
     def order(self, order: operator.Order) -> None:
         """Carry out what an operator orders, at the time of the last event.

@@ -208,7 +208,7 @@ class Bookkeeper:
             if self._meter.beginning is not None:
                 await self._bridge(database, self._meter.beginning)
         finally:
-            formers = await spread(self._engine.counting(), self._turn)
+            formers = await spread(self._engine.closing(), self._turn)
             taken = self._meter.take()
             await spread(taken.settling())
             self._counted.add(taken)

@@ -1,0 +1,128 @@
+"""No instant is counted twice, whatever happens while accounts are closed and who goes on after."""
+
+from collections.abc import Callable
+
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.steps import finished
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.metering import Counted, Former, Meter
+from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
+
+TOTAL = "cpus:8;mem:4096"
+
+
+AGENT = agent_call("s1", TOTAL, {"f-a": resources("cpus:3", "a"), "f-b": resources("cpus:1", "b")})
+
+
+def metered(now_ns: int | None = None) -> MasterSide:
+    """A master's side whose users are counted: a holds three cores, b one."""
+    master = MasterSide("sdrf", {"delta": 0.99})
+    master.engine = Engine(master.settings, meter=Meter())
+    master.now_ns = master.now_ns if now_ns is None else now_ns
+    restored(master)
+    return master
+
+
+def restored(master: MasterSide) -> None:
+    frameworks = [
+        contract.AddFramework(framework_id=f"f-{user}", info=framework_info(f"f-{user}", user))
+        for user in ("a", "b")
+    ]
+    snapshot = contract.Snapshot(time_ns=master.now_ns, agents=[AGENT], frameworks=frameworks)
+    snapshot.sequence = master.engine.sequence
+    master.restore(snapshot)
+
+
+def meter_of(master: MasterSide) -> Meter:
+    meter = master.engine._meter
+    assert meter is not None
+    return meter
+
+
+def written(master: MasterSide, meanwhile: Callable[[], None]) -> tuple[Counted, dict[str, Former]]:
+    """What is written if something happens after the first account has been closed.
+
+    It is added up before the next one is, as in idle moments.
+    """
+    steps = master.engine.closing()
+    next(steps)
+    meanwhile()
+    meter_of(master).counted.settle()
+    formers = finished(steps)
+    taken = meter_of(master).take()
+    taken.settle()
+    return taken, formers
+
+
+def sums(counted: Counted) -> dict[str, float]:
+    """Core-seconds that users have held, and the cluster has had."""
+    found = {"cluster": sum(had["cpus"] for had in counted.capacity.values()) / 1000}
+    for tallies in counted.users.values():
+        for user, tally in tallies.items():
+            held = tally.resources["cpus"].held / 1000
+            found[user] = found.get(user, 0.0) + held
+    return found
+
+
+def later(master: MasterSide, seconds: int, call: object) -> None:
+    master.now_ns += seconds * SECOND
+    master.send(call)
+
+
+def changing(master: MasterSide) -> None:
+    """Give a two cores more, 5 s later, and end 5 s after that."""
+    later(master, 5, agent_call("s2", TOTAL, {"f-a": resources("cpus:2", "a")}))
+    later(master, 5, contract.Tick())
+
+
+def replacing(master: MasterSide) -> None:
+    """Have the cluster replaced by a snapshot, 10 s later, in which they hold the same."""
+    master.now_ns += 10 * SECOND
+    restored(master)
+
+
+@pytest.mark.parametrize("meanwhile", [changing, replacing])
+def test_a_crash_after_a_write_counts_no_instant_twice(
+    meanwhile: Callable[[MasterSide], None],
+) -> None:
+    first = metered()
+    later(first, 100, contract.Tick())
+    taken, formers = written(first, lambda: meanwhile(first))
+    # Here the service dies; another one begins 20 s later, and all is as it was at first.
+    second = metered(first.now_ns + 20 * SECOND)
+    meter = meter_of(second)
+    assert meter.beginning is not None
+    meter.bridge(formers, meter.beginning, second.engine.pool.capacity)
+    later(second, 10, contract.Tick())
+    both, (rest, _) = Counted(), written(second, lambda: None)
+    both.add(taken)
+    both.add(rest)
+    found = sums(both)
+    assert found["a"] == pytest.approx(3 * 140.0, rel=1e-12)
+    assert found["b"] == pytest.approx(140.0, rel=1e-12)
+    assert found["cluster"] == pytest.approx(8 * 140.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("meanwhile", [changing, replacing])
+def test_what_happens_while_accounts_are_closed_is_taken_the_next_time(
+    meanwhile: Callable[[MasterSide], None],
+) -> None:
+    master = metered()
+    later(master, 100, contract.Tick())
+    begun = master.engine.closing()  # and given up
+    next(begun)
+    later(master, 10, contract.Tick())
+    taken, _ = written(master, lambda: meanwhile(master))
+    later(master, 20, contract.Tick())
+    rest, _ = written(master, lambda: None)
+    assert sums(taken)["a"] < 3 * 121.0
+    both = Counted()
+    both.add(taken)
+    both.add(rest)
+    more = meanwhile is changing
+    found = sums(both)
+    assert found["a"] == pytest.approx(3 * 140.0 + 2 * 25.0 * more, rel=1e-12)
+    assert found["b"] == pytest.approx(140.0, rel=1e-12)
+    assert found["cluster"] == pytest.approx(8 * 140.0 + 8 * 25.0 * more, rel=1e-12)
