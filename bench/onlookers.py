@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.settings import EngineSettings
+from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.cluster.steps import finished
 from allocator.fairness import policies
 from allocator.fairness.metering import Meter
@@ -51,12 +51,13 @@ class _Side:
         meter: Meter | None = None,
         shadows: Shadows | None = None,
         recorder: Recorder | None = None,
+        user_key: UserKey = "role",
     ) -> None:
         self.meter = meter
         self._shadows = Shadows({}) if shadows is None else shadows
         self._past = Past()
         self._recorder = recorder
-        settings = EngineSettings(policies.create("sdrf", {"half_life": "1h"}))
+        settings = EngineSettings(policies.create("sdrf", {"half_life": "1h"}), user_key)
         looked_at = meter is not None or shadows is not None
         look = self._look if looked_at else None
         self.engine = Engine(settings, meter=meter, before_change=look)
@@ -85,6 +86,8 @@ class _Side:
         """Do what the service would do in slices, between messages."""
         if self.meter is not None:
             self.meter.counted.settle()
+        if self.engine.role_meter is not None:
+            finished(self.engine.role_meter.settling())
         finished(self._shadows.following())
         self._past.backlog.finish()
         if self._recorder is not None:
@@ -107,18 +110,20 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=100, help="in a round")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--only", choices=("nobody", "accounts", "a shadow", "all"))
+    parser.add_argument("--users", choices=("role", "framework_name"), default="role")
     parser.add_argument("--no-later", action="store_true", help="with --only: decide, and no more")
     arguments = parser.parse_args()
     size = (arguments.agents, arguments.frameworks)
+    key: UserKey = arguments.users
     garbage.tame()  # as in the service
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(Path(folder, "recorder.csv"), 1.0)
         meter = Meter()
         make: dict[str, Callable[[], _Side]] = {
-            "nobody": lambda: _Side(size),
-            "accounts": lambda: _Side(size, meter),
-            "a shadow": lambda: _Side(size, None, Shadows(SHADOW)),
-            "all": lambda: _Side(size, Meter(), Shadows(SHADOW), recorder),
+            "nobody": lambda: _Side(size, user_key=key),
+            "accounts": lambda: _Side(size, meter, user_key=key),
+            "a shadow": lambda: _Side(size, None, Shadows(SHADOW), user_key=key),
+            "all": lambda: _Side(size, Meter(), Shadows(SHADOW), recorder, key),
         }
         sides = {name: made() for name, made in make.items() if arguments.only in (None, name)}
         garbage.settle()

@@ -29,6 +29,7 @@ _HOUR = 3600.0
 TOO_LONG = "too long to be kept"
 """Stands where an order has changed more than the audit keeps."""
 _COLUMNS = ("held", "overused", "owed", "entitled")
+_TIMES = ("wanted", "waited")
 
 
 class By(StrEnum):
@@ -61,11 +62,10 @@ def usage(
         raise typer.BadParameter("--csv or --json, not both")
     begin, end = span(since, until)
     reply = Connection(address, config, timeout).usage(begin, end, by.value)
+    whom = By.ROLE.value if by is By.ROLE else By.USER.value
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(
-            ("day", "user", "resource", *_COLUMNS, "offers", "refused", "wanted", "waited")
-        )
+        writer.writerow(("day", whom, "resource", *_COLUMNS, "offers", "refused", *_TIMES))
         writer.writerows(_rows(reply.rows))
         return
 
@@ -77,7 +77,7 @@ def usage(
     if not reply.rows:
         typer.echo("Nobody has had or wanted anything in that time.")
         return
-    tables.console().print(_table(reply.rows, by_day=by is By.DAY))
+    tables.console().print(_table(reply.rows, whom, by_day=by is By.DAY))
 
 
 def audit(
@@ -110,13 +110,20 @@ def audit(
 def _rows(rows: Sequence["admin.Usage"]) -> Iterator[tuple[object, ...]]:
     for row in rows:
         day = _day(row) if row.HasField("day") else ""
-        counted = (row.offers, row.refused, row.wanted, row.waited)
+        counted = (row.offers, row.refused, *(_told(row, each) for each in _TIMES))
         for name in sorted(row.resources) or [""]:
             used = row.resources[name]
-            yield (day, row.user, name, *(getattr(used, each) for each in _COLUMNS), *counted)
+            yield (day, row.user, name, *(_told(used, each) for each in _COLUMNS), *counted)
 
 
-def _table(rows: Sequence["admin.Usage"], *, by_day: bool) -> "Table":
+def _told(message: "admin.Usage | admin.Used", name: str) -> object:
+    """Return a figure; nothing where it is not told, as of what a role owes."""
+    figures = {field.name: value for field, value in message.ListFields()}
+    absent = "" if message.DESCRIPTOR.fields_by_name[name].has_presence else 0.0
+    return figures.get(name, absent)
+
+
+def _table(rows: Sequence["admin.Usage"], whom: str, *, by_day: bool) -> "Table":
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -125,22 +132,25 @@ def _table(rows: Sequence["admin.Usage"], *, by_day: bool) -> "Table":
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     if by_day:
         table.add_column("day", no_wrap=True)
-    table.add_column("user", no_wrap=True, overflow="ellipsis", min_width=8)
+    users = any(row.HasField("wanted") for row in rows)
+    table.add_column(whom, no_wrap=True, overflow="ellipsis", min_width=8)
     table.add_column("resource", no_wrap=True)
-    for header in ("held\n× h", "over-\nused", "owed", "entit-\nled to"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for header in ("offers", "refused", "wanted\nh", "waited\nh"):
+    amounts = ("held\n× h", "over-\nused", "owed", "entit-\nled to")
+    counts = ("offers", "refused", "wanted\nh", "waited\nh")
+    for header in (*amounts, *counts) if users else (*amounts[:1], *counts[:2]):
         table.add_column(header, justify="right", no_wrap=True)
     for row in rows:
         first = [Text(printable(row.user))]
         counted = [str(row.offers), str(row.refused)]
-        counted += [f"{row.wanted / _HOUR:.1f}", f"{row.waited / _HOUR:.1f}"]
+        if users:
+            counted += [f"{getattr(row, each) / _HOUR:.1f}" for each in _TIMES]
         if by_day:
             first.insert(0, Text(_day(row)))
         for name in sorted(row.resources):
             used = row.resources[name]
-            amounts = (f"{getattr(used, each) / _HOUR:,.1f}" for each in _COLUMNS)
-            table.add_row(*first, Text(printable(name)), *amounts, *counted)
+            told = _COLUMNS if users else _COLUMNS[:1]
+            sums = (f"{getattr(used, each) / _HOUR:,.1f}" for each in told)
+            table.add_row(*first, Text(printable(name)), *sums, *counted)
             first, counted = [Text("") for _ in first], [""] * len(counted)
     return table
 

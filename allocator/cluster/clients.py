@@ -4,6 +4,7 @@ A *client* is a framework in one of its roles; what a user is, is configuration.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.limits import Limits
@@ -11,6 +12,9 @@ from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.cluster.text import is_path
 from allocator.cluster.users import Task, User, Users
 from allocator.fairness.quantities import Quantities
+
+if TYPE_CHECKING:
+    from allocator.cluster.role_meter import RoleMeter
 
 
 class Clients:
@@ -20,6 +24,8 @@ class Clients:
         self._key: UserKey = settings.user_key
         self._limits = settings.limits
         self.users = Users(settings, now, excluded)
+        self.roles: RoleMeter | None = None
+        """Counts what is held in roles; None: nobody does, or users are roles."""
         self._users: dict[Client, User] = {}
         """Whom each acts for."""
         self._of: dict[str, list[Client]] = {}
@@ -51,6 +57,9 @@ class Clients:
         if not self._of[client.framework]:
             del self._of[client.framework]
 
+    def __iter__(self) -> Iterator[Client]:
+        return iter(self._users)
+
     def of(self, framework: str) -> list[Client]:
         """Return the clients of a framework."""
         return list(self._of.get(framework, ()))
@@ -78,10 +87,14 @@ class Clients:
     def allocate(self, client: Client, quantities: Quantities) -> None:
         """Count scalars as held by the client."""
         self.users.allocate(self._users[client], client, quantities)
+        if self.roles is not None:
+            self.roles.note(client.role, self.users.now, quantities)
 
     def release(self, client: Client, quantities: Quantities) -> None:
         """Count scalars as no longer held by the client."""
         self.users.release(self._users[client], client, quantities)
+        if self.roles is not None:
+            self.roles.note(client.role, self.users.now, Quantities(), quantities)
 
     def set_task(self, client: Client, task: Task) -> None:
         """Say what a client's tasks need, and on which agents they may run."""

@@ -311,6 +311,11 @@ class Users:
             pool.hold(name, after if held is before else held - quantities, gifts)
 
     @property
+    def now(self) -> float:
+        """The users' time in seconds."""
+        return self._now
+
+    @property
     def root(self) -> User:
         """What is above the users at the top; it has no clients."""
         return self._root

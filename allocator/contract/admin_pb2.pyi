@@ -936,7 +936,7 @@ class Usage(_message.Message):
     offers: _builtins.int
     refused: _builtins.int
     wanted: _builtins.float
-    """seconds"""
+    """Seconds. Absent of roles where users are none: frameworks' users want and wait."""
     waited: _builtins.float
     @_builtins.property
     def resources(self) -> _containers.MessageMap[_builtins.str, Global___Used]: ...
@@ -948,22 +948,31 @@ class Usage(_message.Message):
         resources: _abc.Mapping[_builtins.str, Global___Used] | None = ...,
         offers: _builtins.int = ...,
         refused: _builtins.int = ...,
-        wanted: _builtins.float = ...,
-        waited: _builtins.float = ...,
+        wanted: _builtins.float | None = ...,
+        waited: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_day", b"_day", "day", b"day"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_day", b"_day", "_waited", b"_waited", "_wanted", b"_wanted", "day", b"day", "waited", b"waited", "wanted", b"wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_day", b"_day", "day", b"day", "offers", b"offers", "refused", b"refused", "resources", b"resources", "user", b"user", "waited", b"waited", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_day", b"_day", "_waited", b"_waited", "_wanted", b"_wanted", "day", b"day", "offers", b"offers", "refused", b"refused", "resources", b"resources", "user", b"user", "waited", b"waited", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__day: _TypeAlias = _typing.Literal["day"]  # noqa: Y015
     _WhichOneofArgType__day: _TypeAlias = _typing.Literal["_day", b"_day"]  # noqa: Y015
+    _WhichOneofReturnType__waited: _TypeAlias = _typing.Literal["waited"]  # noqa: Y015
+    _WhichOneofArgType__waited: _TypeAlias = _typing.Literal["_waited", b"_waited"]  # noqa: Y015
+    _WhichOneofReturnType__wanted: _TypeAlias = _typing.Literal["wanted"]  # noqa: Y015
+    _WhichOneofArgType__wanted: _TypeAlias = _typing.Literal["_wanted", b"_wanted"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__day) -> _WhichOneofReturnType__day | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waited) -> _WhichOneofReturnType__waited | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wanted) -> _WhichOneofReturnType__wanted | None: ...
 
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
 
 @_typing.final
 class Used(_message.Message):
-    """Amounts × seconds."""
+    """Amounts × seconds. Of roles where users are none only what was held."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -979,15 +988,26 @@ class Used(_message.Message):
         self,
         *,
         held: _builtins.float = ...,
-        overused: _builtins.float = ...,
-        owed: _builtins.float = ...,
-        entitled: _builtins.float = ...,
+        overused: _builtins.float | None = ...,
+        owed: _builtins.float | None = ...,
+        entitled: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_entitled", b"_entitled", "_overused", b"_overused", "_owed", b"_owed", "entitled", b"entitled", "overused", b"overused", "owed", b"owed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entitled", b"entitled", "held", b"held", "overused", b"overused", "owed", b"owed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_entitled", b"_entitled", "_overused", b"_overused", "_owed", b"_owed", "entitled", b"entitled", "held", b"held", "overused", b"overused", "owed", b"owed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__entitled: _TypeAlias = _typing.Literal["entitled"]  # noqa: Y015
+    _WhichOneofArgType__entitled: _TypeAlias = _typing.Literal["_entitled", b"_entitled"]  # noqa: Y015
+    _WhichOneofReturnType__overused: _TypeAlias = _typing.Literal["overused"]  # noqa: Y015
+    _WhichOneofArgType__overused: _TypeAlias = _typing.Literal["_overused", b"_overused"]  # noqa: Y015
+    _WhichOneofReturnType__owed: _TypeAlias = _typing.Literal["owed"]  # noqa: Y015
+    _WhichOneofArgType__owed: _TypeAlias = _typing.Literal["_owed", b"_owed"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__entitled) -> _WhichOneofReturnType__entitled | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__overused) -> _WhichOneofReturnType__overused | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__owed) -> _WhichOneofReturnType__owed | None: ...
 
 Global___Used: _TypeAlias = Used  # noqa: Y015
 

@@ -180,7 +180,7 @@ class Counted:
         settled = Stretch(held, entitlement, owes, over, wants)
         stood = settled if at >= begin or not _moves(settled) else _later(settled, begin - at, tau)
         self.until = max(self.until, end)
-        for since, until in _hours(begin, end):
+        for since, until in by_hours(begin, end):
             tally = self.tally(math.floor(since / HOUR), user)
             _add(tally, until - since, capacity, excluded, stood, tau)
             if until < end:
@@ -335,14 +335,14 @@ class Meter:
 
     def _add_capacity(self, capacity: Quantities, begin: float, end: float) -> None:
         counted = self.counted if self.counted.next is None else self.counted.next
-        for since, until in _hours(begin, end):
+        for since, until in by_hours(begin, end):
             sums = counted.capacity.setdefault(math.floor(since / HOUR), {})
             for name, total in capacity.items():
                 sums[name] = sums.get(name, 0.0) + total * (until - since)
 
 
-def _hours(begin: float, end: float) -> Iterable[tuple[float, float]]:
-    """Cut a time where an hour is full."""
+def by_hours(begin: float, end: float) -> Iterable[tuple[float, float]]:
+    """Cut a time where an hour is full; nothing, if it ends before it begins."""
     while begin < end:
         full = (math.floor(begin / HOUR) + 1.0) * HOUR
         yield begin, min(full, end)

@@ -82,6 +82,45 @@ def test_usage_is_a_table_csv_and_json(running: Service) -> None:
 
 
 @pytest.mark.slow
+def test_usage_by_role_where_users_are_frameworks_is_what_was_held_and_offered_in_them(
+    tmp_path: Path,
+) -> None:
+    with service(tmp_path, f'{SETTINGS}[users]\nkey = "framework_name"\n') as made:
+        stream = Stream(made.address)
+        used = {name: resources("cpus:1;mem:1024", "eng/web") for name in ("f1", "f2")}
+        stream.open(
+            agents=[agent_call("s1", "cpus:4;mem:4096", used)],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id=name, info=framework_info(name, "eng/web"), active=False
+                )
+                for name in used
+            ],
+        )
+        stream.now_ns += 3600 * SECOND
+        stream.tell(tick=contract.Tick())
+        shown = run(made, "usage", *SPAN, "--by", "role").output
+        assert [line.split() for line in shown.splitlines()] == [
+            ["held"],
+            ["role", "resource", "×", "h", "offers", "refused"],
+            ["eng", "cpus", "2.0", "0", "0"],
+            ["mem", "2,048.0"],
+            ["eng/web", "cpus", "2.0", "0", "0"],
+            ["mem", "2,048.0"],
+        ]
+        rows = csv.DictReader(
+            io.StringIO(run(made, "usage", *SPAN, "--by", "role", "--csv").output)
+        )
+        [cpus] = [row for row in rows if (row["role"], row["resource"]) == ("eng", "cpus")]
+        assert (cpus["held"], cpus["owed"], cpus["waited"]) == ("7200.0", "", "")
+        told = json.loads(run(made, "usage", *SPAN, "--by", "role", "--json").output)
+        assert told["rows"][0]["resources"]["cpus"] == {"held": 7200.0}
+        assert "wanted" not in told["rows"][0]
+        assert "f1" in run(made, "usage", *SPAN).output
+        stream.close()
+
+
+@pytest.mark.slow
 def test_orders_are_audited_with_who_and_what_and_boosts_say_when_they_end(
     running: Service,
 ) -> None:

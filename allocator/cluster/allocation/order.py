@@ -101,8 +101,12 @@ class Order:
 
     def commit(self) -> None:
         """Have clients and users hold what they have got."""
+        roles = self._clients.roles
         for user, own in self._own.items():
             for client, quantities, gifts in own.changed():
+                if roles is not None:
+                    now, before = self._clients.users.now, user.clients.held(client)
+                    roles.note(client.role, now, quantities, before)
                 user.clients.hold(client, quantities, gifts)
         for user, below in self._below.items():
             assert user.below is not None

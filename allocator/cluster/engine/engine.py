@@ -1,7 +1,7 @@
 """Applies what a master says, and decides: the state machine itself."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from allocator.cluster.calls import PREPARE
 from allocator.cluster.carrying_over import carrying_over, note_unheard
@@ -20,6 +20,7 @@ from allocator.cluster.metered import counting, passing_on
 from allocator.cluster.orders import carry_out
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import Flaw, in_words
+from allocator.cluster.role_meter import RoleMeter
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.snapshots import Spoiled, filling, subject
 from allocator.cluster.state import Cluster, Statistics
@@ -27,9 +28,6 @@ from allocator.cluster.steps import Steps, finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness.metering import Former, Meter
-
-if TYPE_CHECKING:
-    from allocator.cluster.users import Users
 
 LONGEST_LEAP_NS = 7200 * 1_000_000_000
 """An event stamped later than this after the one before is refused; a snapshot may be later.
@@ -61,7 +59,8 @@ class Engine(View):
         settings: What the operator decides.
         memory: What a former engine has left.
         before_change: Told the time of each event before it is applied; may look, not touch.
-        meter: Counts what users have from the first snapshot on; decides nothing.
+        meter: Counts what users have from the first snapshot on, and what is held in roles where
+            these are no users; decides nothing.
     """
 
     def __init__(
@@ -76,7 +75,11 @@ class Engine(View):
         super().__init__(settings, _empty(settings, contract.Options(), since_ns, Statistics()))
         self._before_change = before_change
         self._meter = meter
-        self._metered: Users | None = None
+        self._metered: Clients | None = None
+        self.role_meter: RoleMeter | None = None
+        """Counts what is held in roles, where a meter counts users that are none."""
+        if meter is not None and settings.user_key != "role":
+            self.role_meter = RoleMeter(settings.limits)
         self._sequence = 0
         self._asked_ns = -PATIENCE_NS
         self._asking: str | None = None
@@ -251,13 +254,13 @@ class Engine(View):
 
     def _count_on(self, meter: Meter, cluster: Cluster) -> Steps[None]:
         """Have the users of another cluster counted; an error costs what is counted alone."""
-        users, before = cluster.ledger.clients.users, self._metered
+        clients, before = cluster.ledger.clients, self._metered
         try:
-            yield from passing_on(meter, before, users)
+            yield from passing_on(meter, self.role_meter, before, clients)
         except Exception:  # noqa: BLE001 - those before may be broken, whence the snapshot
             self.statistics.faults += 1
-            yield from passing_on(meter, None, users)
-        self._metered, cluster.meter = users, meter
+            yield from passing_on(meter, self.role_meter, None, clients)
+        self._metered, cluster.meter = clients, meter
 
     def _carry_over(self, cluster: Cluster) -> Steps[None]:
         try:

@@ -1,6 +1,6 @@
 """What is written to the accounting database at once, and in which rows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -12,6 +12,8 @@ MOST_RESOURCES = 32
 _MILLI = 1000.0
 
 Row: TypeAlias = dict[str, Any]
+Named: TypeAlias = Callable[[int, str], bool]
+"""Whether somebody has rows of its own in the hour that begins then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,36 +58,59 @@ class Batch:
     formers: Mapping[str, Former] = field(default_factory=dict)
     """How all users stood at the end."""
     orders: list[Ordered] = field(default_factory=list)
+    roles: Counted = field(default_factory=Counted)
+    """What was held in roles, where users are none, up to an instant of its own."""
+    role_formers: Mapping[str, Former] = field(default_factory=dict)
+    """How all roles stood then."""
 
-    def rows(self, named: Callable[[int, str], bool]) -> dict[str, list[Row]]:
+    def rows(self, users: Named, roles: Named) -> dict[str, list[Row]]:
         """Return what is to be added to which table, by its name.
 
-        Users that neither held, owed nor wanted anything are left out.
+        Who neither held, owed nor wanted anything is left out.
 
         Args:
-            named: Whether a user has rows of its own in the hour that begins then.
+            users: Which of them are named.
+            roles: Likewise.
         """
         used, acted = list[Row](), list[Row]()
-        for hour, tallies in self.counted.users.items():
-            start, others = hour * HOUR, Tally()
-            most = sorted(tallies.items(), key=lambda each: -_weight_of(each[1]))
-            for user, tally in most:
-                if not _weight_of(tally):
-                    continue
-                if named(start, _storable(user)):
-                    used += _of_resources(start, _storable(user), tally)
-                    acted.append(_of_activity(start, _storable(user), tally))
-                else:
-                    others.add(tally)
-            if _weight_of(others):
-                used += _of_resources(start, OTHERS, others)
-                acted.append(_of_activity(start, OTHERS, others))
+        for start, user, tally in _tallies(self.counted, users):
+            used += _of_resources(start, user, tally)
+            acted.append(_of_activity(start, user, tally))
+        role_used, role_acted = list[Row](), list[Row]()
+        for start, role, tally in _tallies(self.roles, roles):
+            first = {"seconds": HOUR, "start": start, "role": role}
+            role_used += [
+                {**first, "resource": name, "held": each.held / _MILLI}
+                for name, each in _first(tally.resources)
+            ]
+            role_acted.append({**first, "offers": tally.offers, "refused": tally.refused})
         had = [
             {"seconds": HOUR, "start": hour * HOUR, "resource": name, "amount": amount / _MILLI}
             for hour, amounts in self.counted.capacity.items()
             for name, amount in _first(amounts)
         ]
-        return {"usage": used, "activity": acted, "capacity": had}
+        return {
+            "usage": used,
+            "activity": acted,
+            "capacity": had,
+            "role_usage": role_used,
+            "role_activity": role_acted,
+        }
+
+
+def _tallies(counted: Counted, named: Named) -> Iterator[tuple[int, str, Tally]]:
+    """Go through hours, those who are named and all others, and what they had."""
+    for hour, tallies in counted.users.items():
+        start, others = hour * HOUR, Tally()
+        for user, tally in sorted(tallies.items(), key=lambda each: -_weight_of(each[1])):
+            if not _weight_of(tally):
+                continue
+            if named(start, _storable(user)):
+                yield start, _storable(user), tally
+            else:
+                others.add(tally)
+        if _weight_of(others):
+            yield start, OTHERS, others
 
 
 def _weight_of(tally: Tally) -> float:

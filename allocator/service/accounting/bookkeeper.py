@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from allocator.service.accounting.database import Database
 
 MOST_TALLIES = 50_000
-"""Hours of users that wait to be written; beyond, the earliest hour is lost."""
+"""Hours of users and roles that wait to be written; beyond, the earliest hour is lost."""
 MOST_ORDERS = 1000
 """That wait to be written; beyond, the earliest is in the log alone."""
 LEAST_PAUSE = 1.0
@@ -57,7 +57,7 @@ class AccountingStatistics:
     writes: int = 0
     failures: int = 0
     lost: int = 0
-    """Hours of users that were given up, as the database failed for too long."""
+    """Hours of users and roles that were given up, as the database failed for too long."""
     overtaken: int = 0
     """Batches that were left out, as another service had counted the same time."""
     last_write: float | None = None
@@ -88,6 +88,7 @@ class Bookkeeper:
         """What known users have had since the service began, as of the latest write."""
         self._engine = engine
         self._meter = meter
+        self._roles = engine.role_meter
         self._connect = connect
         self._section = section
         self._turn = Turn() if turn is None else turn
@@ -100,7 +101,8 @@ class Bookkeeper:
         """Ends a pause: it is time to stop, or to keep an order that is not kept yet."""
         self._writer = uuid.uuid4().hex
         self._counted = Counted()
-        """That waits to be written."""
+        self._counted_of_roles = Counted()
+        """That wait to be written."""
         self._orders: list[Ordered] = []
         self._since: float | None = None
         """The instant from which on that is."""
@@ -135,7 +137,9 @@ class Bookkeeper:
 
     def adding_up(self) -> Work[None]:
         """Add up bit by bit what has been counted so far."""
-        return self._meter.counted.settling()
+        yield from self._meter.counted.settling()
+        if self._roles is not None:
+            yield from self._roles.settling()
 
     async def write(self) -> bool:
         """Write all that there is to be written now; return whether that was possible.
@@ -208,6 +212,10 @@ class Bookkeeper:
             if self._meter.beginning is not None:
                 await self._bridge(database, self._meter.beginning)
         finally:
+            role_formers: dict[str, Former] = {}
+            if self._roles is not None:
+                of_roles, role_formers = await spread(self._roles.taking(self._engine.now))
+                self._counted_of_roles.add(of_roles)
             formers = await spread(self._engine.closing(), self._turn)
             taken = self._meter.take()
             await spread(taken.settling())
@@ -225,8 +233,10 @@ class Bookkeeper:
             counted=self._counted,
             formers=formers if led else {},
             orders=self._orders,
+            roles=self._counted_of_roles,
+            role_formers=role_formers if led else {},
         )
-        self._counted, self._orders = Counted(), []
+        self._counted, self._counted_of_roles, self._orders = Counted(), Counted(), []
         self._since = until if led else None
         await self._commit(database, self._batch)
         await self._roll_up(database, until)
@@ -244,11 +254,14 @@ class Bookkeeper:
 
     async def _bridge(self, database: "Database", beginning: dict[str, Former]) -> None:
         """Count the time since a former service wrote last, as far as it is certain."""
-        until, formers = await self._in_thread(lambda: database.formers(self._writer))
+        until, formers, roles = await self._in_thread(lambda: database.formers(self._writer))
         begun = min((former.at for former in beginning.values()), default=self._engine.now)
         self._meter.bridge(formers, beginning, self._engine.pool.capacity)
         self._since = min(until, begun) if formers else begun
         self._meter.beginning = None
+        if self._roles is not None and self._roles.beginning is not None:
+            self._roles.bridge(roles, self._roles.beginning)
+            self._roles.beginning = None
 
     async def _roll_up(self, database: "Database", now: float) -> None:
         """Make days of what is long ago, once a day."""
@@ -266,10 +279,12 @@ class Bookkeeper:
         self.totals = {user: total for user, total in totals.items() if user in known}
 
     def _bound(self) -> None:
-        users = self._counted.users
-        while len(users) > 1 and sum(map(len, users.values())) > MOST_TALLIES:
-            hour = min(users)
-            self.statistics.lost += len(users.pop(hour))
+        users, roles = self._counted.users, self._counted_of_roles.users
+        while len(users.keys() | roles) > 1 and (
+            sum(map(len, (*users.values(), *roles.values()))) > MOST_TALLIES
+        ):
+            hour = min(users.keys() | roles)
+            self.statistics.lost += len(users.pop(hour, ())) + len(roles.pop(hour, ()))
             self._counted.capacity.pop(hour, None)
 
     def _open(self) -> "Database":

@@ -19,8 +19,16 @@ from sqlalchemy.pool import NullPool, StaticPool
 from allocator.fairness.metering import Former, Stretch
 from allocator.fairness.quantities import Quantities
 from allocator.service.accounting import DAY, HOUR
-from allocator.service.accounting.batch import Batch, Ordered, Row
-from allocator.service.accounting.schema import LAYOUT, SUMS, metadata, orders, state, usage
+from allocator.service.accounting.batch import Batch, Named, Ordered, Row
+from allocator.service.accounting.schema import (
+    LAYOUTS,
+    SUMS,
+    metadata,
+    orders,
+    role_usage,
+    state,
+    usage,
+)
 from allocator.service.store import StoreError, StoreUnavailable, file
 
 APPLICATION_ID = 0x4C534841
@@ -66,8 +74,8 @@ class Database:
     def __init__(self, where: Path | URL) -> None:
         self.name = where.render_as_string() if isinstance(where, URL) else str(where)
         self._path = where if isinstance(where, Path) else None
-        self._named: dict[int, set[str]] = {}
-        """Users that have rows of their own, by day."""
+        self._named: dict[tuple[str, int], set[str]] = {}
+        """Users and roles that have rows of their own, by table and day."""
         with self._explained():
             if isinstance(where, URL):
                 self._engine = _postgresql(where)
@@ -76,8 +84,10 @@ class Database:
                 where.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._held = file.claim(where, _make)
                 try:
-                    file.layout(where, APPLICATION_ID, (LAYOUT,))
+                    found = file.layout(where, APPLICATION_ID, LAYOUTS)
                     self._engine = _sqlite(where)
+                    if found != LAYOUTS[-1]:
+                        self._upgrade()
                 except BaseException:
                     self._held.close()
                     raise
@@ -97,8 +107,8 @@ class Database:
         with self._explained(), self._engine.connect() as connection:
             return query(connection)
 
-    def formers(self, writer: str) -> tuple[float, dict[str, Former]]:
-        """Return until when others have counted, and how users stood then.
+    def formers(self, writer: str) -> tuple[float, dict[str, Former], dict[str, Former]]:
+        """Return until when others have counted, and how users and roles stood then.
 
         Nothing, if the latest to write was this writer itself.
 
@@ -107,8 +117,9 @@ class Database:
         """
         found = self.read(_state)
         if found.get("writer") in (None, writer):
-            return 0.0, {}
-        return float(found.get("until", "0")), _decoded(found.get("standing", "{}"))
+            return 0.0, {}, {}
+        users, roles = (_decoded(found.get(key, "{}")) for key in ("standing", "standing_of_roles"))
+        return float(found.get("until", "0")), users, roles
 
     def write(self, batch: Batch, most_users: int) -> bool:
         """Add a batch, once, however often this is tried; return whether all of it could be.
@@ -117,7 +128,7 @@ class Database:
 
         Args:
             batch: What to add.
-            most_users: Named in a day; what others have had is added up under one name.
+            most_users: Named in a day, and as many roles; others are added up under one name.
 
         Raises:
             StoreUnavailable: it does not answer; perhaps the batch has been added nevertheless.
@@ -131,7 +142,9 @@ class Database:
             self._keep(connection, batch.orders)
             if not ours and float(before.get("until", "0")) > batch.since:
                 return False
-            for name, rows in batch.rows(self._names(connection, most_users)).items():
+            users = self._names(connection, usage, "user", most_users)
+            roles = self._names(connection, role_usage, "role", most_users)
+            for name, rows in batch.rows(users, roles).items():
                 table = metadata.tables[name]
                 self._upsert(connection, table, rows, SUMS[table])
             if batch.formers:
@@ -140,6 +153,7 @@ class Database:
                     "number": str(batch.number),
                     "until": repr(batch.until),
                     "standing": _encoded(batch.formers),
+                    "standing_of_roles": _encoded(batch.role_formers),
                 }
                 rows = [{"key": key, "value": value} for key, value in after.items()]
                 self._upsert(connection, state, rows, ())
@@ -181,7 +195,7 @@ class Database:
                 self._upsert(connection, table, rows, sums)
                 connection.execute(delete(table).where(old | (table.c.start < days_until)))
             connection.execute(delete(orders).where(orders.c.at < days_until))
-        self._named = {day: names for day, names in self._named.items() if day >= hours_until}
+        self._named = {key: names for key, names in self._named.items() if key[1] >= hours_until}
 
     def _keep(self, connection: Connection, ordered: Sequence[Ordered]) -> None:
         self._upsert(connection, orders, [each.row() for each in ordered], ())
@@ -189,31 +203,37 @@ class Database:
             _prune_orders(connection)
 
     def _prepare(self) -> None:
-        """Make the tables of PostgreSQL's, if they are not there."""
+        """Make the tables of PostgreSQL's, as far as they are not there."""
         with self._engine.begin() as connection:
-            metadata.create_all(connection)
+            state.create(connection, checkfirst=True)
             found = _state(connection).get("layout")
-            if found is None:
-                self._upsert(connection, state, [{"key": "layout", "value": str(LAYOUT)}], ())
-            elif found != str(LAYOUT):
+            if found not in (None, *map(str, LAYOUTS)):
                 raise StoreError(
                     f"written in version {found} of the layout, this Longshare knows version "
-                    f"{LAYOUT}; use the release that wrote it, or a newer one"
+                    f"{LAYOUTS[-1]}; use the release that wrote it, or a newer one"
                 )
+            metadata.create_all(connection)
+            self._upsert(connection, state, [{"key": "layout", "value": str(LAYOUTS[-1])}], ())
 
-    def _names(self, connection: Connection, most: int) -> Callable[[int, str], bool]:
-        """Return what says whether a user has rows of its own in an hour."""
+    def _upgrade(self) -> None:
+        """Make the tables that a SQLite file of a former version lacks."""
+        with self._engine.begin() as connection:
+            metadata.create_all(connection)
+            connection.exec_driver_sql(f"PRAGMA user_version = {LAYOUTS[-1]}")
 
-        def named(start: int, user: str) -> bool:
+    def _names(self, connection: Connection, table: Table, key: str, most: int) -> Named:
+        """Return what says whether somebody has rows of its own in an hour."""
+
+        def named(start: int, name: str) -> bool:
             day = start - start % DAY
-            names = self._named.get(day)
+            names = self._named.get((table.name, day))
             if names is None:
-                there = select(usage.c.user).distinct()
-                there = there.where(usage.c.start >= day, usage.c.start < day + DAY)
-                names = self._named[day] = set(connection.execute(there).scalars())
-            if user not in names and len(names) < most:
-                names.add(user)
-            return user in names
+                there = select(table.c[key]).distinct()
+                there = there.where(table.c.start >= day, table.c.start < day + DAY)
+                names = self._named[table.name, day] = set(connection.execute(there).scalars())
+            if name not in names and len(names) < most:
+                names.add(name)
+            return name in names
 
         return named
 
@@ -283,7 +303,7 @@ def _sqlite(path: Path) -> Engine:
 def _make(connection: sqlite3.Connection) -> None:
     """Make the tables of a new SQLite file."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {LAYOUT}")
+    connection.execute(f"PRAGMA user_version = {LAYOUTS[-1]}")
     engine = create_engine("sqlite+pysqlite://", creator=lambda: connection, poolclass=StaticPool)
     metadata.create_all(engine)
     connection.commit()

@@ -8,10 +8,18 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, func, literal, se
 
 from allocator.service.accounting import DAY, OTHERS
 from allocator.service.accounting.batch import Ordered
-from allocator.service.accounting.schema import SUMS, activity, capacity, orders, usage
+from allocator.service.accounting.schema import (
+    SUMS,
+    activity,
+    capacity,
+    orders,
+    role_activity,
+    role_usage,
+    usage,
+)
 
-By = Literal["user", "day"]
-"""What is added up: all of a user, or what a user had on each day."""
+By = Literal["user", "role", "day"]
+"""What is added up: all of a user, of a role where users are none, or a user's on each day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +40,18 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What one user had of one resource: its units × seconds."""
+    """What one user or role had of one resource: its units × seconds; a role only held."""
 
     resource: str
     held: float
-    overused: float
-    owed: float
-    entitled: float
+    overused: float | None = None
+    owed: float | None = None
+    entitled: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one user had in some time."""
+    """What one user or role had in some time."""
 
     start: int | None
     """The day, in seconds since the epoch; None: the whole time."""
@@ -51,9 +59,9 @@ class Usage:
     used: tuple[Used, ...]
     offers: int
     refused: int
-    wanted: float
-    """Seconds in which it wanted offers."""
-    waited: float
+    wanted: float | None = None
+    """Seconds in which it wanted offers; None: it is a role."""
+    waited: float | None = None
     """Of these, seconds in which it held less than it was entitled to."""
 
 
@@ -112,14 +120,15 @@ def hours_of(
 
 
 def usages(connection: Connection, since: float, until: float, by: By) -> list[Usage]:
-    """Return who had what in the hours that begin within a time, by user, or by day and user."""
+    """Return who had what in the hours that begin within a time, by user, role, or day and user."""
+    amounts, acts = (usage, activity) if by != "role" else (role_usage, role_activity)
     used: dict[tuple[int | None, str], list[Used]] = {}
-    for start, user, row in _sums(connection, usage, ("resource",), (since, until, by)):
+    for start, user, row in _sums(connection, amounts, ("resource",), (since, until, by)):
         resource, *sums = row
         used.setdefault((start, user), []).append(Used(resource, *map(float, sums)))
     return [
         Usage(start, user, tuple(used.get((start, user), ())), int(row[0]), int(row[1]), *row[2:])
-        for start, user, row in _sums(connection, activity, (), (since, until, by))
+        for start, user, row in _sums(connection, acts, (), (since, until, by))
     ]
 
 
@@ -136,16 +145,17 @@ def _within(table: Table, since: float, until: float) -> ColumnElement[bool]:
 def _sums(
     connection: Connection, table: Table, keys: Sequence[str], asked: tuple[float, float, By]
 ) -> Iterator[tuple[int | None, str, Sequence[Any]]]:
-    """Go through days (None: all of the time), users, and further keys with what is added up."""
+    """Go through days (None: all of the time), users or roles, and further keys with the sums."""
     since, until, by = asked
-    day: ColumnElement[Any] = literal(None) if by == "user" else table.c.start - table.c.start % DAY
-    grouped: list[ColumnElement[Any]] = [table.c.user, *(table.c[name] for name in keys)]
+    day: ColumnElement[Any] = literal(None) if by != "day" else table.c.start - table.c.start % DAY
+    who = table.c.role if by == "role" else table.c.user
+    grouped: list[ColumnElement[Any]] = [who, *(table.c[name] for name in keys)]
     if by == "day":
         grouped = [day, *grouped]
     query = (
         select(
             day.label("day"),
-            table.c.user,
+            who,
             *(table.c[name] for name in keys),
             *(func.sum(table.c[name]) for name in SUMS[table]),
         )

@@ -16,8 +16,8 @@ from sqlalchemy import (
     Text,
 )
 
-LAYOUT = 1
-"""Version of the tables."""
+LAYOUTS = (1, 2)
+"""Versions of the tables that can be read; the last one is written. The first had no roles."""
 
 metadata = MetaData()
 
@@ -61,6 +61,30 @@ capacity = Table(
 )
 """What the cluster has had while it was counted."""
 
+role_usage = Table(
+    "role_usage",
+    metadata,
+    Column("seconds", Integer, nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("resource", Text, nullable=False),
+    Column("held", Double, nullable=False),
+    PrimaryKeyConstraint("seconds", "start", "role", "resource"),
+)
+"""What was held in roles, where users are none; likewise."""
+
+role_activity = Table(
+    "role_activity",
+    metadata,
+    Column("seconds", Integer, nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("offers", BigInteger, nullable=False),
+    Column("refused", BigInteger, nullable=False),
+    PrimaryKeyConstraint("seconds", "start", "role"),
+)
+"""What was offered and refused in roles, where users are none."""
+
 orders = Table(
     "orders",
     metadata,
@@ -90,5 +114,7 @@ SUMS = {
     usage: ("held", "overused", "owed", "entitled"),
     activity: ("offers", "refused", "wanted", "waited"),
     capacity: ("amount",),
+    role_usage: ("held",),
+    role_activity: ("offers", "refused"),
 }
 """Columns that are added up, by table; the others are its key."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from allocator.service.accounting.reading import By, Usage
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-_BY: "dict[str, By]" = {"user": "user", "role": "user", "day": "day", "": "user"}
+_BY: "dict[str, By]" = {"user": "user", "role": "role", "day": "day", "": "user"}
 
 
 async def usage(
@@ -28,15 +28,11 @@ async def usage(
             grpc.StatusCode.INVALID_ARGUMENT,
             f"usage by {request.by!r}; it can be by user, role or day",
         )
-    if request.by == "role" and keeper.user_key != "role":
-        await abort(
-            context,
-            grpc.StatusCode.INVALID_ARGUMENT,
-            f"users are no roles here (users.key is {keeper.user_key!r}), and accounts are by user",
-        )
-    since, until = request.since, request.until
+    since, until, by = request.since, request.until, _BY[request.by]
+    if by == "role" and keeper.user_key == "role":
+        by = "user"
     await keeper.write()
-    rows = await keeper.read(lambda c: usages(c, since, until, _BY[request.by]))
+    rows = await keeper.read(lambda c: usages(c, since, until, by))
     if rows is None:
         await _not_now(context)
     return admin.UsageReply(rows=map(_usage, rows))

@@ -13,7 +13,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.service.accounting import DAY, HOUR, OTHERS
 from allocator.service.accounting.batch import Batch, Ordered
 from allocator.service.accounting.database import Database, located
-from allocator.service.accounting.reading import hours, hours_of, ordered, usages
+from allocator.service.accounting.reading import By, Used, hours, hours_of, ordered, usages
 from allocator.service.store import StoreError
 from tests.service.accounting.postgres import Postgres, postgres, why_not
 
@@ -60,11 +60,27 @@ def counted(hour: int, **held: float) -> Counted:
 def batch(number: int, what: Counted, writer: str = "one", **more: float) -> Batch:
     since, until = more.get("since", NOON), more.get("until", NOON + 1.0)
     stretch = Stretch(Quantities({"cpus": 5000}), 0.5, {"cpus": 0.25}, {"cpus": 0.5}, active=True)
-    return Batch(writer, number, since, until, what, {"A": Former(until, stretch)})
+    roles = Counted()
+    for hour, tallies in what.users.items():  # a role of each user, in which it holds as much
+        for user, tally in tallies.items():
+            roles.tally(hour, f"r{user}").add(tally)
+    alone = Stretch(Quantities({"cpus": 5000}), 0.0, {}, {}, active=False)
+    return Batch(
+        writer,
+        number,
+        since,
+        until,
+        what,
+        {"A": Former(until, stretch)},
+        roles=roles,
+        role_formers={"rA": Former(until, alone)},
+    )
 
 
-def held(database: Database, since: float = 0.0, until: float = 1e12) -> dict[str, float]:
-    found = database.read(lambda connection: usages(connection, since, until, "user"))
+def held(
+    database: Database, since: float = 0.0, until: float = 1e12, by: By = "user"
+) -> dict[str, float]:
+    found = database.read(lambda connection: usages(connection, since, until, by))
     return {each.user: sum(used.held for used in each.used) / HOUR for each in found}
 
 
@@ -81,6 +97,9 @@ def test_what_is_written_adds_up_and_is_there_after_a_restart(connect: Open) -> 
         assert second.entitlement == 0.25
         [used, _] = database.read(lambda c: usages(c, 0.0, 1e12, "day"))
         assert (used.start, used.offers, used.wanted) == (NOON // DAY * DAY, 6, 20.0)
+        [_, role] = database.read(lambda c: usages(c, 0.0, 1e12, "role"))
+        assert (role.user, role.offers, role.wanted) == ("rB", 3, None)
+        assert role.used == (Used("cpus", 2.0 * HOUR),)
 
 
 def test_who_has_no_row_in_an_hour_that_was_counted_had_nothing_unless_rows_are_missing(
@@ -115,10 +134,11 @@ def test_no_two_services_count_the_same_time(connect: Open) -> None:
 def test_another_service_learns_how_users_stood(connect: Open) -> None:
     written = batch(1, counted(NOON // HOUR, A=8.0))
     with closing(connect()) as database:
-        assert database.formers("two") == (0.0, {})
+        assert database.formers("two") == (0.0, {}, {})
         database.write(written, 100)
-        assert database.formers("one") == (0.0, {})
-        assert database.formers("two") == (written.until, written.formers)
+        assert database.formers("one") == (0.0, {}, {})
+        standing = (written.until, written.formers, written.role_formers)
+        assert database.formers("two") == standing
 
 
 def test_hours_become_days_and_days_end(connect: Open) -> None:
@@ -135,6 +155,7 @@ def test_hours_become_days_and_days_end(connect: Open) -> None:
         database.write(batch(4, counted(day // HOUR, A=1.0)), 100)  # late
         database.roll_up(day + DAY, 0)
         assert held(database, until=day + DAY) == {"A": 3.0}
+        assert held(database, until=day + DAY, by="role") == {"rA": 3.0}
         database.roll_up(day + 2 * DAY, day + DAY)
         assert held(database) == {"A": 1.0}
 
@@ -145,6 +166,7 @@ def test_many_users_are_added_up_under_one_name(connect: Open) -> None:
         database.write(batch(1, counted(NOON // HOUR, **many)), 3)
         largest = {"user-10": 10.0, "user-9": 9.0, "user-8": 8.0}
         assert held(database) == {OTHERS: 28.0, **largest}
+        assert held(database, by="role")[OTHERS] == 28.0
     with closing(connect()) as database:  # who has a name has it all day
         database.write(batch(2, counted(NOON // HOUR + 1, **many)), 3)
         assert held(database)[OTHERS] == 56.0
@@ -199,6 +221,28 @@ def test_a_file_of_others_is_left_alone(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(StoreError, match="not a SQLite file"):
         Database(path)
     assert path.read_bytes() == content
+
+
+def test_what_was_written_before_there_were_roles_is_read_and_gone_on_with(
+    connect: Open, request: pytest.FixtureRequest
+) -> None:
+    with closing(connect()) as database:
+        database.write(batch(1, counted(NOON // HOUR, A=8.0)), 100)
+        with database._writing() as connection:  # as the first version of the tables was
+            for table in ("role_usage", "role_activity"):
+                connection.exec_driver_sql(f"DROP TABLE {table}")
+            connection.exec_driver_sql("DELETE FROM state WHERE key = 'standing_of_roles'")
+            if request.node.callspec.params["connect"] == "sqlite":
+                connection.exec_driver_sql("PRAGMA user_version = 1")
+            else:
+                connection.exec_driver_sql("UPDATE state SET value = '1' WHERE key = 'layout'")
+    for number in (2, 3):
+        with closing(connect()) as database:
+            assert set(database.formers("two")[2]) == ({"rA"} if number == 3 else set())
+            database.write(batch(number, counted(NOON // HOUR, A=1.0)), 100)
+    with closing(connect()) as database:
+        assert held(database) == {"A": 10.0}
+        assert held(database, by="role") == {"rA": 2.0}
 
 
 def test_a_database_of_another_program_or_release_is_left_alone(tmp_path: Path) -> None:

@@ -1,0 +1,196 @@
+"""What roles hold where users are none, as a slow reference adds it up."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from allocator.cluster import role_meter
+from allocator.cluster.engine import Engine
+from allocator.cluster.role_meter import RoleMeter
+from allocator.cluster.steps import Steps, finished
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.metering import LONGEST_GAP, Counted, Former, Meter
+from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
+
+ROLES = ("eng/web", "eng/db", "ops", "eng")
+
+
+def metered(now_ns: int | None = None) -> tuple[MasterSide, RoleMeter]:
+    """A master's side whose users are frameworks by their names, each with several roles."""
+    master = MasterSide("sdrf", {"delta": 0.99}, user_key="framework_name")
+    master.engine = Engine(master.settings, meter=Meter())
+    if now_ns is not None:
+        master.now_ns = now_ns
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    assert master.engine.role_meter is not None
+    return master, master.engine.role_meter
+
+
+def sums(*counted: Counted) -> dict[str, float]:
+    """Resource-seconds that were held in roles."""
+    found: dict[str, float] = {}
+    for each in counted:
+        for tallies in each.users.values():
+            for role, tally in tallies.items():
+                for integrals in tally.resources.values():
+                    found[role] = found.get(role, 0.0) + integrals.held / 1000
+    return found
+
+
+class Reference:
+    """What is held in each role, looked up before each second and added up."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, str], int] = {}
+        self.seconds: Counter[str] = Counter()
+
+    def pass_time(self, seconds: int) -> None:
+        for (_agent, role), cores in self.held.items():
+            for above in {role, role.partition("/")[0]}:
+                self.seconds[above] += cores * seconds
+
+
+@pytest.mark.parametrize(("seed", "most"), [(0, 20_000), (1, 20_000), (2, 3)])
+def test_sums_are_those_of_a_slow_reference_whenever_they_are_taken(
+    seed: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role_meter, "MOST_WAITING", most)
+    chance, reference = random.Random(seed), Reference()
+    master, meter = metered()
+    for name in ("f1", "f2"):
+        master.send(
+            contract.AddFramework(
+                framework_id=name, info=framework_info(name, *ROLES), active=False
+            )
+        )
+    taken: list[Counted] = []
+    taking: Steps[tuple[Counted, dict[str, Former]]] | None = None
+    for number in range(300):
+        seconds = chance.choice((0, 1, 7, 900))
+        master.now_ns += seconds * SECOND
+        reference.pass_time(seconds)
+        if chance.random() < 0.6 or not reference.held:
+            role, cores = chance.choice(ROLES), chance.randint(1, 4)
+            used = {chance.choice(("f1", "f2")): resources(f"cpus:{cores}", role)}
+            master.send(agent_call(f"s{number}", "cpus:4;mem:64", used))
+            reference.held[f"s{number}", role] = cores
+        else:
+            gone = chance.choice(list(reference.held))
+            master.remove_agent(gone[0])
+            del reference.held[gone]
+        if taking is None and chance.random() < 0.1:
+            taking = meter.taking(master.engine.now)
+        assert len(meter._notes) <= most
+        if chance.random() < 0.3:
+            finished(meter.settling())
+        if taking is not None:
+            try:
+                next(taking)
+            except StopIteration as end:
+                taken.append(end.value[0])
+                taking = None
+    last, _ = finished(meter.taking(master.engine.now))  # the one under way, if any, is given up
+    assert len(taken) > 5
+    assert sums(*taken, last) == pytest.approx(reference.seconds)
+    assert len(set().union(*(each.users for each in (*taken, last)))) > 5, "hours are told apart"
+
+
+def test_after_a_snapshot_and_in_another_service_no_instant_counts_twice() -> None:
+    frameworks = [
+        contract.AddFramework(framework_id="f1", info=framework_info("f1", *ROLES), active=False)
+    ]
+
+    def restored(master: MasterSide, cores: int) -> None:
+        used = {"f1": resources(f"cpus:{cores}", "eng/web")}
+        agents = [agent_call("s1", "cpus:8;mem:64", used)]
+        snapshot = contract.Snapshot(
+            time_ns=master.now_ns, agents=agents, frameworks=frameworks, sequence=master.sequence
+        )
+        master.restore(snapshot)
+
+    first, meter = metered()
+    restored(first, 3)
+    first.tick(100)
+    taking = meter.taking(first.engine.now)
+    next(taking)
+    first.now_ns += 10 * SECOND
+    restored(first, 5)  # what was held before and after counts in between
+    first.tick(5)
+    taken, formers = finished(taking)
+    assert sums(taken) == {"eng": 300.0, "eng/web": 300.0}
+    rest, _ = finished(meter.taking(first.engine.now))
+    assert sums(rest) == {"eng": 3 * 10.0 + 5 * 5.0, "eng/web": 3 * 10.0 + 5 * 5.0}
+    # The service has died before it could write the rest; another one begins.
+    first.now_ns += 15 * SECOND
+    second, other = metered(first.now_ns)
+    restored(second, 5)
+    second.tick(10)
+    assert other.beginning is not None
+    other.bridge(formers, {"eng/web": Former(first.now_ns / 1e9, formers["eng"].stretch)})
+    gone_on, _ = finished(other.taking(second.engine.now))
+    assert sums(taken, gone_on)["eng/web"] == 3 * 130.0 + 5 * 10.0
+
+
+@pytest.mark.parametrize("seconds", [-5, 0, int(LONGEST_GAP) + 1])
+def test_a_gap_that_is_too_long_or_none_is_left_out_and_a_clock_that_goes_back_waited_for(
+    seconds: int,
+) -> None:
+    master, meter = metered()
+    role, begun = "ops", master.now_ns / 1e9
+    holds = resources("cpus:2", role)
+    used = {"f1": holds}
+    added = contract.AddFramework(framework_id="f1", info=framework_info("f1", role), active=False)
+    master.send(added)
+    master.send(agent_call("s1", "cpus:4;mem:64", used))
+    master.tick(100)
+    master.now_ns += seconds * SECOND
+    agents = [agent_call("s1", "cpus:4;mem:64", used)]
+    master.restore(
+        contract.Snapshot(
+            time_ns=master.now_ns, agents=agents, frameworks=[added], sequence=master.sequence
+        )
+    )
+    master.tick(10)
+    taken, formers = finished(meter.taking(master.engine.now))
+    assert sums(taken) == {role: 2 * (110.0 + min(seconds, 0))}
+    assert formers[role].at == begun + 110.0 + seconds
+
+
+def test_what_was_held_again_before_the_clock_has_caught_up_counts_from_then_on() -> None:
+    master, meter = metered()
+    agent = agent_call("s1", "cpus:4;mem:64", {"f1": resources("cpus:2", "ops")})
+    added = contract.AddFramework(framework_id="f1", info=framework_info("f1", "ops"), active=False)
+    master.send(added, agent)
+    master.tick(100)
+    master.wait(-10.0)
+    master.restore(
+        contract.Snapshot(time_ns=master.now_ns, frameworks=[added], sequence=master.sequence)
+    )
+    master.wait(5.0)
+    master.send(agent)
+    master.tick(15)
+    taken, _ = finished(meter.taking(master.engine.now))
+    assert sums(taken) == {"ops": 2 * 110.0}
+
+
+def test_offers_count_in_their_role_and_above_and_roles_that_are_none_do_not() -> None:
+    master, meter = metered()
+    master.add_framework("f1", "eng/web")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+    master.wait(10.0)
+    master.recover(offer, refuse_seconds=5)
+    taken, _ = finished(meter.taking(master.engine.now))
+    [tallies] = taken.users.values()
+    assert {role: (tally.offers, tally.refused) for role, tally in tallies.items()} == {
+        "eng/web": (1, 1),
+        "eng": (1, 1),
+    }
+    assert sums(taken) == dict.fromkeys(("eng", "eng/web"), (2.0 + 1024.0) * 10.0)
+    assert not meter.above("a//b")
+    assert not meter.above("/".join("a" * 40))
+
+
+def test_where_users_are_roles_nothing_is_counted_again() -> None:
+    master = MasterSide("drf")
+    assert Engine(master.settings, meter=Meter()).role_meter is None
