@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -26,10 +27,26 @@ if TYPE_CHECKING:
     from allocator.contract import admin_pb2 as admin
 
 _HOUR = 3600.0
+_INDENT = " " * len("2026-11-22 18:00:39  ")
 TOO_LONG = "too long to be kept"
 """Stands where an order has changed more than the audit keeps."""
 _COLUMNS = ("held", "overused", "owed", "entitled")
 _TIMES = ("wanted", "waited")
+_HEADINGS = {
+    "held": "held\n× h",
+    "overused": "over-\nused",
+    "owed": "owed",
+    "entitled": "entit-\nled to",
+    "offers": "offers",
+    "refused": "refused",
+    "wanted": "wanted\nh",
+    "waited": "waited\nh",
+}
+_LEAST_WORTH = ("wanted", "refused", "offers", "entitled", "waited")
+"""Columns that a narrow terminal does without, the first first."""
+_NAME = 16
+"""Characters of a user's name that are shown in any case, if it has so many."""
+_UNBOUNDED = 10_000
 
 
 class By(StrEnum):
@@ -77,7 +94,8 @@ def usage(
     if not reply.rows:
         typer.echo("Nobody has had or wanted anything in that time.")
         return
-    tables.console().print(_table(reply.rows, whom, by_day=by is By.DAY))
+    console = tables.console()
+    console.print(_table(reply.rows, whom, console.width, by_day=by is By.DAY))
 
 
 def audit(
@@ -103,8 +121,12 @@ def audit(
         return
     if not reply.orders:
         typer.echo("Nothing was ordered in that time.")
+    console = tables.console()
     for order in reply.orders:
-        typer.echo(_line(order))
+        line = _line(order)
+        if console.is_terminal:  # in a pipe an order is a line
+            line = textwrap.fill(line, console.width, subsequent_indent=_INDENT)
+        typer.echo(line)
 
 
 def _rows(rows: Sequence["admin.Usage"]) -> Iterator[tuple[object, ...]]:
@@ -123,35 +145,56 @@ def _told(message: "admin.Usage | admin.Used", name: str) -> object:
     return figures.get(name, absent)
 
 
-def _table(rows: Sequence["admin.Usage"], whom: str, *, by_day: bool) -> "Table":
+def _table(rows: Sequence["admin.Usage"], whom: str, width: int, *, by_day: bool) -> "Table":
+    """Return lines for each user or role and resource.
+
+    A narrow terminal does without columns, then a long name is cut; never a number.
+    """
+    from rich.console import Console  # noqa: PLC0415
+
+    longest = max(len(row.user) for row in rows)
+    spare = max(0, longest - _NAME)
+    told = [*_HEADINGS]
+    if not any(row.HasField("wanted") for row in rows):  # of roles where users are none
+        told = ["held", "offers", "refused"]
+    while True:
+        table = _table_with(rows, whom, told, by_day=by_day)
+        least = next((column for column in _LEAST_WORTH if column in told), None)
+        beyond = Console(width=_UNBOUNDED).measure(table).maximum - width
+        if least is None or beyond <= spare:
+            if beyond > 0:
+                table.columns[by_day].max_width = longest - beyond
+            return table
+        told.remove(least)
+
+
+def _table_with(
+    rows: Sequence["admin.Usage"], whom: str, told: Sequence[str], *, by_day: bool
+) -> "Table":
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     from allocator.contract.printable import printable  # noqa: PLC0415
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     if by_day:
         table.add_column("day", no_wrap=True)
-    users = any(row.HasField("wanted") for row in rows)
-    table.add_column(whom, no_wrap=True, overflow="ellipsis", min_width=8)
+    table.add_column(whom, no_wrap=True, overflow="ellipsis")
     table.add_column("resource", no_wrap=True)
-    amounts = ("held\n× h", "over-\nused", "owed", "entit-\nled to")
-    counts = ("offers", "refused", "wanted\nh", "waited\nh")
-    for header in (*amounts, *counts) if users else (*amounts[:1], *counts[:2]):
-        table.add_column(header, justify="right", no_wrap=True)
+    for column in told:
+        table.add_column(_HEADINGS[column], justify="right", no_wrap=True)
     for row in rows:
         first = [Text(printable(row.user))]
-        counted = [str(row.offers), str(row.refused)]
-        if users:
-            counted += [f"{getattr(row, each) / _HOUR:.1f}" for each in _TIMES]
         if by_day:
             first.insert(0, Text(_day(row)))
+        counted = {"offers": str(row.offers), "refused": str(row.refused)}
+        counted |= {name: f"{getattr(row, name) / _HOUR:.1f}" for name in _TIMES}
         for name in sorted(row.resources):
             used = row.resources[name]
-            told = _COLUMNS if users else _COLUMNS[:1]
-            sums = (f"{getattr(used, each) / _HOUR:,.1f}" for each in told)
-            table.add_row(*first, Text(printable(name)), *sums, *counted)
-            first, counted = [Text("") for _ in first], [""] * len(counted)
+            sums = {each: f"{getattr(used, each) / _HOUR:,.1f}" for each in _COLUMNS}
+            cells = ((sums | counted).get(column, "") for column in told)
+            table.add_row(*first, Text(printable(name)), *cells)
+            first, counted = [Text("") for _ in first], {}
     return table
 
 

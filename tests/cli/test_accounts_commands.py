@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from allocator.cli import app
+from allocator.cli import app, usage
+from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import Service, Stream, service
@@ -79,6 +81,26 @@ def test_usage_is_a_table_csv_and_json(running: Service) -> None:
         ("--csv", "--json"),
     ):
         run(running, "usage", *wrong, code=2)
+
+
+@pytest.mark.parametrize("name", ["web", "a-team/of/many/who/ask/for/much"])
+@pytest.mark.parametrize(("width", "by_day"), [(60, False), (80, False), (80, True)])
+def test_a_narrow_terminal_cuts_no_number_of_a_bill(name: str, width: int, *, by_day: bool) -> None:
+    figures = {"held": 123_456.7, "overused": 12_345.6, "owed": 1_234.5, "entitled": 234_567.8}
+    used = admin.Used(**{column: 3600 * amount for column, amount in figures.items()})
+    row = admin.Usage(
+        user=name, day=1599955200, resources={"mem": used}, offers=123_456, wanted=3600 * 24.0
+    )
+    console = Console(width=width, file=io.StringIO())
+    console.print(usage._table([row], "user", width, by_day=by_day))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    [line] = [line for line in shown.splitlines() if "mem" in line]
+    first, *numbers = line.removeprefix("2020-09-13 " if by_day else "").replace("mem", "").split()
+    assert first.rstrip("…") == name[: len(first.rstrip("…"))]
+    assert len(first) >= min(len(name), 16)
+    assert numbers[:3] == ["123,456.7", "12,345.6", "1,234.5"]
+    assert shown.count("…") == line.count("…") <= 1
 
 
 @pytest.mark.slow
