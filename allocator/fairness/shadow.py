@@ -5,7 +5,7 @@ they really hold.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -15,6 +15,9 @@ from allocator.fairness.quantities import Quantities
 
 MOST_PARTS = 64
 """In which what a run gives is given again; of more gifts several are one part."""
+MOST_OTHERS = 64
+"""Who would have got what one user holds, by name: those who would have got most of it. Of what
+others would have had of it, what was so until then counts, not what comes."""
 _LEAST_SCALE = 1e-6
 """Below, what remains of former gifts is reckoned anew."""
 
@@ -32,23 +35,42 @@ class _Kept(Generic[User]):
     """∫ scale dt"""
     parts: dict[User, tuple[float, float]] = field(default_factory=dict)
     """Who would have got it → share at scale 1, and that × the area when it was given."""
+    rest: tuple[float, float] = (0.0, 0.0)
+    """Likewise of all those together who are not named, or gone."""
 
     def advance(self, now: float) -> None:
         self.area += self.scale * max(now - self.at, 0.0)
         self.at = max(now, self.at)
 
-    def seconds(self, now: float) -> Iterable[tuple[User, float]]:
-        """Go through who would have had it, with share × seconds until an instant."""
+    def seconds(self, now: float) -> Iterable[tuple[User | None, float]]:
+        """Go through who would have had it, with share × seconds until an instant.
+
+        None stands for all who are not named.
+        """
         area = self.area + self.scale * max(now - self.at, 0.0)
         for user, (share, before) in self.parts.items():
             yield user, share * area - before
+        share, before = self.rest
+        yield None, share * area - before
+
+    def unname(self, user: User) -> float:
+        """Have somebody who would have got some of it be one of those who are not named.
+
+        Returns:
+            Share × seconds it would have had until `at`, which do not count here any more.
+        """
+        share, before = self.parts.pop(user)
+        rest, before_rest = self.rest
+        self.rest = rest + share, before_rest + share * self.area
+        return share * self.area - before
 
 
 class Claims(Generic[User]):
     """Who would have had what for how long: share of the cluster × seconds.
 
     What comes back from a user is taken from all that others would have got of it in proportion.
-    A gift and a return cost O(1), but for what is reckoned anew.
+    A gift and a return cost O(1), but for what is reckoned anew. Memory is O(users · MOST_OTHERS):
+    who is gone has no name here, and of what one user holds only so many others have one.
     """
 
     def __init__(self) -> None:
@@ -62,6 +84,9 @@ class Claims(Generic[User]):
         before, area = kept.parts.get(other, (0.0, 0.0))
         more = share / kept.scale
         kept.parts[other] = before + more, area + more * kept.area
+        if len(kept.parts) >= 2 * MOST_OTHERS:
+            for each in sorted(kept.parts, key=lambda name: -kept.parts[name][0])[MOST_OTHERS:]:
+                _move(self._seconds, user, each, kept.unname(each))
 
     def keep(self, user: User, fraction: float, now: float) -> None:
         """Note that of what a user holds it keeps a fraction."""
@@ -86,10 +111,17 @@ class Claims(Generic[User]):
             yield
         return sums
 
-    def forget(self, user: User, now: float) -> None:
-        """Forget a user that is gone."""
-        self.keep(user, 0.0, now)
-        self._seconds.pop(user, None)
+    def forget(self, gone: Collection[User], now: float) -> None:
+        """Forget users that are gone. O(users)."""
+        for user in gone:
+            self.keep(user, 0.0, now)
+        for user, kept in self._kept.items():
+            if not kept.parts.keys().isdisjoint(gone):
+                kept.advance(now)
+                for other in kept.parts.keys() & gone:
+                    _move(self._seconds, user, other, kept.unname(other))
+        for user in gone:
+            self._seconds.pop(user, None)
 
 
 class Shadow(Generic[User]):
@@ -123,12 +155,12 @@ class Shadow(Generic[User]):
 
     def attach(self, pool: Pool[User]) -> None:
         """Follow another pool from now on, that has taken the place of the one before."""
-        former, self._pool = self._pool, self._copy(pool, self._pool)
+        own = self._copy(pool, self._pool)
+        former, self._pool = self._pool, own
         for user in former.users():
-            if user not in self._pool:
-                self._claims.forget(user, pool.now)
-            else:
+            if user in own:
                 self._note_kept(user, former.held(user), pool.held(user))
+        self._claims.forget({user for user in former.users() if user not in own}, pool.now)
 
     def follow(self, deeds: Iterable[Deed]) -> None:
         """Do what has been done to the pool that is followed, in order."""
@@ -139,7 +171,7 @@ class Shadow(Generic[User]):
                 user, held, _ = arguments
                 self._note_kept(user, own.held(user), held)
             elif do is Pool.remove:
-                self._claims.forget(arguments[0], now)
+                self._claims.forget({arguments[0]}, now)
             do(own, *arguments)
 
     def follow_run(self, deeds: Sequence[Deed]) -> None:
@@ -225,11 +257,18 @@ class Shadow(Generic[User]):
         return own
 
 
-def _add(sums: dict[User, float], user: User, seconds: Iterable[tuple[User, float]]) -> None:
+def _add(sums: dict[User, float], user: User, seconds: Iterable[tuple[User | None, float]]) -> None:
     """Add what others would have had of what a user had."""
     all_seconds = 0.0
     for other, each in seconds:
-        sums[other] = sums.get(other, 0.0) + each
+        if other is not None:
+            sums[other] = sums.get(other, 0.0) + each
         all_seconds += each
     if all_seconds:
         sums[user] = sums.get(user, 0.0) - all_seconds
+
+
+def _move(sums: dict[User, float], user: User, other: User, seconds: float) -> None:
+    """Add what another would have had of what a user had."""
+    sums[user] = sums.get(user, 0.0) - seconds
+    sums[other] = sums.get(other, 0.0) + seconds

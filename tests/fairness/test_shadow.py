@@ -11,7 +11,7 @@ from allocator.cluster.steps import finished
 from allocator.fairness import policies
 from allocator.fairness.pool import Deed, Pool
 from allocator.fairness.quantities import Quantities
-from allocator.fairness.shadow import Claims, Shadow
+from allocator.fairness.shadow import MOST_OTHERS, Claims, Shadow
 
 CPUS = Quantities.parse("cpus:10")
 ONE = Quantities.parse("cpus:1")
@@ -196,6 +196,65 @@ def test_a_pool_in_place_of_the_former_is_followed_with_the_debts_there_were() -
     assert shadow.pool.standing("a").commitment == pytest.approx(0.25)
     assert "b" not in shadow.pool
     assert shadow.pool.held("a") == ONE
+
+
+def names_in(claims: Claims[str]) -> int:
+    """How many names claims remember, counted each time."""
+    return len(claims._seconds) + sum(1 + len(kept.parts) for kept in claims._kept.values())
+
+
+def test_of_what_one_holds_most_others_have_no_name_and_its_loss_is_exact() -> None:
+    claims: Claims[str] = Claims()
+    shares = {f"u{number}": 1e-6 * (1 + number * 7919 % 1000) for number in range(1000)}
+    for user, share in shares.items():
+        claims.give("a", user, share, 0.0)
+        assert len(claims._kept["a"].parts) < 2 * MOST_OTHERS
+    gains = finished(claims.gaining(lambda: 100.0))
+    assert gains["a"] == pytest.approx(-100.0 * sum(shares.values()))
+    largest = sorted(shares, key=lambda user: -shares[user])[:MOST_OTHERS]
+    assert {user: gains[user] for user in largest} == pytest.approx(
+        {user: 100.0 * shares[user] for user in largest}
+    )
+    # What those have gained who lose their name is theirs; what would come is nobody's.
+    first = {user: gains[user] for user in claims._kept["a"].parts}
+    for number in range(2 * MOST_OTHERS):
+        claims.give("a", f"larger{number}", 0.1, 100.0)
+    gains = finished(claims.gaining(lambda: 200.0))
+    assert {user: gains[user] for user in first} == pytest.approx(first)
+
+
+def test_whoever_is_gone_has_no_name_any_more_and_what_others_lose_goes_on() -> None:
+    claims: Claims[str] = Claims()
+    for number in range(3 * MOST_OTHERS):
+        claims.give("a", f"u{number}", 1e-3, 0.0)
+        claims.give(f"u{number}", "b", 1e-3, 0.0)
+        claims.forget({f"u{number}"}, 0.0)
+        assert names_in(claims) <= 5
+    gains = finished(claims.gaining(lambda: 10.0))
+    assert gains == pytest.approx({"a": -3 * MOST_OTHERS * 1e-2, "b": 0.0}, abs=1e-12)
+    claims.keep("a", 0.0, 10.0)
+    assert finished(claims.gaining(lambda: 99.0)).keys() == {"a", "b"}
+    assert names_in(claims) <= 5
+
+
+def test_users_that_leave_the_pool_leave_the_shadow() -> None:
+    pool = pool_of(sdrf(), "abc")
+    pool.set_commitment("b", 1.0)
+    pool.set_commitment("c", 1.0)
+    shadow, follow = followed(pool, DRF)
+    for _ in range(6):  # to a, of which DRF would give b and c a third each
+        pool.allocate("a", ONE)
+    follow(run=True)
+    pool.advance(100.0)
+    follow()
+    assert finished(shadow.gaining()).keys() == {"a", "b", "c"}
+    pool.remove("c")
+    follow()
+    successor: Pool[str] = Pool(DRF, capacity=CPUS, now=200.0)
+    successor.add("a")
+    successor.allocate("a", ONE.times(6))
+    shadow.attach(successor)
+    assert finished(shadow.gaining()) == pytest.approx({"a": -0.4 * 200.0})
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 0.99), st.floats(0.0, 10.0)), max_size=30))
