@@ -31,7 +31,10 @@ def shares(
     if as_json:
         typer.echo(tables.as_json(reply))
         return
-    console = tables.console()
-    console.print(tables.table_of_users(reply.users, console.width))
+    if reply.users:
+        console = tables.console()
+        console.print(tables.table_of_users(reply.users, console.width))
+    elif reply.cluster.connected:
+        typer.echo("There are no users yet: no framework has come, and none is declared.")
     if not reply.cluster.connected:
         typer.echo(f"longshare: {tables.line_without_master(reply.cluster)}", err=True)

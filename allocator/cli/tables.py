@@ -155,8 +155,10 @@ def line_without_master(cluster: admin.Cluster) -> str:
     from allocator.service.show.speech import duration  # noqa: PLC0415 - keeps `--help` fast
 
     if cluster.agents or cluster.frameworks:
-        since = f" for {duration(cluster.alone)}" if cluster.HasField("alone") else ""
-        return f"no master is connected{since}: nobody gets offers; what is shown is of then"
+        told = "nobody gets offers; what is shown is of then"
+        if not cluster.HasField("alone"):
+            return f"no master is connected: {told}"
+        return f"no master has been connected for {duration(cluster.alone)}: {told}"
     since = f" in {duration(cluster.alone)}" if cluster.HasField("alone") else ""
     return (
         f"no master is connected: none has come yet{since} since the service began; after a start "

@@ -243,7 +243,7 @@ def _words_of_wait(wait: admin.Wait, within: str) -> list[str]:
 
 def _words_of_cost(request: admin.ForecastRequest, cost: admin.Cost, within: str) -> list[str]:
     owed, lasted = f"{cost.commitment_after:.1%}", duration(request.burst_seconds)
-    words = [f"After {lasted} of it it owes {owed}, and {cost.commitment_without:.1%} without."]
+    words = [f"After {lasted} of that it owes {owed}, and {cost.commitment_without:.1%} without."]
     for each in cost.overtaken_by:
         back = f"for {duration(each.until)}" if each.HasField("until") else f"for over {within}"
         words.append(f"Because of it {called(each.user)} is ahead of it then, {back}.")

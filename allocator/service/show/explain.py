@@ -44,7 +44,7 @@ def explain(engine: Engine, row: UserShare, rows: list[UserShare], kept: Kept) -
     else:
         explanation.no_offers = _why_none(engine, own.user)
     if kept.alone is not None:
-        explanation.no_offers = f"no master is connected, for {duration(kept.alone)}"
+        explanation.no_offers = f"no master has been connected for {duration(kept.alone)}"
     halved = halved_after(own, engine.pool.policy.tau)
     if halved is not None:
         explanation.halved_after = halved

@@ -126,7 +126,7 @@ def in_words(why: Why, now: float) -> str:
     ]
     if why.task is not None and "too_large" in why.agents:
         needs = ";".join(f"{name}:{each:g}" for name, each in why.task.to_doubles().items())
-        parts.append(f"its task is offered {needs}")
+        parts.append(f"nothing less than {needs} is offered to it")
     if why.until is not None:
         parts.append(f"the first of its refusals ends in {duration(max(why.until - now, 0.0))}")
     return "; ".join(parts) or _SAID[why.reason]
