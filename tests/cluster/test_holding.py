@@ -127,6 +127,20 @@ def test_with_holding_a_whole_core_comes_before_the_tasks_that_run_have_ended(
 
 
 @pytest.mark.parametrize("hold_for", HOLDING)
+@pytest.mark.parametrize("wanted", [1.0, 1.5])
+def test_nothing_is_held_where_the_end_of_one_task_is_enough(hold_for: str, wanted: float) -> None:
+    site = Site(hold_for)
+    site.join("first", 1.0, (10.0, 10.0))
+    site.take(site.add_agent("s0", "cpus:1.5"))
+    site.live(25)
+    site.join("second", wanted, (10.0, 10.0))
+    for _ in range(60):
+        site.live(1)
+        assert not site.holding("second"), "with what is free"
+    assert site.got["second"] >= 2
+
+
+@pytest.mark.parametrize("hold_for", HOLDING)
 def test_task_shares_come_nearer_to_what_is_fair(hold_for: str) -> None:
     """Divisible TSF gives both the same task share; small could run 20 tasks alone, big 10."""
     site, without = starving(hold_for), starving("off")

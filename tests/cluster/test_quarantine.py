@@ -385,6 +385,41 @@ def test_a_request_for_as_many_resources_as_the_limit_is_heard() -> None:
     assert not list(master.engine.set_aside())
 
 
+DECLINED = mesos.InverseOfferStatus(status=mesos.InverseOfferStatus.DECLINE)
+DECLINED.framework_id.value = "f1"
+DECLINED.timestamp.nanoseconds = START_NS
+
+
+@pytest.mark.parametrize(
+    ("status", "filters", "words"),
+    [
+        (b"\xff", b"", "InverseOfferStatus"),
+        (DECLINED.SerializeToString(), b"\xff", "mesos.Filters"),
+        (b"\xff", b"\xff", "InverseOfferStatus"),
+        (mesos.InverseOfferStatus().SerializePartialToString(), b"", "ACCEPT or DECLINE"),
+    ],
+    ids=["status", "filters", "both", "neither yes nor no"],
+)
+def test_an_answer_about_maintenance_that_cannot_be_read_is_set_aside_until_one_can(
+    status: bytes, filters: bytes, words: str
+) -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    master.add_agent("s1", "cpus:1;mem:64")
+
+    def answer(status: bytes, filters: bytes) -> list[str]:
+        master.send(
+            contract.UpdateInverseOffer(
+                agent_id="s1", framework_id="f1", status=status, filters=filters
+            )
+        )
+        return [each.flaw.words for each in master.engine.set_aside() if each.topic == "answer"]
+
+    (said,) = answer(status, filters)
+    assert words in said
+    assert answer(DECLINED.SerializeToString(), b"") == []
+
+
 def test_nothing_given_back_makes_nobody_a_user() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")

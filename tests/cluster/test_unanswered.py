@@ -49,6 +49,12 @@ def test_a_framework_is_offered_no_more_than_its_part_and_the_agent_that_reaches
     assert len(cluster(Limits(unanswered=part)).add_framework("hoarder", "a")) == most
 
 
+def test_without_a_bound_who_has_been_offered_all_of_one_resource_is_offered_others() -> None:
+    master = cluster(Limits(unanswered=1.0))
+    master.add_framework("hoarder", "a")
+    assert [offer.framework for offer in master.add_agent("memory", "mem:4096")] == ["hoarder"]
+
+
 def test_who_comes_later_is_offered_at_once_what_is_left() -> None:
     master = cluster()
     master.add_framework("hoarder", "a")

@@ -136,6 +136,27 @@ def test_a_subtree_that_is_gone_is_forgotten_from_its_leaves_up() -> None:
     assert [standing.user for standing in users.standings()] == ["z"]
 
 
+def test_what_a_role_was_beside_its_sub_roles_is_forgotten_when_it_is_gone_and_owes_nothing() -> (
+    None
+):
+    users = new_users(SDRF)
+    client = join(users, "a")
+    join(users, "a/b")
+    join(users, "z")
+    amount = Quantities.parse("cpus:80")
+    users.allocate(users.get("a"), client, amount)
+    users.advance(1000.0 + 10 * HALF_LIFE)
+    users.release(users.get("a"), client, amount)
+    users.remove(users.get("a"), client)
+    parts = []
+    for seconds in (0.0, 86300.0, 86401.0):
+        users.advance(1000.0 + 10 * HALF_LIFE + seconds)
+        users.forget_idle()
+        parts.append({each.user: each.entitlement for each in users.standings()})
+    assert [part.get("a/.") for part in parts] == [0.25, 0.25, None]
+    assert [part["a/b"] for part in parts] == [0.25, 0.25, 0.5]
+
+
 @pytest.mark.parametrize("order", [3.0, None])
 def test_an_operators_weight_wins_over_the_masters_which_wins_over_the_configured(
     order: float | None,

@@ -138,6 +138,17 @@ def test_cmmf_looks_at_one_resource_only() -> None:
         assert pool.minimum() == first
 
 
+@pytest.mark.parametrize("minimum", [0.0, 0.5])
+def test_yarn_fair_takes_a_resource_that_there_is_not_for_one_of_which_nobody_has_anything(
+    minimum: float,
+) -> None:
+    pool = users_of("yarn-fair", {"resource": "gpus", "minimum": minimum})
+    pool.allocate(0, TASKS[0])
+    standing = pool.standing(0)
+    assert standing.priority == (-1.0 if minimum else 0.0)
+    assert standing.measured == {"gpus": 0.0}
+
+
 def test_drfh_does_not_count_what_the_task_has_no_need_of() -> None:
     for policy, first in (("drf", 1), ("drfh", 0)):
         pool = users_of(policy, {})

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from allocator.cluster.steps import finished
 from allocator.fairness import policies
+from allocator.fairness.machines import Machines
 from allocator.fairness.pool import Deed, Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.shadow import MOST_OTHERS, Claims, Shadow
@@ -143,6 +144,22 @@ def test_another_half_life_remembers_otherwise_and_orders_otherwise() -> None:
     assert list(pool) == ["a", "b"], "DRF forgets"
     assert list(shadow.pool) == ["b", "a"]
     assert shadow.pool.standing("a").commitment == pytest.approx(0.5 * 0.5)
+
+
+def test_a_shadow_that_counts_tasks_knows_what_was_wanted_before_it_began() -> None:
+    machines: Machines[str] = Machines()
+    for name in "wxyz":
+        machines.put(name, Quantities.parse("cpus:1.5"))
+    pool: Pool[str] = Pool(DRF, capacity=Quantities.parse("cpus:6"), machines=machines)
+    for user, task, number in (("a", "cpus:1", 1), ("b", "cpus:0.5", 2)):
+        pool.add(user)
+        pool.set_active(user, True)
+        pool.set_demand(user, Quantities.parse(task))
+        pool.allocate(user, Quantities.parse(task).times(number), times=number)
+    shadow = Shadow(policies.create("tsf", {}), pool)
+    assert list(pool) == ["a", "b"]
+    assert list(shadow.pool) == ["b", "a"], "of four tasks that fit a has one, b two of twelve"
+    assert shadow.pool.standing("a").task_share == 0.25
 
 
 def test_what_one_gets_that_another_would_have_got_counts_for_as_long_as_it_is_held() -> None:

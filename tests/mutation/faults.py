@@ -1,0 +1,132 @@
+"""The small faults that a file can be given: a sign, a `<`, a condition, a number, a call."""
+
+import ast
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+INSTEAD: dict[type[ast.AST], ast.AST] = {
+    ast.Lt: ast.LtE(),
+    ast.LtE: ast.Lt(),
+    ast.Gt: ast.GtE(),
+    ast.GtE: ast.Gt(),
+    ast.Eq: ast.NotEq(),
+    ast.NotEq: ast.Eq(),
+    ast.Is: ast.IsNot(),
+    ast.IsNot: ast.Is(),
+    ast.In: ast.NotIn(),
+    ast.NotIn: ast.In(),
+    ast.Add: ast.Sub(),
+    ast.Sub: ast.Add(),
+    ast.Mult: ast.Div(),
+    ast.Div: ast.Mult(),
+    ast.And: ast.Or(),
+    ast.Or: ast.And(),
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: what stands where, and what instead."""
+
+    path: str
+    function: str
+    """Where it is, as in a traceback; empty for what a module does when it is imported."""
+    first: int
+    last: int
+    """Lines of that function, from its first decorator on."""
+    line: int
+    begin: int
+    end: int
+    """Characters of the file."""
+    after: str
+
+    def apply(self, source: str) -> str:
+        """Return the file with the fault."""
+        return source[: self.begin] + self.after + source[self.end :]
+
+    def lines(self, source: str) -> tuple[str, str]:
+        """Return the lines of it without the fault and with it, each in one."""
+        begin = source.rfind("\n", 0, self.begin) + 1
+        end = source.find("\n", self.end)
+        was = source[begin:end]
+        now = source[begin : self.begin] + self.after + source[self.end : end]
+        return " ".join(was.split()), " ".join(now.split())
+
+
+def mutants_of(path: str, source: str) -> Iterator[Mutant]:
+    """Go through all faults that a file can be given."""
+    starts = [0, *itertools.accumulate(len(line) for line in source.splitlines(keepends=True))]
+    tree = ast.parse(source)
+    functions = list(_functions(tree, ""))
+
+    def place(line: int, column: int) -> int:
+        text = source[starts[line - 1] : starts[line]]
+        return starts[line - 1] + len(text.encode()[:column].decode())
+
+    for node in _rules(tree):
+        around = [each for each in functions if each[1] <= node.lineno <= each[2]]
+        function, first, last = around[-1] if around else ("", 1, len(starts))
+        for other in _others(node):
+            assert node.end_lineno is not None
+            assert node.end_col_offset is not None
+            begin = place(node.lineno, node.col_offset)
+            end = place(node.end_lineno, node.end_col_offset)
+            text = ast.unparse(other)
+            after = text if isinstance(node, ast.stmt) else f"({text})"
+            yield Mutant(path, function, first, last, node.lineno, begin, end, after)
+
+
+def _functions(node: ast.AST, inside: str) -> Iterator[tuple[str, int, int]]:
+    """Go through functions with their lines, an inner one after the one that it is in."""
+    for child in ast.iter_child_nodes(node):
+        name = inside
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{inside}.{child.name}".lstrip(".")
+            if not isinstance(child, ast.ClassDef):
+                first = min(each.lineno for each in (child, *child.decorator_list))
+                assert child.end_lineno is not None
+                yield name, first, child.end_lineno
+        yield from _functions(child, name)
+
+
+def _rules(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+    """Go through what decides: no messages, annotations, decorators, defaults or docstrings."""
+    if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom):
+        return
+    if isinstance(node, ast.expr | ast.stmt):
+        yield node
+    for name, value in ast.iter_fields(node):
+        if name in {"annotation", "returns", "decorator_list", "args", "bases"} and isinstance(
+            node, ast.FunctionDef | ast.ClassDef | ast.AnnAssign | ast.AsyncFunctionDef
+        ):
+            continue
+        if isinstance(node, ast.Subscript | ast.Constant):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _rules(child)
+
+
+def _others(node: ast.expr | ast.stmt) -> Iterator[ast.AST]:
+    match node:
+        case ast.Compare(left=left, ops=[op], comparators=comparators):
+            yield ast.Compare(left, [INSTEAD[type(op)]], comparators)  # type: ignore[list-item]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in INSTEAD:
+            yield ast.BinOp(left, INSTEAD[type(op)], right)  # type: ignore[arg-type]
+        case ast.AugAssign(target=target, op=op, value=value) if type(op) in INSTEAD:
+            yield ast.AugAssign(target, INSTEAD[type(op)], value)  # type: ignore[arg-type]
+        case ast.BoolOp(op=op, values=values):
+            yield ast.BoolOp(INSTEAD[type(op)], values)  # type: ignore[arg-type]
+        case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
+            yield operand
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            yield ast.IfExp(test, orelse, body)
+        case ast.Constant(value=bool() as value):
+            yield ast.Constant(not value)
+        case ast.Constant(value=int() | float() as value):
+            yield ast.Constant(value + 1)
+        case ast.Expr(value=ast.Call()):
+            yield ast.Pass()
+        case _:
+            pass

@@ -1,0 +1,65 @@
+"""Faults are made where rules are, each once; those that are explained are still there."""
+
+from pathlib import Path
+
+from tests.mutation.__main__ import ROOT, described, equivalents
+from tests.mutation.faults import mutants_of
+
+SOURCE = '''
+LIMIT = 2
+
+@cached
+def rule(self, n: int = 3) -> bool:
+    """Ask: 4 > 3."""
+    if not self.é < n:
+        raise ValueError(n + 1)
+
+    def inner():
+        self.told(n)
+        return self.known[0] and n is None
+    return inner() if n - 1 else False
+'''
+
+
+def test_a_fault_stands_in_a_rule_and_not_in_what_is_said() -> None:
+    mutants = list(mutants_of("rules.py", SOURCE))
+    made = {mutant.lines(SOURCE) for mutant in mutants}
+    assert made == {
+        ("LIMIT = 2", "LIMIT = (3)"),
+        ("if not self.é < n:", "if (self.é < n):"),
+        ("if not self.é < n:", "if not (self.é <= n):"),
+        ("self.told(n)", "pass"),
+        (
+            "return self.known[0] and n is None",
+            "return (self.known[0] or n is None)",
+        ),
+        (
+            "return self.known[0] and n is None",
+            "return self.known[0] and (n is not None)",
+        ),
+        ("return inner() if n - 1 else False", "return (False if n - 1 else inner())"),
+        ("return inner() if n - 1 else False", "return inner() if (n + 1) else False"),
+        ("return inner() if n - 1 else False", "return inner() if n - (2) else False"),
+        ("return inner() if n - 1 else False", "return inner() if n - 1 else (True)"),
+    }
+    assert len(mutants) == len(made)
+
+
+def test_a_fault_knows_the_function_that_tests_must_call() -> None:
+    places = {mutant.line: (mutant.function, mutant.first) for mutant in mutants_of("", SOURCE)}
+    assert places[2] == ("", 1)
+    assert places[7] == places[13] == ("rule", 4)
+    assert places[11] == ("rule.inner", 10)
+
+
+def test_what_is_explained_can_be_made_and_has_a_reason() -> None:
+    explained = equivalents()
+    paths = {each.place.partition(" ")[0] for each in explained}
+    made = {
+        described(mutant)
+        for path in paths
+        for mutant in mutants_of(path, Path(ROOT / path).read_text())
+    }
+    for each in explained:
+        assert (each.place, each.was, each.now) in made, each
+        assert each.why
