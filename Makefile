@@ -35,7 +35,7 @@ RELEASE := $(VENV)-release/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev operations test quick docs bench counts reproduce evidence dist roles fuzz hostile crashes sanitize proto lock
+.PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist roles fuzz hostile crashes sanitize proto lock
 .PHONY: packages packages-check clean python world mutants mutation endurance worst release-check versioned-docs ratios flakes
 
 help: ## show this list
@@ -59,11 +59,18 @@ operations: $(OPERATIONS) ## install Ansible, for ansible/ and its tests, beside
 	@echo "Ready: $(VENV)-operations/bin/ansible-playbook"
 
 test: $(DEV) ## check format, style, types and layers, then run every test (ARGS=... for pytest)
+	@$(MAKE) --no-print-directory -j2 checked compiled
+	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
+
+checked: $(DEV)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
+
+# No test waits, as long as it may take, for what another compiles.
+compiled: $(DEV)
+	-@$(BIN)/python -m tests.beforehand # what fails here fails again in a test
 
 quick: $(DEV) ## run the tests that are not marked slow (ARGS=... for pytest)
 	$(BIN)/pytest -m "not slow" $(ARGS)
@@ -136,7 +143,7 @@ hostile: $(DEV) ## ten million hostile messages beside a framework that does no 
 crashes: $(DEV) ## kill the service 50 times in a running cluster
 	LONGSHARE_CRASHES=50 $(BIN)/pytest --timeout 0 tests/frameworks/test_crashes.py $(ARGS)
 
-flakes: $(DEV) ## run the tests thirty times as a slow and crowded machine would, for hours (ARGS='--runs 3 -- tests/cli')
+flakes: compiled ## run the tests as a slow and crowded machine would until thirty runs in a row pass, for hours (ARGS='--runs 3 -- tests/cli')
 	$(BIN)/python -m tests.flakes $(ARGS)
 
 world: $(DEV) ## search for faults in simulated worlds for minutes (SEED=... repeats one, ARGS=--minutes 30)

@@ -21,3 +21,9 @@ settings.load_profile(os.environ.get("LONGSHARE_HYPOTHESIS", "longshare"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what is long; the others come in the order that chance has given them."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Have one worker more than there are cores: tests wait for processes of theirs."""
+    return len(os.sched_getaffinity(0)) + 1

@@ -1,11 +1,14 @@
-"""Runs the tests again and again as a slow and crowded machine would, until one fails.
+"""Runs the tests again and again as a slow and crowded machine would.
 
-`make flakes`: thirty runs, each in another order, with a load of four beside it, on one core, with
-a disk that others write to, ports taken, another time zone and locale. What has failed is kept
-under runs/flakes, with its seed.
+`make flakes`: until thirty runs in a row have passed, each in another order, with a load of four
+beside it, on one core, with a disk that others write to, ports taken, another time zone and locale,
+and without the real Mesos every other time, where there is one. Every run is a line of
+runs/flakes/runs.jsonl, so that a count goes on where it was interrupted, as long as the commit is
+the same. What has failed is kept beside it, with its seed.
 """
 
 import argparse
+import json
 import multiprocessing
 import os
 import random
@@ -17,13 +20,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "runs" / "flakes"
+RUNS = KEPT / "runs.jsonl"
+MESOS = "LONGSHARE_MESOS_HOME"
 USUAL_PORTS = (2181, 5050, 5051, 8080, 9090, 9105, 45871)
 ELSEWHERE = {"TZ": "Pacific/Chatham", "LC_ALL": "C", "LANG": "C"}
 
@@ -34,12 +39,13 @@ def _burn() -> None:
 
 
 def _write() -> None:
-    with tempfile.TemporaryFile(dir=ROOT) as file:
+    with tempfile.TemporaryFile(dir=ROOT) as here, tempfile.TemporaryFile() as there:
         while True:
-            file.seek(0)
-            file.write(os.urandom(1_000_000))
-            file.flush()
-            os.fsync(file.fileno())
+            for file in (here, there):
+                file.seek(0)
+                file.write(os.urandom(1_000_000))
+                file.flush()
+                os.fsync(file.fileno())
 
 
 @contextmanager
@@ -76,55 +82,116 @@ SETTINGS: dict[str, Callable[[], object]] = {
     "disk": lambda: beside(_write, 1),
     "ports": ports_taken,
 }
-"""Beside what runs; `one core` and `elsewhere` are of the run itself."""
+"""Beside what runs; `one core`, `elsewhere` and `mesos` are of the run itself."""
 
 
-def once(seed: int, settings: set[str], arguments: list[str]) -> int:
-    """Run all tests once; return the exit status."""
+@dataclass(frozen=True)
+class Run:
+    """How one run went."""
+
+    commit: str
+    settings: list[str]
+    arguments: list[str]
+    """Of pytest."""
+    seed: int
+    mesos: bool
+    """Whether a real one was there."""
+    seconds: int
+    passed: bool
+    said: str
+    """By pytest at its end."""
+
+    def tried(self) -> tuple[str, list[str], list[str]]:
+        """Return what counts together."""
+        return self.commit, self.settings, self.arguments
+
+
+def once(commit: str, seed: int, settings: list[str], arguments: list[str]) -> Run:
+    """Run all tests once."""
     environment = {**os.environ, **(ELSEWHERE if "elsewhere" in settings else {})}
+    if "mesos" in settings and seed % 2:
+        environment.pop(MESOS, None)
     core = ["taskset", "-c", "0"] if "one core" in settings else []
+    log = KEPT / f"{seed}.log"
+    begun = time.monotonic()
     with ExitStack() as stack:
-        for name in settings & SETTINGS.keys():
-            stack.enter_context(SETTINGS[name]())  # type: ignore[arg-type]
+        for name in settings:
+            if name in SETTINGS:
+                stack.enter_context(SETTINGS[name]())  # type: ignore[arg-type]
         pytest = [*core, sys.executable, "-m", "pytest", f"--randomly-seed={seed}"]
-        with (KEPT / f"{seed}.log").open("w") as log:
-            return subprocess.run(
+        with log.open("w") as file:
+            status = subprocess.run(
                 [*pytest, "-n", "auto", "--dist", "worksteal", *arguments],
                 cwd=ROOT,
                 env=environment,
-                stdout=log,
+                stdout=file,
                 check=False,
             ).returncode
+    if status:
+        shutil.copytree(ROOT / "build" / "failures", KEPT / str(seed), dirs_exist_ok=True)
+    return Run(
+        commit,
+        settings,
+        arguments,
+        seed,
+        MESOS in environment,
+        round(time.monotonic() - begun),
+        passed=status == 0,
+        said=(log.read_text().splitlines() or ["nothing"])[-1].strip("= "),
+    )
+
+
+def earlier() -> list[Run]:
+    """Return the runs that were written down."""
+    if not RUNS.exists():
+        return []
+    return [Run(**json.loads(line)) for line in RUNS.read_text().splitlines()]
+
+
+def in_a_row(runs: list[Run]) -> int:
+    """Return how many have passed since the last that did not."""
+    return next((i for i, run in enumerate(reversed(runs)) if not run.passed), len(runs))
+
+
+def _commit() -> str:
+    """Return what is tested; what is in no commit is like nothing that was tested before."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.check_output(["git", *arguments], cwd=ROOT, text=True).strip()
+
+    changed = git("status", "--porcelain")
+    return f"{git('rev-parse', 'HEAD')}{f' and changes, {time.time():.0f}' if changed else ''}"
 
 
 def main() -> int:
-    """Run, print a row a run, and return 0 if all have passed."""
+    """Run, print a row a run, and return 0 if as many in a row as wanted have passed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--runs", type=int, default=30, help="in a row; no more are begun at once")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    every = [*SETTINGS, "one core", "elsewhere"]
+    every = [*SETTINGS, "one core", "elsewhere", "mesos"]
     parser.add_argument("--only", nargs="*", choices=every, default=every, metavar="SETTING")
     parser.add_argument("arguments", nargs="*", help="for pytest, after --")
     options = parser.parse_args()
-    console = Console(width=100)
-    table = Table("run", "seed", "seconds", "result", title=", ".join(options.only))
+    console = Console(soft_wrap=True)
     KEPT.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for run in range(options.runs):
-        seed = (options.seed + run) % 2**32
-        begun = time.monotonic()
-        status = once(seed, set(options.only), options.arguments)
-        failed += status != 0
-        if status:
-            shutil.copytree(ROOT / "build" / "failures", KEPT / str(seed), dirs_exist_ok=True)
-        table.add_row(
-            str(run + 1),
-            str(seed),
-            f"{time.monotonic() - begun:.0f}",
-            f"failed, see {KEPT.relative_to(ROOT)}/{seed}.log" if status else "passed",
+    commit = _commit()
+    trying = commit, options.only, options.arguments
+    runs = [run for run in earlier() if run.tried() == trying]
+    console.print(f"{commit}: {', '.join(options.only)}; {in_a_row(runs)} in a row have passed")
+    for number in range(options.runs):
+        if in_a_row(runs) >= options.runs:
+            break
+        run = once(commit, (options.seed + number) % 2**32, options.only, options.arguments)
+        runs.append(run)
+        with RUNS.open("a") as file:
+            file.write(json.dumps(asdict(run)) + "\n")
+        where = "" if run.passed else f", see {KEPT.relative_to(ROOT)}/{run.seed}.log"
+        console.print(
+            f"seed {run.seed}, {'with' if run.mesos else 'without'} a real Mesos, "
+            f"{run.seconds} s: {run.said}{where}; {in_a_row(runs)} in a row",
+            highlight=False,
         )
-        console.print(table)
-    return failed > 0
+    return int(in_a_row(runs) < options.runs)
 
 
 if __name__ == "__main__":

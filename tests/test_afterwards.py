@@ -55,8 +55,9 @@ def run(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("-n", "1")])
 def test_one_that_fails_leaves_its_files_and_shows_its_last_words(
-    options: tuple[str, ...], tmp_path: Path
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("LONGSHARE_FAILURES", raising=False)
     ended = run(tmp_path, FAILING, *options)
     (kept,) = (tmp_path / "build" / "failures").iterdir()
     assert str(kept) in ended.stdout

@@ -125,7 +125,8 @@ class Stream:
 
     def __init__(self, address: str, session_id: str = "test") -> None:
         self._session_id = session_id
-        self._channel = grpc.insecure_channel(address)
+        # A connection of its own, as each master has; else all of a process share one.
+        self._channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
         self._outbox: queue.SimpleQueue[contract.FromMaster | None] = queue.SimpleQueue()
         self._answers = AllocatorStub(self._channel).Session(
             iter(self._outbox.get, None), timeout=PATIENCE
