@@ -123,6 +123,14 @@ class OfferFilters:
         """Whether anybody refuses anything of an agent."""
         return bool(self._refused.get(agent))
 
+    def any_by(self, client: Client, agent: str) -> bool:
+        """Whether a client refuses anything of an agent."""
+        entries = self._refused.get(agent)
+        if entries is None:
+            return False
+        slot = self._slots.get(client)
+        return any(slot in entry.until for entry in entries.values())
+
     def refuses(self, client: Client, agent: str, offer: Resources) -> bool:
         """Whether a filter contains all of the offer."""
         entries = self._refused.get(agent)

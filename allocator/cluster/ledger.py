@@ -192,15 +192,6 @@ class Ledger:
             agent.set_available(free)
         return after.scalars - held.scalars if resources.has_shared else resources.scalars
 
-    def unbook(self, agent: Agent, client: Client, resources: Resources) -> Quantities:
-        """Undo `book`; return what the client holds less, which must be counted likewise."""
-        held = agent.held(client.framework, client.role)
-        free, after = agent.freed(resources), held - resources
-        self._note(agent, client.framework, client.role, held, after)
-        if free is not None:
-            agent.set_available(free)
-        return held.scalars - after.scalars
-
     def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> Resources:
         """Release resources; return what of them had not been allocated, which is passed over."""
         before = agent.held(framework, role)

@@ -198,14 +198,6 @@ class Headroom:
             self._consumed[top] = self._consumed[top] + quantities
         self._take(quantities)
 
-    def take_back(self, role: str, quantities: Quantities) -> None:
-        """Undo `give`."""
-        top = top_level(role)
-        if top in self._consumed:
-            self._consumed[top] = self._consumed[top] - quantities
-        _add(self._available, quantities, 1)
-        self._judge(quantities)
-
     def _slack(self, name: str) -> int:
         return self._available.get(name, 0) - self._required.get(name, 0)
 

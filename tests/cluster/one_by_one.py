@@ -127,19 +127,9 @@ class OneByOne(Allocation):
             if self._cluster.filters.refuses(client, agent.id, agent.available)
         }
         tasks: dict[Client, Resources] = {}
-        while True:
-            done: set[Client] = set()
-            while agent.available and self._serve(agent, blocked | done, done, tasks):
-                pass
-            refused = [c for c, bag in tasks.items() if not self._wanted(agent, c, bag)]
-            if not refused:
-                break
-            for client in refused:
-                bag = tasks.pop(client)
-                self._ledger.recover(agent, client.framework, client.role, bag)
-                if self._quotas:
-                    self._headroom.take_back(client.role, bag.plain.scalars)
-                blocked.add(client)
+        done: set[Client] = set()
+        while agent.available and self._serve(agent, blocked | done, done, tasks):
+            pass
         for client, bag in tasks.items():
             self._make(agent, client, bag)
 
@@ -154,8 +144,11 @@ class OneByOne(Allocation):
             usable = self._usable(agent, client)
             demand = self._ledger.task(client)
             if usable is not None and demand is not None:
-                task = self._task(client.role, usable, demand, first=client not in tasks)
+                task = self._task(client.role, usable, demand)
+                if client not in tasks:
+                    task = self._first(agent, client, usable, demand)
                 if task:
+                    self._headroom.give(client.role, task.plain.scalars)
                     tasks[client] = tasks.get(client, NOTHING) + task
                     self._book(agent, client, task)
                     return True
@@ -177,19 +170,25 @@ class OneByOne(Allocation):
             return special
         return special + self._headroom.within(role, usable.plain.where(lambda kind: kind.scalar))
 
-    def _task(
-        self, role: str, usable: Resources, demand: Quantities, *, first: bool
-    ) -> Resources | None:
+    def _task(self, role: str, usable: Resources, demand: Quantities) -> Resources | None:
         task = usable.plain.taken(demand)
-        if task is not None and self._quotas:
-            if self._headroom.admits(role, task.scalars):
-                self._headroom.give(role, task.scalars)
-            else:
-                task = None
-        if first and not usable.ordinary:
-            special = usable.where(lambda kind: not kind.plain)
-            return special + task if task is not None else special
+        if task is not None and self._quotas and not self._headroom.admits(role, task.scalars):
+            return None
         return task
+
+    def _first(
+        self, agent: Agent, client: Client, usable: Resources, demand: Quantities
+    ) -> Resources | None:
+        """Return the fewest tasks that are taken, and with them what is not for everybody."""
+        give = usable.where(lambda kind: not kind.plain)
+        while task := self._task(client.role, usable, demand):
+            give, usable = give + task, usable - task
+            if not self._quotas or self._headroom.admits(client.role, give.plain.scalars):
+                if self._wanted(agent, client, give):
+                    return give
+            else:
+                return None
+        return give if not give.plain and self._wanted(agent, client, give) else None
 
     def _usable(self, agent: Agent, client: Client) -> Resources | None:
         framework = self._ledger.frameworks[client.framework]

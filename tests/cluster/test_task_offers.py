@@ -101,6 +101,46 @@ def test_a_demand_below_the_masters_minimum_is_not_offered_alone() -> None:
     assert offer.resources == "cpus:1"
 
 
+def test_of_what_is_little_as_many_get_some_as_can_have_the_minimum() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:0.001")
+    add(master, "f2", "b", "cpus:0.001")
+    offers = offered(master.add_agent("s1", "cpus:0.015;mem:16"))
+    assert offers == {("f1", "s1"): "cpus:0.015"}
+    offers = offered(master.add_agent("s2", "cpus:0.035;mem:16"))
+    assert offers == {("f1", "s2"): "cpus:0.01", ("f2", "s2"): "cpus:0.025"}
+
+
+def test_who_has_refused_some_is_given_more_than_that_at_once_or_nothing() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:1")
+    add(master, "f2", "b", "cpus:1")
+    [first, second] = master.add_agent("s1", "cpus:4;mem:4096")
+    [more] = master.recover(first, refuse_seconds=1000)
+    back = [
+        contract.RecoverResources(
+            framework_id="f2", agent_id="s1", resources=resources("cpus:2", "b")
+        )
+    ]
+    assert (first.framework, second.framework, more.framework) == ("f1", "f2", "f2")
+    assert offered(master.send(*back, *back)) == {("f1", "s1"): "cpus:3", ("f2", "s1"): "cpus:1"}
+
+
+def test_what_a_framework_refuses_costs_its_role_no_place_in_the_order() -> None:
+    master = MasterSide()
+    for framework, role, cpus in (("f2", "c", 1), ("f3", "a", 3)):
+        add(master, framework, role, None)
+        master.add_agent(f"of {framework}", f"cpus:{cpus};mem:1")
+        master.send(contract.SuppressOffers(framework_id=framework))
+    add(master, "f1", "c", "cpus:1")
+    [tasks] = master.add_agent("s1", "cpus:8;mem:96;cpus(other):1")
+    assert (tasks.framework, tasks.resources) == ("f1", "cpus:8")
+    master.recover(tasks, refuse_seconds=1000)
+    # What f1 has refused is not all that s1 has, so it is still among those who may use it.
+    revived = [contract.ReviveOffers(framework_id=framework) for framework in ("f2", "f3")]
+    assert offered(master.send(*revived)) == {("f2", "s1"): "cpus:8;mem:96"}
+
+
 def test_a_request_says_what_a_task_needs() -> None:
     master = MasterSide()
     add(master, "f1", "a", None)

@@ -10,7 +10,6 @@ from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
 from allocator.cluster.steps import Steps
-from allocator.cluster.subscriptions import Alternatives
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
 
@@ -30,7 +29,7 @@ class Books:
         self._made: dict[str, dict[tuple[str, str], Resources]] = {}
         """framework → (agent, role) → resources"""
         self._cuts: dict[tuple[int, int, int], tuple[Resources, Needs, Resources]] = {}
-        self._reached: dict[tuple[int, int], tuple[Resources, Alternatives, bool]] = {}
+        self._reached: dict[tuple[int, int], tuple[Resources, object, bool]] = {}
         self._rests: dict[tuple[int, int], tuple[Resources, Resources, Resources]] = {}
 
     def framework(self, client: Client) -> Framework:
@@ -48,13 +47,16 @@ class Books:
 
     def wanted(self, agent: Agent, client: Client, give: Resources) -> bool:
         """Whether this reaches the minimum, and the client has not refused it."""
-        alternatives = self.framework(client).min_allocatable.get(
-            client.role, self._cluster.rules.min_allocatable
-        )
         return (
             bool(give)
-            and self._reaches(give, alternatives)
+            and self._reaches(client, give)
             and not self._cluster.filters.refuses(client, agent.id, give)
+        )
+
+    def surely_wanted(self, agent: Agent, client: Client, needs: Needs) -> bool:
+        """Whether a client takes one task, whichever part of the agent it is."""
+        return not self._cluster.filters.any_by(client, agent.id) and self._reaches(
+            client, self.cut(agent, needs, 1)
         )
 
     def cut(self, agent: Agent, needs: Needs, number: int) -> Resources:
@@ -91,12 +93,6 @@ class Books:
     def count(self, client: Client, quantities: Quantities, gifts: int) -> None:
         """Count for its user and all above what a client holds more; nothing is no gift."""
         self.order.give(client, quantities, gifts if quantities else 0)
-
-    def take_back(self, agent: Agent, client: Client, resources: Resources) -> None:
-        """Undo `book` and `count`."""
-        self.order.take_back(client, self._ledger.unbook(agent, client, resources))
-        if self.quotas:
-            self.headroom.take_back(client.role, resources.plain.scalars)
 
     def make(self, agent: Agent, client: Client, give: Resources) -> None:
         """Make an offer of what is booked."""
@@ -139,8 +135,11 @@ class Books:
             found = self._rests[key] = free, give, free - give
         return found[2]
 
-    def _reaches(self, give: Resources, alternatives: Alternatives) -> bool:
-        """Whether this is one of the alternatives at least; there need be none."""
+    def _reaches(self, client: Client, give: Resources) -> bool:
+        """Whether this is one of a client's alternatives at least; there need be none."""
+        alternatives = self.framework(client).min_allocatable.get(
+            client.role, self._cluster.rules.min_allocatable
+        )
         key = id(give), id(alternatives)
         found = self._reached.get(key)
         if found is None:

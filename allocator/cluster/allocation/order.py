@@ -91,14 +91,6 @@ class Order:
             held = front.held(name)  # the very same where it is the user's only client
             front.hold(name, after if held is before else held + quantities, times)
 
-    def take_back(self, client: Client, quantities: Quantities) -> None:
-        """Note that a client does not get what it was given; that it was given still counts."""
-        user = self._clients.node(client)
-        own = self.own(user)
-        own.hold(client, own.held(client) - quantities, 0)
-        for front, name in self._fronts(user):
-            front.hold(name, front.held(name) - quantities, 0)
-
     def commit(self) -> None:
         """Have clients and users hold what they have got."""
         roles = self._clients.roles

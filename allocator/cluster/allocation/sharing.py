@@ -1,5 +1,6 @@
 """The second stage of a run: fair shares (§3.4)."""
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from allocator.cluster.agents import Agent
@@ -27,7 +28,8 @@ class _Turn:
     counted: dict[Client, tuple[Task, int]] = field(default_factory=dict)
     """Tasks that have been given but not been cut out of what the agent has free."""
     tasks: dict[Client, Resources] = field(default_factory=dict)
-    """What clients with a known demand have been given otherwise, in order of the first of it."""
+    """What clients with a known demand have been given otherwise, in order of the first of it.
+    Whoever is in here, or counted, has what it would take an offer of."""
 
 
 class Sharing:
@@ -46,20 +48,7 @@ class Sharing:
     def serve(self, agent: Agent, may: int) -> None:
         """Serve those who may use an agent until it has nothing left for anybody."""
         turn = _Turn(agent, may, _room(agent))
-        while True:
-            self._fill(turn)
-            refused = [
-                client
-                for client, tasks in turn.tasks.items()
-                if not self._books.wanted(agent, client, tasks)
-            ]
-            if not refused:
-                break
-            for client in refused:
-                self._books.take_back(agent, client, turn.tasks.pop(client))
-                turn.may &= ~self._wanting.bit[client]
-            turn.room = _room(agent)
-            turn.done = 0
+        self._fill(turn)
         for client, tasks in turn.tasks.items():
             self._books.make(agent, client, tasks)
 
@@ -124,10 +113,15 @@ class Sharing:
         demand = self._wanting.tasks.get(client)
         if demand is None:
             return Leaf(client, None)
+        task = self._task_of(client, demand, agent.available.counted)
         fresh = client not in turn.tasks and client not in turn.counted
-        if fresh and (below or not agent.available.ordinary):
+        if fresh and (
+            below
+            or not agent.available.ordinary
+            or not self._books.surely_wanted(agent, client, task.needs)
+        ):
             return Leaf(client, None)
-        return Leaf(client, self._task_of(client, demand, agent.available.counted))
+        return Leaf(client, task)
 
     def _task_of(self, client: Client, demand: Quantities, counted: frozenset[str]) -> Task:
         """Return what a task takes of agents where so much is counted, and of a role's limits."""
@@ -173,9 +167,9 @@ class Sharing:
         for client in self._walk.clients(agent, live):
             bit = self._wanting.bit[client]
             usable = books.usable(agent, client)
-            task = self._wanting.tasks.get(client)
-            if usable is not None and task is not None:
-                give = self._task(client.role, usable, task, first=client not in turn.tasks)
+            demand = self._wanting.tasks.get(client)
+            if usable is not None and demand is not None:
+                give = self._next(turn, client, usable, demand)
                 if give:
                     before = turn.tasks.get(client, NOTHING)
                     turn.tasks[client] = before + give
@@ -183,7 +177,7 @@ class Sharing:
                     turn.room = _room(agent)
                     return
             turn.done |= bit
-            if usable is not None and task is None:
+            if usable is not None and demand is None:
                 give = self._within_quota(client.role, usable)
                 if give and books.wanted(agent, client, give):
                     books.give(agent, client, give)
@@ -203,20 +197,45 @@ class Sharing:
             return special
         return special + headroom.within(role, usable.plain.where(lambda kind: kind.scalar))
 
-    def _task(
-        self, role: str, usable: Resources, demand: Quantities, *, first: bool
-    ) -> Resources | None:
-        """Return what one more task needs; with the first comes all that is not for everybody."""
-        task = usable.plain.taken(demand)
-        if task is not None and self._quotas:
-            if self._books.headroom.admits(role, task.scalars):
-                self._books.headroom.give(role, task.scalars)
-            else:
-                task = None
-        if first and not usable.ordinary:
-            special = usable.where(lambda kind: not kind.plain)
-            return special + task if task is not None else special
-        return task
+    def _next(
+        self, turn: _Turn, client: Client, usable: Resources, demand: Quantities
+    ) -> Resources:
+        """Return what one more task takes.
+
+        At first it is the least number of tasks that the client would take an offer of, with all
+        that is not for everybody.
+        """
+        books = self._books
+        give = usable.plain.taken(demand)
+        if give is None or not self._admits(client.role, give):
+            give = NOTHING
+        if client not in turn.tasks:
+            special = NOTHING if usable.ordinary else usable.where(lambda kind: not kind.plain)
+            several, give = bool(give), special + give
+            if not books.wanted(turn.agent, client, give):
+                give = self._least(turn, client, special, demand) if several else NOTHING
+        if self._quotas:
+            books.headroom.give(client.role, give.plain.scalars)
+        return give
+
+    def _admits(self, role: str, give: Resources) -> bool:
+        return not self._quotas or self._books.headroom.admits(role, give.scalars)
+
+    def _least(
+        self, turn: _Turn, client: Client, special: Resources, demand: Quantities
+    ) -> Resources:
+        """Return the least number of tasks, more than one, that a client takes beside the rest."""
+        agent, books = turn.agent, self._books
+        task = self._task_of(client, demand, agent.available.counted)
+        most = Leaf(client, task).fill(Room(self._room(turn).items(), self._limit)).number
+
+        def tasks(number: int) -> Resources:
+            return special + books.cut(agent, task.needs, number)
+
+        number = 2 + bisect_left(
+            range(2, most + 1), True, key=lambda n: books.wanted(agent, client, tasks(n))
+        )
+        return tasks(number) if number <= most else NOTHING
 
 
 def _room(agent: Agent) -> dict[str, int]:

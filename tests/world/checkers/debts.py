@@ -109,8 +109,7 @@ class Debts(Checker):
                     continue
                 self.ordered += 1
                 for user in waiting:
-                    margin = Fraction(TOLERANCE) + _crumbs(twin, user)
-                    if priorities[user] < priorities[offer.role] - margin and (
+                    if priorities[user] < priorities[offer.role] - Fraction(TOLERANCE) and (
                         client := self._who_would_have_taken(twin, user, offer.agent_id)
                     ):
                         raise Violated(
@@ -152,23 +151,6 @@ def _same(what: str, said: float, twin: Fraction) -> None:
 def _worth_while(many: Iterable[Amounts]) -> bool:
     """Whether these reach the master's minimum."""
     return all(one.get("cpus", 0) >= 10 or one.get("mem", 0) >= 32_000 for one in many)
-
-
-def _crumbs(twin: Twin, user: str) -> Fraction:
-    """Return by how much a user may seem to have moved back, and got nothing for it.
-
-    Whose demand is tiny is given tasks that together may be too small for an offer; they are taken
-    back at the end of the agent's turn, when others have had theirs.
-    """
-    demanding = any(
-        user in known.roles and mesos.FrameworkInfo.FromString(known.said.info).labels.labels
-        for known in twin.frameworks.values()
-    )
-    if not demanding:
-        return Fraction(0)
-    least = {"cpus": 10, "mem": 32_000}
-    parts = [Fraction(least.get(name, 0), milli) for name, milli in twin.capacity.items()]
-    return max(parts, default=Fraction(0)) / twin.weight(user)
 
 
 def _takes_anything(name: str, info: bytes) -> bool:
