@@ -29,16 +29,14 @@ class Sieve:
     def total(self, messages: Sequence[bytes]) -> Resources:
         """Read resources that are allocated to nobody."""
         try:
-            self._limit(messages)
-            return parse_total(messages)
+            return parse_total(self._limited(messages))
         except InvalidResource:
             return parse_total(self._usable(messages, allocated=False))
 
     def used(self, messages: Sequence[bytes]) -> dict[str, Resources]:
         """Read resources that are allocated to any number of roles: role → resources."""
         try:
-            self._limit(messages)
-            return parse_used(messages)
+            return parse_used(self._limited(messages))
         except InvalidResource:
             return parse_used(self._usable(messages, allocated=True))
 
@@ -49,26 +47,27 @@ class Sieve:
             InvalidResource: they are allocated to several roles.
         """
         try:
-            self._limit(messages)
-            return parse_allocated(messages)
+            return parse_allocated(self._limited(messages))
         except InvalidResource:
             usable = self._usable(messages, allocated=True)
             return parse_allocated(usable) if usable else ("", NOTHING)
 
-    def _limit(self, messages: Iterable[bytes]) -> None:
-        for data in messages:
-            if len(data) > self._limits.resource:
-                raise InvalidResource(
-                    f"a resource has {len(data)} bytes, more than {self._limits.resource} "
-                    "(limits.resource)",
-                    "limit",
-                )
+    def _limited(self, messages: Iterable[bytes]) -> tuple[bytes, ...]:
+        together = tuple(messages)
+        longest = max(map(len, together), default=0)
+        if longest > self._limits.resource:
+            raise InvalidResource(
+                f"a resource has {longest} bytes, more than {self._limits.resource} "
+                "(limits.resource)",
+                "limit",
+            )
+        return together
 
     def _usable(self, messages: Iterable[bytes], *, allocated: bool) -> list[bytes]:
         usable = []
         for data in messages:
             try:
-                self._limit([data])
+                self._limited([data])
                 kind, _amount, role = decoded(data)
             except InvalidResource as error:
                 self._note(error.reason, str(error))

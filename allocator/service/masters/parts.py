@@ -12,7 +12,7 @@ that decides comes last, it stays together with those before it:
   `AddResourceProvider`: what they hold there would count for nobody.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from allocator.contract import allocator_pb2 as contract
 
@@ -23,12 +23,13 @@ _DECIDING_LAST = frozenset({"update_available", "update_unavailability"})
 _TAKING_BACK = frozenset({"recover_resources", "update_inverse_offer"})
 
 
-def parts_of(message: contract.FromMaster) -> Iterator[contract.FromMaster]:
+def parts_of(message: contract.FromMaster) -> Iterable[contract.FromMaster]:
     """Take a long message for several, as if the master had sent them one after the other."""
     events = message.events.events
-    if len(events) <= PART:
-        yield message
-        return
+    return (message,) if len(events) <= PART else _cut(events)
+
+
+def _cut(events: Sequence[contract.Event]) -> Iterator[contract.FromMaster]:
     together = _bound_to_the_one_before(events)
     first = 0
     while first < len(events):

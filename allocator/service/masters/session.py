@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import grpc
@@ -32,6 +33,8 @@ _LAST_WORD = 5.0
 """Seconds for a stream that is ended to hear why."""
 LONGEST_NAME = 1000
 """Characters of what a master calls itself."""
+
+_TIME = attrgetter("time_ns")
 
 _log = structlog.get_logger(__name__)
 
@@ -354,7 +357,7 @@ class Session:
         self._go_on()
         self._begin()
         if self._stamps is not None:
-            self._stamps.believe(max((event.time_ns for event in events.events), default=0))
+            self._stamps.believe(max(map(_TIME, events.events), default=0))
         return self._engine.applying(events)
 
     def _begin(self) -> None:

@@ -72,14 +72,14 @@ class Stamps:
     def bound(self, message: contract.FromMaster) -> None:
         """Change the stamps of a message that cannot be true to the nearest that can."""
         now = self._timeline.now_ns
-        earliest, latest = now - TOLERANCE_NS, now + TOLERANCE_NS
         for event in message.events.events:
-            if not earliest <= event.time_ns <= latest:
-                self._tell(event.time_ns - now)
-                event.time_ns = latest if event.time_ns > latest else earliest
+            ahead = event.time_ns - now
+            if abs(ahead) > TOLERANCE_NS:
+                self._tell(ahead)
+                event.time_ns = now + (TOLERANCE_NS if ahead > 0 else -TOLERANCE_NS)
         if message.HasField("snapshot"):
             snapshot = message.snapshot
-            believed = min(max(snapshot.time_ns, earliest), latest)
+            believed = min(max(snapshot.time_ns, now - TOLERANCE_NS), now + TOLERANCE_NS)
             if believed != snapshot.time_ns:
                 self._tell(snapshot.time_ns - now)
             believed = max(believed, self._timeline.believed_ns)

@@ -1,12 +1,16 @@
 """What masters send is parsed within bounds, and text that is not UTF-8 ends no message."""
 
+from unittest import mock
+
 import pytest
 from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.contract import allocator_pb2 as contract
+from allocator.service.masters import wire
 from allocator.service.masters.wire import SHORT, WireError, parse, reading
+from bench.played.cluster import Cluster
 from tests.service.hostile import calls
 
 MANY = 10**6
@@ -101,3 +105,23 @@ def test_a_message_of_more_parts_than_may_be_is_refused_unparsed(said: contract.
     assert parse(data, 40_030) == said
     with pytest.raises(WireError, match="more than 39999 parts"):
         parse(data, 39_999)
+
+
+def test_a_message_whose_parts_begin_in_a_roundabout_way_is_weighed_as_any() -> None:
+    agents = b"\x9a\x00\x00" * 40_000  # as 1a 00: an empty agent
+    data = b"\x12" + varint(len(agents)) + agents
+    assert len(parse(data, 1 + 20 * 40_000).snapshot.agents) == 40_000
+    with pytest.raises(WireError, match="parts"):
+        parse(data, 20 * 40_000)
+
+
+def varint(number: int) -> bytes:
+    return bytes([number & 0x7F | 0x80]) + varint(number >> 7) if number > 0x7F else bytes([number])
+
+
+def test_of_a_snapshot_that_cannot_weigh_too_much_no_part_is_weighed() -> None:
+    data = contract.FromMaster(snapshot=Cluster(3000, 50).snapshot()).SerializeToString()
+    with mock.patch.object(wire, "_weighed", side_effect=AssertionError):
+        parse(data, 8 * 2**18)
+        with pytest.raises(AssertionError):
+            parse(data, 2**20)
