@@ -243,6 +243,9 @@ def test_a_thousand_users_are_searched_sorted_and_paged(tmp_path: Path) -> None:
             browser.open(running.metrics_url.removesuffix("metrics"))
             browser.wait_for("#users-shown", "1–25 of 1000")
             assert_it_fits(browser, PHONE)
+            browser.wait_for("#shadows", "gain, h")
+            width = "document.querySelector('#shadows > div').{}Width"
+            assert browser.run(f"return {width.format('scroll')} <= {width.format('client')}")
 
 
 def click(browser: Browser, selector: str) -> None:

@@ -49,7 +49,7 @@ function showShadows(seen) {
     const part = made("div");
     const table = made("table");
     const head = made("tr");
-    for (const heading of ["turn", "as decided", "user", "commitment", "gain, h"]) head.append(made("th", heading, { scope: "col" }));
+    for (const heading of ["turn", "as decided", "user", "commit\u00adment", "gain, h"]) head.append(made("th", heading, { scope: "col" }));
     const top = made("thead");
     top.append(head);
     table.append(top, made("tbody"));
