@@ -1,16 +1,33 @@
 """What is wrong with what somebody wrote, in our words: a validator's findings, made readable."""
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-_NUMBERS = {
+_KINDS = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "a table",
     "float_parsing": "a number",
-    "int_parsing": "a whole number",
+    "float_type": "a number",
     "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "model_attributes_type": "a table",
+    "model_type": "a table",
+    "path_type": "a path in quotes",
+    "string_type": "text",
+    "tuple_type": "a list",
 }
+"""What a value should have been, by what the validator calls its finding."""
+_ALTERNATIVE = re.compile(r"constrained-\w+|dict\[.*\]")
+"""How the validator calls one of several kinds of value that would do."""
+_LONGEST = 60
+"""Characters of a value that are repeated."""
 
 
 def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
@@ -27,7 +44,8 @@ def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def _place(problem: Mapping[str, Any]) -> str:
-    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in problem["loc"])
+    parts = (p for p in problem["loc"] if isinstance(p, int) or not _ALTERNATIVE.fullmatch(p))
+    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in parts)
     return place.lstrip(".")
 
 
@@ -45,8 +63,10 @@ def _said(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
 
 def words(problem: Mapping[str, Any]) -> str:
     """Return what is wrong with one value, as `ValidationError.errors` tells it."""
-    if problem["type"] in _NUMBERS:
-        return f"{problem['input']!r} is not {_NUMBERS[problem['type']]}"
+    if problem["type"] in _KINDS:
+        value = repr(problem["input"])
+        shown = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
+        return f"{shown} is not {_KINDS[problem['type']]}"
     said: str = problem["msg"].removeprefix("Value error, ")
     return said.replace("Input should be", "it must be").replace("Input should", "it must")
 

@@ -35,7 +35,7 @@ def compare(
         typer.Option(
             metavar="A,B,...",
             help="What to compare, the first is what the others are held against; parameters "
-            "behind colons: drf,sdrf:half_life=1d,sdrf:half_life=8d,tsf.",
+            "behind colons: drf,sdrf:half_life=1d,tsf.",
         ),
     ],
     policy_files: PolicyFiles = None,
@@ -62,6 +62,7 @@ def compare(
 
     bring(policy_files)
     file = out or Path("compare.png")
+    file = file if file.suffix else file.with_suffix(".png")
     fared = {}
     try:
         named = _named(policies)

@@ -65,13 +65,18 @@ Load = Annotated[
 Capacity = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME=AMOUNT,...",
+        metavar="NAME=N,...",
         help="One pool of this capacity.",
         show_default="the trace's machines",
     ),
 ]
 IfItDoesNotFit = Annotated[
-    Blocking, typer.Option(help="If the task of who is next does not fit: wait, or go on.")
+    Blocking,
+    typer.Option(
+        metavar="RULE",
+        help="If the task of who is next does not fit: head-of-line waits for it, skip goes on "
+        "with others, hold and hold-all keep a machine for it.",
+    ),
 ]
 HowSampled = Annotated[
     str | None,
@@ -82,7 +87,10 @@ HowSampled = Annotated[
     ),
 ]
 WhoCounts = Annotated[
-    Known, typer.Option(help="Who counts: all from the start, or each from when it appears.")
+    Known,
+    typer.Option(
+        metavar="WHO", help="Who counts: known, all from the start; appearing, each from then on."
+    ),
 ]
 
 

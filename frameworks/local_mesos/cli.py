@@ -25,7 +25,7 @@ def local_mesos(
     resources: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of each agent, as mesos-agent takes them: 'cpus:4;mem(ROLE):64;ports:[1-9]', "
+            help="Of each agent, as mesos-agent takes them: 'cpus:4;mem(ROLE):64', "
             "or a JSON array of resources.",
             show_default="cpus:4;mem:6144",
         ),

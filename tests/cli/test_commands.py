@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from allocator import __version__
@@ -41,6 +44,23 @@ def test_paragraphs_of_help_are_broken_where_the_terminal_ends(
     assert len(paragraph) > 1
     for line, after in pairwise(paragraph):
         assert len(f"{line} {after.split()[0]}") > 78, "as much as fits stands in each line"
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:  # noqa: ANN401 - typer's
+    """Go through a command and those below it."""
+    yield path
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+def test_help_is_cut_off_nowhere_on_80_columns() -> None:
+    cut = []
+    for command in commands(get_command(app)):
+        told = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "80"}).output
+        assert "Usage:" in told
+        if "…" in told:
+            cut.append(command)
+    assert cut == []
 
 
 def test_an_address_that_is_none_is_named() -> None:

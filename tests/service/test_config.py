@@ -90,7 +90,16 @@ def test_the_store_is_where_state_belongs(
         ("[store]\nhosts = 'a:1'", "store: .*of kind 'sqlite' has no hosts"),
         ("[store]\nkind = 'none'\nevery = 2", "store: .*of kind 'none' has no every"),
         ("[store]\nevery = 0", "store.every: .*0.05"),
+        ("[store]\npath = 3", "store.path: 3 is not a path in quotes"),
         ("[log]\nlevel = 'loud'", "log.level"),
+        ("[log]\nlevel = 3", "log.level: it must be 'debug', "),
+        ("policy = 3", "policy: 3 is not a table"),
+        ("shadow = 'drf'", "shadow: 'drf' is not a list"),
+        ("[policy]\nname = 3", "policy.name: 3 is not text"),
+        (
+            "[users]\ndeclared = [{name='A', commitment='x'}]",
+            "users.declared\\[0\\].commitment: 'x' is not a number",
+        ),
         ("name = ", "not valid TOML"),
     ],
 )
