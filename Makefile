@@ -36,7 +36,7 @@ RELEASE := $(VENV)-release/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist roles fuzz hostile crashes sanitize proto lock
-.PHONY: packages packages-check clean python world mutants mutation endurance worst release-check versioned-docs ratios flakes
+.PHONY: packages packages-check clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -148,6 +148,9 @@ flakes: compiled ## run the tests as a slow and crowded machine would until thir
 
 world: $(DEV) ## search for faults in simulated worlds for minutes (SEED=... repeats one, ARGS=--minutes 30)
 	$(BIN)/python -m tests.world.run $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+chaos: $(DEV) ## an hour of chaos on a real Mesos, $LONGSHARE_MESOS_HOME (ARGS='--minutes 3 --seed 2')
+	$(BIN)/python -m tests.chaos.run $(ARGS)
 
 mutants: $(DEV) ## put old faults back, one by one: the world must find each
 	$(BIN)/pytest tests/world/test_world.py -k put_back $(ARGS)

@@ -61,6 +61,14 @@ class Observer:
         """
         return self._get("/metrics/snapshot")
 
+    def state(self) -> dict[str, Any]:
+        """Return the master's account of agents, frameworks, tasks and offers.
+
+        Raises:
+            OSError: it does not answer.
+        """
+        return self._get("/state")
+
     def until(self, uptime: float) -> float:
         """Return the wall seconds until the master's time is there, as things go."""
         if self._seen is None:
@@ -74,7 +82,7 @@ class Observer:
         Raises:
             OSError: it does not answer.
         """
-        return float(self._get("/state")["start_time"])
+        return float(self.state()["start_time"])
 
     def completions(self) -> dict[str, float]:
         """Return when frameworks have ended, by name, in seconds since the Unix epoch.
@@ -82,7 +90,7 @@ class Observer:
         Raises:
             OSError: the master does not answer.
         """
-        ended = self._get("/state")["completed_frameworks"]
+        ended = self.state()["completed_frameworks"]
         return {framework["name"]: float(framework["unregistered_time"]) for framework in ended}
 
     def _get(self, path: str) -> dict[str, Any]:

@@ -64,8 +64,8 @@ class Cluster:
         self._flags: tuple[str, ...] = ()
         self._resyncs = 0.0
 
-    def start_service(self) -> None:
-        self.service = Service(self.folder, SDRF)
+    def start_service(self, settings: str = SDRF, *arguments: str) -> None:
+        self.service = Service(self.folder, settings, arguments=arguments)
         self.service.wait_until_ready()
 
     def kill_service(self) -> None:
@@ -99,6 +99,10 @@ class Cluster:
 
     def metrics(self) -> dict[str, float]:
         return Observer(self.address).metrics()
+
+    def state(self) -> dict[str, Any]:
+        """Return the master's own account of agents, tasks and offers."""
+        return Observer(self.address).state()
 
     def wait_for(self, reached: Callable[[dict[str, float]], bool]) -> dict[str, float]:
         return self.mesos.wait_for(self.address, "what the test waits for", reached)

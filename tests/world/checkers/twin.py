@@ -81,7 +81,7 @@ class Twin:
         self._declared = {
             user["name"]: Fraction(user["weight"]) for user in settings.get("users", [])
         }
-        self.unsure = settings["user_key"] != "role"
+        self.unsure = settings["user_key"] != "role" or self.policy not in {"sdrf", "drf"}
         """Whether something has happened that it cannot follow."""
         self.interval = 0
         """Nanoseconds between two ticks."""

@@ -1,0 +1,342 @@
+"""Frameworks of six habits on a real master: each works on, whatever happens to the others."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, ClassVar
+
+import aiohttp
+from typing_extensions import override
+
+from tests.frameworks.local_mesos.shell import HttpScheduler
+
+BEAT = 0.2
+"""Seconds between looks at what has come."""
+RECONCILE = 10.0
+"""Seconds between questions after one's tasks."""
+ANSWER = 20.0
+"""Seconds to wait for a master that does not answer."""
+NEEDS = {"cpus": 1.0, "mem": 32.0}
+ENDED = {"TASK_FINISHED", "TASK_FAILED", "TASK_KILLED", "TASK_ERROR", "TASK_DROPPED"}
+LOST = {"TASK_LOST", "TASK_GONE", "TASK_UNKNOWN", "TASK_GONE_BY_OPERATOR"}
+"""What nothing that happens here explains of a task that has run."""
+
+
+class Framework:
+    """Takes what fits of each offer, always.
+
+    Args:
+        address: HOST:PORT of the master, which keeps it.
+        random: For how long tasks run, and what the habit leaves to chance.
+        run_time: Seconds that a task runs, in the middle.
+        offered: Told each time that offers have come.
+    """
+
+    habit: ClassVar[str] = "greedy"
+    labels: ClassVar[dict[str, str]] = {"longshare.demand": "cpus:1;mem:32"}
+    refuse: ClassVar[float] = 0.1
+    """Seconds for which it does not want again what it has not used."""
+
+    def __init__(
+        self, address: str, random: Random, run_time: float, offered: Callable[[str], None]
+    ) -> None:
+        self.framework_id: str | None = None
+        self.counts: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        """What must not happen to it."""
+        self.suppressed = False
+        self.over = False
+        """Whether to leave."""
+        self.random = random
+        self.running: dict[str, tuple[str, str]] = {}
+        """Task → the agent, and what was said of it last."""
+        self.offers: dict[str, dict[str, Any]] = {}
+        """What it was offered and has not answered, by id."""
+        self._address = address
+        self._run_time = run_time
+        self._offered = offered
+        self._scheduler: HttpScheduler
+        self._connected = False
+        self._sated_until = 0.0
+        self._asked = 0.0
+
+    @property
+    def wants(self) -> bool:
+        """Whether whatever fits should be offered to it just now."""
+        sated = time.monotonic() < self._sated_until
+        return self._connected and not (self.suppressed or self.offers or sated or self.over)
+
+    def may_run_on(self, host: str) -> bool:  # noqa: ARG002 - it runs anywhere
+        """Whether it wants a host."""
+        return True
+
+    # Habits.
+
+    async def consider(self, offer: dict[str, Any]) -> None:
+        """Answer an offer."""
+        await self.take(offer, 100)
+
+    async def go_about(self) -> None:
+        """Do what there is to do when no offer has come."""
+
+    # Life.
+
+    async def live(self) -> None:
+        """Subscribe, and again whenever the stream ends."""
+        async with aiohttp.ClientSession() as session:
+            while not self.over:
+                try:
+                    await self._serve(session)
+                except (aiohttp.ClientError, OSError, AssertionError):
+                    # A master that is away, or has just been elected and knows nobody.
+                    self.counts["streams lost"] += 1
+                    await asyncio.sleep(BEAT)
+                finally:
+                    self._connected = False
+                    self.offers.clear()
+
+    async def take(self, offer: dict[str, Any], most: int) -> None:
+        """Run as many tasks as fit, but not more than so many."""
+        room = min(int(_amount(offer, name) // needed + 1e-9) for name, needed in NEEDS.items())
+        tasks = [self._task(offer) for _ in range(min(room, most))]
+        if not tasks:
+            await self.decline(offer, self.refuse)
+            return
+        self.counts["tasks"] += len(tasks)
+        for task in tasks:
+            self.running[task["name"]] = (offer["agent_id"]["value"], "launched")
+        launch = {"type": "LAUNCH", "launch": {"task_infos": tasks}}
+        await self._answer(offer, "ACCEPT", self.refuse, operations=[launch])
+
+    async def decline(self, offer: dict[str, Any], seconds: float) -> None:
+        """Refuse an offer for so long."""
+        self.counts["declined"] += 1
+        await self._answer(offer, "DECLINE", seconds)
+
+    async def suppress(self) -> None:
+        """Want no offers."""
+        self.suppressed = True
+        await self._scheduler.call("SUPPRESS")
+
+    async def revive(self) -> None:
+        """Want offers again."""
+        await self._scheduler.call("REVIVE")
+        self.suppressed = False
+
+    async def leave(self) -> None:
+        """Be gone, with all tasks."""
+        await self._scheduler.call("TEARDOWN")
+        self.framework_id = None
+        self.running.clear()
+        self._scheduler.ended.set()
+
+    async def _serve(self, session: aiohttp.ClientSession) -> None:
+        self._scheduler = HttpScheduler(session, self._address)
+        async with asyncio.timeout(ANSWER):
+            said = await self._scheduler.subscribe(
+                self.framework_id,
+                user="root",
+                name=self.habit,
+                roles=[self.habit],
+                capabilities=[{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}],
+                labels={"labels": [{"key": k, "value": v} for k, v in self.labels.items()]},
+                failover_timeout=600.0,
+                principal="chaos",
+                checkpoint=True,
+            )
+        assert "framework_id" in said, said
+        self.framework_id = self._scheduler.framework_id
+        self.suppressed, self._connected = False, True
+        try:
+            while not self.over and not self._scheduler.ended.is_set():
+                await self._hear()
+                await self.go_about()
+                await self._reconcile()
+                await asyncio.sleep(BEAT)
+            if self.over and self.framework_id is not None:
+                await self.leave()
+        finally:
+            self._scheduler.break_off()
+
+    async def _hear(self) -> None:
+        for event in _waiting(self._scheduler, "RESCIND"):
+            self.offers.pop(event["offer_id"]["value"], None)
+        for event in _waiting(self._scheduler, "UPDATE"):
+            await self._updated(event["status"])
+        for event in _waiting(self._scheduler, "OFFERS"):
+            self._offered(self.habit)
+            for offer in event["offers"]:
+                self.counts["offers"] += 1
+                self.offers[offer["id"]["value"]] = offer
+        for offer in list(self.offers.values()):
+            await self.consider(offer)
+
+    async def _updated(self, status: dict[str, Any]) -> None:
+        if "uuid" in status:
+            await self._scheduler.acknowledge(status)
+        name, state = status["task_id"]["value"], status["state"]
+        agent, before = self.running.get(name, ("", ""))
+        if not before:
+            return
+        if state in LOST | ENDED:
+            del self.running[name]
+            self.counts[state] += 1
+            if state in LOST and before == "TASK_RUNNING":
+                self.wrong.append(f"{name} had run on {agent}, and is {state}: {status['message']}")
+        elif state == "TASK_RUNNING" or before != "TASK_RUNNING":
+            self.running[name] = (agent, state)
+
+    async def _reconcile(self) -> None:
+        if time.monotonic() < self._asked + RECONCILE or not self.running:
+            return
+        self._asked = time.monotonic()
+        tasks = [
+            {"task_id": {"value": name}, "agent_id": {"value": agent}}
+            for name, (agent, _) in self.running.items()
+        ]
+        await self._scheduler.call("RECONCILE", reconcile={"tasks": tasks})
+
+    async def _answer(
+        self, offer: dict[str, Any], kind: str, seconds: float, **content: object
+    ) -> None:
+        del self.offers[offer["id"]["value"]]
+        self._sated_until = time.monotonic() + seconds + 1.0
+        content = {
+            "offer_ids": [offer["id"]],
+            "filters": {"refuse_seconds": seconds},
+            **content,
+        }
+        await self._scheduler.call(kind, **{kind.lower(): content})
+
+    def _task(self, offer: dict[str, Any]) -> dict[str, Any]:
+        self.counts["named"] += 1
+        name = f"{self.habit}-{self.counts['named']}"
+        seconds = self._run_time * self.random.uniform(0.5, 1.5)
+        return {
+            "name": name,
+            "task_id": {"value": name},
+            "agent_id": offer["agent_id"],
+            "command": {"value": f"sleep {seconds:.1f}"},
+            "resources": [
+                {"name": key, "type": "SCALAR", "scalar": {"value": value}}
+                for key, value in NEEDS.items()
+            ],
+        }
+
+
+class Bursty(Framework):
+    """Wants a score of tasks at once, then nothing for a while."""
+
+    habit = "bursty"
+
+    def __init__(self, *given: Any) -> None:  # noqa: ANN401 - as above
+        super().__init__(*given)
+        self._left = 20
+        self._again = 0.0
+
+    @override
+    async def consider(self, offer: dict[str, Any]) -> None:
+        before = self.counts["tasks"]
+        await self.take(offer, self._left)
+        self._left -= self.counts["tasks"] - before
+
+    @override
+    async def go_about(self) -> None:
+        if self._left <= 0 and not self.suppressed:
+            await self.suppress()
+            self._again = time.monotonic() + self.random.uniform(5.0, 15.0)
+        if self.suppressed and not self.running and time.monotonic() > self._again:
+            self._left = 20
+            await self.revive()
+
+
+class Refusing(Framework):
+    """Refuses four offers of five, for three seconds each."""
+
+    habit = "refusing"
+
+    @override
+    async def consider(self, offer: dict[str, Any]) -> None:
+        if self.random.random() < 0.2:
+            await self.take(offer, 1)
+        else:
+            await self.decline(offer, 3.0)
+
+
+class Constrained(Framework):
+    """Runs on the first of the agents only."""
+
+    habit = "constrained"
+    hosts: ClassVar[tuple[str, ...]] = tuple(f"agent-{number}" for number in range(8))
+    labels: ClassVar[dict[str, str]] = {
+        "longshare.demand": "cpus:1;mem:32",
+        "longshare.whitelist": ",".join(hosts),
+    }
+
+    @override
+    def may_run_on(self, host: str) -> bool:
+        return host in self.hosts
+
+    @override
+    async def consider(self, offer: dict[str, Any]) -> None:
+        if offer["hostname"] not in self.hosts:
+            self.wrong.append(f"{self.habit} was offered {offer['hostname']}")
+        await self.take(offer, 100)
+
+
+class Holding(Framework):
+    """Keeps each offer for five seconds before it runs one task there."""
+
+    habit = "holding"
+    labels: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, *given: Any) -> None:  # noqa: ANN401 - as above
+        super().__init__(*given)
+        self._since: dict[str, float] = {}
+
+    @override
+    async def consider(self, offer: dict[str, Any]) -> None:
+        since = self._since.setdefault(offer["id"]["value"], time.monotonic())
+        if time.monotonic() > since + 5.0:
+            del self._since[offer["id"]["value"]]
+            await self.take(offer, 1)
+
+
+class Leaving(Framework):
+    """Runs five tasks, leaves when they have ended, and comes again as somebody else."""
+
+    habit = "leaving"
+    labels: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, *given: Any) -> None:  # noqa: ANN401 - as above
+        super().__init__(*given)
+        self._left = 5
+
+    @override
+    async def consider(self, offer: dict[str, Any]) -> None:
+        before = self.counts["tasks"]
+        await self.take(offer, self._left)
+        self._left -= self.counts["tasks"] - before
+
+    @override
+    async def go_about(self) -> None:
+        if self._left <= 0 and not self.running:
+            await self.leave()
+            self.counts["left"] += 1
+            self._left = 5
+
+
+ALL = (Framework, Bursty, Refusing, Constrained, Holding, Leaving)
+HABITS = tuple(each.habit for each in ALL)
+
+
+def _amount(offer: dict[str, Any], name: str) -> float:
+    return float(sum(one["scalar"]["value"] for one in offer["resources"] if one["name"] == name))
+
+
+def _waiting(scheduler: HttpScheduler, kind: str) -> Iterable[dict[str, Any]]:
+    """Go through what has come."""
+    while not scheduler.events[kind].empty():
+        yield scheduler.events[kind].get_nowait()

@@ -1,0 +1,112 @@
+"""Follows what services have recorded with the world's checkers, which know no engine."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import log_pb2 as log
+from allocator.service.record.replay import header_and_rest, replay
+from tests.world.checkers.checker import Violated
+from tests.world.checkers.conservation import Conservation
+from tests.world.checkers.debts import Debts
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What the checkers know services and streams by."""
+
+    master: str = "the master"
+
+
+@dataclass(frozen=True, eq=False)
+class _Link:
+    hello: _Place = _Place()
+
+
+@dataclass(eq=False)
+class Life:
+    """One service from its start to its end."""
+
+    number: int
+    record: Path
+    shares: list[admin.SharesReply] = field(default_factory=list)
+    """What it said of users, in the order in which it was asked."""
+    host: _Place = _Place()
+
+
+@dataclass
+class Followed:
+    """What came of it."""
+
+    entries: int = 0
+    offers: int = 0
+    compared: int = 0
+    """Replies to operators that were held against an exact twin."""
+    wrong: list[str] = field(default_factory=list)
+
+
+def follow(lives: Iterable[Life]) -> Followed:
+    """Decide each record again, and hold it and what operators were told against twins."""
+    followed, debts, conservation = Followed(), Debts(), Conservation()
+    for life in lives:
+        replayed = replay(life.record)
+        followed.entries += replayed.entries
+        followed.offers += replayed.offers
+        if replayed.difference is not None:
+            followed.wrong.append(f"{life.record.name} decides otherwise: {replayed.difference}")
+        try:
+            followed.compared += _follow(life, debts, conservation)
+        except Violated as wrong:
+            followed.wrong.append(f"{life.record.name}: {wrong}")
+    return followed
+
+
+def _follow(life: Life, debts: Debts, conservation: Conservation) -> int:
+    known: Any = life
+    link: Any = _Link()
+    conservation.opened(link)
+    header, entries = header_and_rest(life.record)
+    debts.logged(known, log.LogEntry(header=header))
+    compared, asked = 0, list(life.shares)
+    for entry in entries:
+        while asked and _at(entry) > _nanoseconds(asked[0]):
+            debts.shown(known, asked.pop(0))
+            compared += not debts.twin(known).unsure
+        debts.logged(known, entry)
+        for said, heard in _exchanged(entry):
+            conservation.said(link, said)
+            conservation.heard(link, heard)
+    return compared
+
+
+def _at(entry: log.LogEntry) -> int:
+    """Return the master's time of an entry, in nanoseconds; 0 of one that has none."""
+    if entry.HasField("restore"):
+        return entry.restore.snapshot.time_ns
+    return max((event.time_ns for event in entry.apply.events.events), default=0)
+
+
+def _nanoseconds(reply: admin.SharesReply) -> int:
+    return round(reply.cluster.time * 1e9) + 1000  # a double of seconds since 1970
+
+
+def _exchanged(entry: log.LogEntry) -> Iterator[tuple[contract.FromMaster, contract.ToMaster]]:
+    """Return what master and service said to each other, so that an entry came of it."""
+    match entry.WhichOneof("entry"):
+        case "restore":
+            said = contract.FromMaster(snapshot=entry.restore.snapshot)
+            outcome = entry.restore.outcome
+        case "apply":
+            said = contract.FromMaster(events=entry.apply.events)
+            outcome = entry.apply.outcome
+        case _:
+            return
+    if outcome.refusal:
+        heard = contract.ToMaster(snapshot_request=contract.SnapshotRequest(reason=outcome.refusal))
+    else:
+        decisions = contract.Decisions.FromString(outcome.decisions)
+        heard = contract.ToMaster(decisions=decisions)
+    yield said, heard

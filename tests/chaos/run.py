@@ -1,0 +1,334 @@
+"""Chaos on a real cluster: every ten seconds something happens, and checkers look on.
+
+python -m tests.chaos.run [--minutes M] [--seed N] [--agents N] [--run-time S] [--keep FOLDER]
+
+LONGSHARE_MESOS_HOME names a folder with a real Mesos and our module (docs/module.md).
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import grpc
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract.admin_pb2_grpc import AdminStub
+from frameworks.harness.processes import Child
+from tests.chaos.frameworks import ALL, HABITS, Framework
+from tests.chaos.recorded import Life, follow
+from tests.chaos.script import POLICIES, Happening, drawn
+from tests.chaos.watcher import LOOK, Watcher
+from tests.mesos.cluster import Cluster, mesos_version, nothing_running
+
+RESOURCES = "cpus:2;mem:256;disk:64;ports:[1-9]"
+FLAGS = (
+    "--registry=replicated_log",
+    "--quorum=1",
+    "--agent_ping_timeout=2secs",
+    "--max_agent_ping_timeouts=5",
+    "--agent_reregister_timeout=10mins",
+)
+"""Of the master: agents that find it again soon, and that it gives time to do so."""
+AGENT_FLAGS = ("--executor_reregistration_timeout=15secs", "--registration_backoff_factor=100ms")
+PATIENCE = 300.0
+"""Seconds for all agents to register, on a machine of two cores."""
+ELECTED = "you lead now"
+"""Why a service asks a master for a snapshot that it knew before its election."""
+HEALING = 30.0
+"""Seconds after the last happening, in which all goes on."""
+
+
+class Chaos:
+    """A cluster, those that work on it, and what happens to it."""
+
+    def __init__(self, cluster: Cluster, folder: Path, arguments: argparse.Namespace) -> None:
+        self.watcher = Watcher()
+        self.lives: list[Life] = []
+        self.wrong: list[str] = []
+        self.times: defaultdict[str, list[float]] = defaultdict(list)
+        """Seconds from the beginning of each happening to the next offer after it, by kind."""
+        self.refused: Counter[str] = Counter()
+        """Calls of operators that were answered with an error, by kind of happening."""
+        self._cluster = cluster
+        self._folder = folder
+        self._arguments = arguments
+        self._agents: list[Child] = []
+        self._weights: dict[str, float] = {}
+        self._offered = asyncio.Event()
+        self._served = False
+        """Whether the service answered when it was looked at last."""
+        self.script = drawn(arguments.seed, 60.0 * arguments.minutes, arguments.agents, HABITS)
+        self.frameworks: list[Framework] = []
+
+    def begin(self) -> None:
+        """Start all."""
+        self._start_service(POLICIES[0])
+        self._cluster.start_master(*FLAGS)
+        self._agents = [self._agent(number) for number in range(self._arguments.agents)]
+        deadline = time.monotonic() + PATIENCE
+        while self._cluster.metrics()["master/slaves_active"] < len(self._agents):
+            assert time.monotonic() < deadline, "agents do not come up"
+            time.sleep(1.0)
+        for number, kind in enumerate(ALL):
+            random = Random(1000 * self._arguments.seed + number)
+            address, run_time = self._cluster.address, self._arguments.run_time
+            self.frameworks.append(kind(address, random, run_time, self._hear))
+
+    async def conduct(self) -> None:
+        """Let everything happen, then heal."""
+        begun = time.monotonic()
+        working = [asyncio.create_task(framework.live()) for framework in self.frameworks]
+        looking = asyncio.create_task(self._look_on())
+        try:
+            for happening in self.script:
+                await asyncio.sleep(begun + happening.at - time.monotonic())
+                await self._bring_about(happening)
+            await asyncio.sleep(HEALING)
+            for framework in self.frameworks:
+                framework.over = True
+            await asyncio.wait_for(asyncio.gather(*working), PATIENCE)
+        finally:
+            for task in (looking, *working):
+                task.cancel()
+            for ended in await asyncio.gather(looking, *working, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    raise ended
+
+    def end(self) -> None:
+        """Stop the service, so that its record is whole."""
+        self._cluster.service.stop()
+        self._read_log()
+        self.wrong += self.watcher.wrong
+        for framework in self.frameworks:
+            self.wrong += framework.wrong
+
+    # What happens.
+
+    async def _bring_about(self, happening: Happening) -> None:
+        handlers = {
+            "service killed": self._service_killed,
+            "service frozen": self._service_frozen,
+            "policy changed": self._policy_changed,
+            "agent killed": self._agent_killed,
+            "agent drained": self._agent_drained,
+            "agent flaps": self._agent_flaps,
+            "master killed": self._master_killed,
+            "quota changed": self._quota_changed,
+            "weight changed": self._weight_changed,
+        }
+        print(f"{happening.at:6.0f} s  {happening.kind}", flush=True)
+        begun = time.monotonic()
+        await handlers[happening.kind](happening)
+        self._offered.clear()
+        async with asyncio.timeout(PATIENCE):
+            await self._offered.wait()
+        self.times[happening.kind].append(time.monotonic() - begun)
+
+    async def _service_killed(self, happening: Happening) -> None:
+        self._cluster.kill_service()
+        self._read_log()
+        await asyncio.sleep(happening.lasts)
+        await asyncio.to_thread(self._start_service, happening.policy)
+
+    async def _service_frozen(self, happening: Happening) -> None:
+        process = self._cluster.service.process
+        process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(happening.lasts)
+        process.send_signal(signal.SIGCONT)
+
+    async def _policy_changed(self, happening: Happening) -> None:
+        await asyncio.to_thread(self._cluster.service.stop)
+        self._read_log()
+        await asyncio.to_thread(self._start_service, happening.policy)
+
+    async def _agent_killed(self, happening: Happening) -> None:
+        self._agents[happening.agent].kill()
+        await asyncio.sleep(happening.lasts)
+        self._agents[happening.agent] = self._agent(happening.agent)
+
+    async def _agent_flaps(self, happening: Happening) -> None:
+        for _ in range(3):
+            await self._agent_killed(happening)
+
+    async def _agent_drained(self, happening: Happening) -> None:
+        if mesos_version() < (1, 9):
+            machine = {"hostname": f"agent-{happening.agent}", "ip": "127.0.0.1"}
+            start = {"nanoseconds": time.time_ns() + 60 * 10**9}
+            for windows in ([{"machine_ids": [machine], "unavailability": {"start": start}}], []):
+                schedule = {"schedule": {"windows": windows}}
+                kind = "UPDATE_MAINTENANCE_SCHEDULE"
+                await self._operate(happening, kind, update_maintenance_schedule=schedule)
+                await asyncio.sleep(happening.lasts)
+            return
+        agent = await self._agent_id(happening.agent)
+        drain = {"agent_id": agent, "max_grace_period": {"nanoseconds": 10**9}}
+        await self._operate(happening, "DRAIN_AGENT", drain_agent=drain)
+        deadline = time.monotonic() + PATIENCE
+        back = {"agent_id": agent}
+        while await self._operate(happening, "REACTIVATE_AGENT", reactivate_agent=back) != 200:
+            assert time.monotonic() < deadline, "an agent is not drained"
+            await asyncio.sleep(1.0)
+
+    async def _master_killed(self, _happening: Happening) -> None:
+        self._served = False
+        self._cluster.kill_master()
+        await asyncio.to_thread(self._cluster.start_master)
+
+    async def _quota_changed(self, happening: Happening) -> None:
+        role, cores = happening.role, float(happening.amount)
+        guaranteed = self.watcher.guarantees
+        if mesos_version() >= (1, 9):
+            config: dict[str, Any] = {"role": role}
+            if cores:
+                config["guarantees"] = {"cpus": {"value": cores}}
+                config["limits"] = {"cpus": {"value": 2 * cores}}
+            call = {"force": True, "quota_configs": [config]}
+            done = await self._operate(happening, "UPDATE_QUOTA", update_quota=call)
+        elif role not in guaranteed:
+            cores = max(cores, 1.0)  # to remove what there is not ends a master of Mesos 1.8
+            scalar = {"name": "cpus", "type": "SCALAR", "scalar": {"value": cores}}
+            request = {"force": True, "role": role, "guarantee": [scalar]}
+            done = await self._operate(happening, "SET_QUOTA", set_quota={"quota_request": request})
+        else:
+            cores = 0.0
+            done = await self._operate(happening, "REMOVE_QUOTA", remove_quota={"role": role})
+        if done == 200:
+            guaranteed.pop(role, None)
+            guaranteed.update({role: cores} if cores else {})
+
+    async def _weight_changed(self, happening: Happening) -> None:
+        infos = [{"role": happening.role, "weight": 1.0 + happening.amount}]
+        await self._operate(happening, "UPDATE_WEIGHTS", update_weights={"weight_infos": infos})
+
+    # Those who look on.
+
+    def _hear(self, habit: str) -> None:
+        self._offered.set()
+        self.watcher.offered(habit)
+
+    async def _look_on(self) -> None:
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK)
+            with suppress(OSError, ValueError):
+                metrics = await asyncio.to_thread(self._cluster.metrics)
+                state = await asyncio.to_thread(self._cluster.state)
+                served = metrics.get("longshare/synchronised") == 1
+                now = time.monotonic()
+                passed = now - before if served and self._served else 0.0
+                before, self._served = now, served
+                self.watcher.look(state, self.frameworks, passed)
+            if self.watcher.looks % 5 == 0:
+                await asyncio.to_thread(self._ask_shares)
+
+    def _ask_shares(self) -> None:
+        life = self.lives[-1]
+        with (
+            grpc.insecure_channel(self._cluster.service.address) as channel,
+            suppress(grpc.RpcError),
+        ):
+            reply = AdminStub(channel).Shares(admin.SharesRequest(), timeout=5.0)
+            if reply.cluster.connected and life is self.lives[-1]:
+                life.shares.append(reply)
+
+    def _read_log(self) -> None:
+        """Look for what services must never say."""
+        for line in self._cluster.service.log.read_text().splitlines():
+            said = json.loads(line)
+            disagrees = said["event"] == "asking for a snapshot" and said["reason"] != ELECTED
+            if disagrees or said["level"] not in {"info", "warning", "debug"}:
+                self.wrong.append(f"{self.lives[-1].record.name}: the service says {line}")
+
+    # Parts.
+
+    def _start_service(self, policy: str) -> None:
+        record = self._folder / f"events-{len(self.lives)}.log"
+        self._cluster.start_service(f"[policy]\n{policy}\n", f"--record={record}")
+        self.lives.append(Life(len(self.lives), record))
+
+    def _agent(self, number: int) -> Child:
+        name = f"agent-{number}"
+        return self._cluster.mesos.agent(self._cluster.address, name, RESOURCES, *AGENT_FLAGS)
+
+    async def _agent_id(self, number: int) -> dict[str, str]:
+        state = await asyncio.to_thread(self._cluster.state)
+        [found] = [one["id"] for one in state["slaves"] if one["hostname"] == f"agent-{number}"]
+        return {"value": found}
+
+    async def _operate(self, happening: Happening, kind: str, **content: object) -> int:
+        status, said = await self._cluster.operate(kind, **content)
+        if status != 200:
+            self.refused[f"{happening.kind}: {status} {said[:60]}"] += 1
+        return status
+
+
+def table(chaos: Chaos) -> str:
+    """Return what happened, who worked, and what was found."""
+    lines = [f"{'what happened':16} {'times':>5}  seconds to an offer after it: median, most"]
+    for kind, seconds in sorted(chaos.times.items()):
+        middle, most = statistics.median(seconds), max(seconds)
+        lines.append(f"{kind:16} {len(seconds):5}  {middle:6.2f} {most:6.2f}")
+    lines.append(
+        f"\n{'framework':12} {'offers':>6} {'tasks':>6} {'finished':>8} {'other ends':>10} "
+        f"{'declined':>8} {'longest without an offer':>24}"
+    )
+    for one in chaos.frameworks:
+        counts, longest = one.counts, chaos.watcher.longest.get(one.habit, 0.0)
+        ends = sum(number for end, number in counts.items() if end.startswith("TASK_"))
+        lines.append(
+            f"{one.habit:12} {counts['offers']:6} {counts['tasks']:6} {counts['TASK_FINISHED']:8} "
+            f"{ends - counts['TASK_FINISHED']:10} {counts['declined']:8} {longest:22.1f} s"
+        )
+    followed = follow(chaos.lives)
+    lines.append(
+        f"\n{chaos.watcher.looks} looks at the master, {chaos.watcher.most_running} tasks at once; "
+        f"{len(chaos.lives)} lives of the service, {followed.entries} entries decided again with "
+        f"{followed.offers} offers, {followed.compared} answers to operators held against a twin"
+    )
+    lines += [f"an operator was refused {n} times: {said}" for said, n in chaos.refused.items()]
+    chaos.wrong += followed.wrong
+    lines += [f"WRONG: {each}" for each in chaos.wrong] or ["nothing wrong"]
+    return "\n".join(lines)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run it; the exit status is 1 if something was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0, help="for how long")
+    parser.add_argument("--seed", type=int, default=1, help="decides what happens")
+    parser.add_argument("--agents", type=int, default=40, help="how many")
+    parser.add_argument("--run-time", type=float, default=20.0, help="seconds of a task")
+    parser.add_argument("--keep", type=Path, help="a new folder for records and logs")
+    arguments = parser.parse_args(given)
+    if "LONGSHARE_MESOS_HOME" not in os.environ:
+        parser.error("LONGSHARE_MESOS_HOME must name a folder with a real Mesos (docs/module.md)")
+    with tempfile.TemporaryDirectory(prefix="longshare-chaos-") as temporary:
+        folder = arguments.keep or Path(temporary)
+        folder.mkdir(exist_ok=True)
+        with nothing_running(folder.resolve()) as cluster:
+            chaos = Chaos(cluster, folder.resolve(), arguments)
+            chaos.begin()
+            print(
+                f"{arguments.agents} agents of Mesos {'.'.join(map(str, mesos_version()))}",
+                flush=True,
+            )
+            asyncio.run(chaos.conduct())
+            chaos.end()
+            print(table(chaos))
+    return int(bool(chaos.wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

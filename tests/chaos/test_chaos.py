@@ -1,0 +1,128 @@
+"""Chaos repeats itself, and its checkers find what is wrong."""
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any, get_args
+
+import grpc
+import pytest
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract.admin_pb2_grpc import AdminStub
+from tests.chaos.frameworks import HABITS, Constrained, Framework
+from tests.chaos.recorded import Life, follow
+from tests.chaos.script import Kind, drawn
+from tests.chaos.watcher import STARVING, Watcher
+from tests.cluster.master_side import agent_call, framework_info
+from tests.mesos.cluster import SDRF
+from tests.service.served import Stream, service
+
+
+def test_a_seed_repeats_all_that_happens_and_each_kind_comes_as_often() -> None:
+    script = drawn(7, 195.0, 40, HABITS)
+    assert script == drawn(7, 195.0, 40, HABITS) != drawn(8, 195.0, 40, HABITS)
+    assert Counter(one.kind for one in script[:18]) == dict.fromkeys(get_args(Kind), 2)
+
+
+def state(tasks: list[int], offered: int = 0) -> dict[str, Any]:
+    """Two agents of two cores; tasks of so many cores on the first, and an offer of some of it."""
+    full = {"cpus": 2.0, "mem": 256.0}
+    return {
+        "slaves": [
+            {"id": f"a{n}", "hostname": f"agent-{n}", "active": True, "resources": full}
+            for n in (0, 50)
+        ],
+        "frameworks": [
+            {
+                "name": "greedy",
+                "used_resources": {"cpus": float(sum(tasks))},
+                "tasks": [
+                    {"slave_id": "a0", "state": said, "resources": {"cpus": n, "mem": 32}}
+                    for n in tasks
+                    for said in ("TASK_RUNNING", "TASK_FINISHED")
+                ],
+                "offers": [{"slave_id": "a0", "resources": {"cpus": offered, "mem": 32}}],
+            }
+        ],
+    }
+
+
+def wanting(kind: type[Framework], monkeypatch: pytest.MonkeyPatch) -> Framework:
+    monkeypatch.setattr(kind, "wants", True)
+    return kind("", Random(1), 1.0, lambda _habit: None)
+
+
+def test_what_is_booked_twice_is_seen() -> None:
+    watcher = Watcher()
+    watcher.look(state([1], offered=1), [], 1.0)
+    assert watcher.wrong == []
+    watcher.look(state([1, 1], offered=1), [], 1.0)
+    assert "3 cpus are booked of agent-0, which has 2" in watcher.wrong[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "guarantees", "starves"),
+    [(Framework, {}, True), (Constrained, {}, False), (Framework, {"bursty": 1.0}, False)],
+)
+def test_who_could_run_and_gets_nothing_starves(
+    kind: type[Framework],
+    guarantees: dict[str, float],
+    *,
+    starves: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watcher, framework = Watcher(guarantees=guarantees), wanting(kind, monkeypatch)
+    for _ in range(2):
+        watcher.look(state([2]), [framework], STARVING * 0.6)
+    assert bool(watcher.wrong) == starves, "there is room on agent-50 only, or it is kept free"
+
+
+def test_an_offer_ends_hunger(monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher, framework = Watcher(), wanting(Framework, monkeypatch)
+    for _ in range(2):
+        watcher.look(state([2]), [framework], STARVING * 0.6)
+        watcher.offered(framework.habit)
+    assert watcher.wrong == []
+
+
+def newcomer(name: str, role: str) -> contract.AddFramework:
+    info = framework_info(name, role)
+    return contract.AddFramework(framework_id=name, info=info, active=True)
+
+
+@pytest.fixture(name="life")
+def _life(tmp_path: Path) -> Life:
+    """One life of a service, in which users were offered something and asked after."""
+    record = tmp_path / "events.log"
+    life = Life(0, record)
+    with service(tmp_path, SDRF, arguments=[f"--record={record}"]) as real:
+        stream = Stream(real.address)
+        stream.open(
+            agents=[agent_call("a1", "cpus:4;mem:64"), agent_call("a2", "cpus:4;mem:64")],
+            frameworks=[newcomer("f1", "greedy"), newcomer("f2", "bursty")],
+        )
+        with grpc.insecure_channel(real.address) as channel:
+            for _ in range(2):
+                stream.now_ns += 10**9
+                stream.tell(tick=contract.Tick())
+                life.shares.append(AdminStub(channel).Shares(admin.SharesRequest()))
+        stream.now_ns += 10**9
+        stream.tell(tick=contract.Tick())
+        stream.close()
+        real.stop()
+    return life
+
+
+def test_what_was_recorded_and_said_is_found_in_order(life: Life) -> None:
+    followed = follow([life])
+    assert followed.wrong == []
+    assert followed.entries == 4
+    assert followed.offers == 2
+    assert followed.compared == 2
+
+
+def test_a_share_that_is_not_what_the_record_says_is_found(life: Life) -> None:
+    life.shares[1].users[0].shares["cpus"] += 0.001
+    assert "share of" in follow([life]).wrong[0]
