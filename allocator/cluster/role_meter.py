@@ -26,6 +26,7 @@ from allocator.fairness.quantities import Quantities
 
 _AT_ONCE = 16
 """Of what waits, added up in one step."""
+_REMEMBERED = 1000
 _NOTHING = Quantities()
 
 
@@ -62,6 +63,7 @@ class RoleMeter:
         self._latest = 0.0
         """Nothing before is counted of a role that held nothing."""
         self._taking: _Taking | None = None
+        self._lines: dict[str, tuple[str, ...]] = {}
 
     def note(self, role: str, now: float, more: Quantities, less: Quantities = _NOTHING) -> None:
         """Count that more, and less, is held in a role from now on. O(1)."""
@@ -148,6 +150,15 @@ class RoleMeter:
         levels = role.split("/")
         return tuple("/".join(levels[:depth]) for depth in range(len(levels), 0, -1))
 
+    def _line(self, role: str) -> tuple[str, ...]:
+        """Return what `above` does, which is remembered of so many roles."""
+        line = self._lines.get(role)
+        if line is None:
+            if len(self._lines) >= _REMEMBERED:
+                self._lines.clear()
+            line = self._lines[role] = self.above(role)
+        return line
+
     def _follow(self, note: _Note | _Offer | _Taking) -> None:
         if isinstance(note, _Taking):
             if self._taking is not None:  # it was given up
@@ -160,7 +171,7 @@ class RoleMeter:
             self._change(*note)
 
     def _change(self, role: str, now: float, more: Quantities, less: Quantities) -> None:
-        for name in self.above(role):
+        for name in self._line(role):
             at, held = max(now, self._latest), _NOTHING
             if name in self._held:
                 self._count(name, now)
@@ -176,8 +187,10 @@ class RoleMeter:
             _add(taking.counted, role, at, taking.at, held)
             at = max(at, taking.at)
             taking.formers[role] = _former(at, held)
-        _add(self.counted, role, at, until, held)
-        self._held[role] = max(at, until), held
+            self._held[role] = at, held
+        if until > at:
+            _add(self.counted, role, at, until, held)
+            self._held[role] = until, held
 
     def _hold(self, role: str, at: float, held: Quantities) -> None:
         if held:
@@ -186,7 +199,7 @@ class RoleMeter:
             self._held.pop(role, None)
 
     def _add_offer(self, role: str, now: float, refused: bool) -> None:  # noqa: FBT001 - as noted
-        for name in self.above(role):
+        for name in self._line(role):
             tally = self.counted.tally(math.floor(now / HOUR), name)
             tally.refused += refused
             tally.offers += not refused
@@ -204,4 +217,7 @@ def _add(counted: Counted, role: str, begin: float, end: float, held: Quantities
     for since, until in by_hours(begin, end):
         resources = counted.tally(math.floor(since / HOUR), role).resources
         for name, amount in held.items():
-            resources.setdefault(name, Integrals()).held += amount * (until - since)
+            integrals = resources.get(name)
+            if integrals is None:
+                integrals = resources[name] = Integrals()
+            integrals.held += amount * (until - since)
