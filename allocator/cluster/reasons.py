@@ -84,6 +84,9 @@ class Why:
     """What it is to be given at least; None: nobody knows what a task of it needs."""
     idle: bool = True
     """Whether it holds nothing."""
+    refusing: int = 0
+    """On how many of the agents where nothing is free it has refused what its task needs, so that
+    it would not get that either; looked for on request."""
 
 
 @dataclass(slots=True, eq=False)
@@ -167,8 +170,13 @@ class Survey:
             alike = self._alike[key] = _Alike(agent, state, total, free, held_for)
         alike.ids.add(agent.id)
 
-    def look(self, client: Client) -> Steps[Why | None]:
-        """Return why a client gets nothing of what is free; None: it is gone."""
+    def look(self, client: Client, *, closely: bool = False) -> Steps[Why | None]:
+        """Return why a client gets nothing of what is free; None: it is gone.
+
+        Args:
+            client: Who.
+            closely: Whether to look on each agent where nothing is free what it has refused.
+        """
         ledger = self._cluster.ledger
         framework = ledger.frameworks.get(client.framework)
         if framework is None or client not in ledger.clients:
@@ -179,7 +187,8 @@ class Survey:
             return Why(client, own, task=task, idle=idle)
         minimum = framework.min_allocatable.get(client.role, self._cluster.rules.min_allocatable)
         wants = _Wants(client, framework, task, minimum)
-        counts, until = Counter[Reason](), None
+        counts, until, refusing = Counter[Reason](), None, 0
+        closely = closely and task is not None and self._cluster.filters.count(client) > 0
         for alike in self._alike.values():
             allowed = self._allowed(client, alike.ids)
             counts["constraint"] += len(alike.ids) - len(allowed)
@@ -189,12 +198,16 @@ class Survey:
                 if give:
                     refused, end = yield from self._refusals(client, allowed, give)
                     until = min((each for each in (until, end) if each is not None), default=None)
+                elif closely and kept == "nothing_free":
+                    its = alike.total.plain.taken(task or Quantities()) or NOTHING
+                    more, _ = yield from self._refusals(client, allowed, its)
+                    refusing += more
                 counts["refused"] += refused
                 counts[kept] += len(allowed) - refused
             yield
         found = {reason: counts[reason] for reason in _OF_AGENTS if counts[reason]}
         ends = None if until is None else until / _NANOSECONDS
-        return Why(client, next(iter(found), "no_agents"), found, ends, task, idle)
+        return Why(client, next(iter(found), "no_agents"), found, ends, task, idle, refusing)
 
     def _refusals(
         self, client: Client, agents: set[str], give: Resources

@@ -12,6 +12,7 @@ from allocator.cluster.reasons import Why
 from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.service.show.why import in_words
 from tests.cluster.master_side import (
     SECOND,
     START_NS,
@@ -22,8 +23,8 @@ from tests.cluster.master_side import (
 )
 
 
-def why(engine: Engine, framework: str = "f1", role: str = "a") -> Why:
-    found = finished(finished(engine.survey()).look(Client(role, framework)))
+def why(engine: Engine, framework: str = "f1", role: str = "a", *, closely: bool = False) -> Why:
+    found = finished(finished(engine.survey()).look(Client(role, framework), closely=closely))
     assert found is not None
     return found
 
@@ -86,6 +87,23 @@ def test_what_it_has_refused_itself_is_told_with_the_end_of_the_first_filter() -
     assert told.until == START_NS / SECOND + 60
     master.tick(61)
     assert dict(why(master.engine).agents) == {"nothing_free": 1, "refused": 1}
+
+
+def test_who_has_refused_what_will_become_free_is_told_so_while_nothing_is() -> None:
+    master = MasterSide()
+    master.send(labelled("f1", "a", demand="cpus:1;mem:64"))
+    [offer] = master.add_agent("s1", "cpus:4;mem:512")
+    master.recover(offer, refuse_seconds=300)
+    master.add_agent("s2", "cpus:4;mem:512")
+    assert master.add_framework("f2", "b"), "which takes the one that f1 has refused"
+    for closely in (False, True):
+        told = why(master.engine, closely=closely)
+        assert (told.reason, dict(told.agents)) == ("nothing_free", {"nothing_free": 2})
+        assert told.refusing == closely
+    words = in_words(told, START_NS / SECOND)
+    assert words.endswith(
+        "; on 1 agent it has itself refused what one task needs, and is not offered that"
+    )
 
 
 def test_what_is_free_until_the_next_run_waits_for_its_turn() -> None:

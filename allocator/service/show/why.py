@@ -77,7 +77,7 @@ def look_into(engine: Engine, user: str) -> Work[list[Why]]:
     survey = yield from engine.survey()
     found = []
     for client in islice(engine.clients(user.removesuffix("/.")), MOST):
-        why = yield from survey.look(client)
+        why = yield from survey.look(client, closely=True)
         if why is not None:
             found.append(why)
     return found
@@ -127,6 +127,11 @@ def in_words(why: Why, now: float) -> str:
     if why.task is not None and "too_large" in why.agents:
         needs = ";".join(f"{name}:{each:g}" for name, each in why.task.to_doubles().items())
         parts.append(f"nothing less than {needs} is offered to it")
+    if why.refusing:
+        agents = counted(why.refusing, "agent")
+        parts.append(
+            f"on {agents} it has itself refused what one task needs, and is not offered that"
+        )
     if why.until is not None:
         parts.append(f"the first of its refusals ends in {duration(max(why.until - now, 0.0))}")
     return "; ".join(parts) or _SAID[why.reason]
