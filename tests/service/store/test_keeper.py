@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TypeVar
 
 import pytest
@@ -16,7 +18,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.store import StoreTaken, StoreUnavailable
 from allocator.service.store import keeper as keeper_module
-from allocator.service.store.keeper import Keeper, keeping
+from allocator.service.store.keeper import TAKEN_PATIENCE, Keeper, keeping
 from allocator.service.store.sqlite import SqliteStore
 from tests.cluster.master_side import SECOND
 
@@ -150,3 +152,73 @@ def test_a_store_that_was_taken_comes_back_if_its_master_still_leads_later(
         return [await keeper.remember_now() for _ in range(3)]
 
     assert with_keeper(tmp_path, play) == [False, False, leads]
+
+
+class Node:
+    """What two services write by turns."""
+
+    def __init__(self) -> None:
+        self.writers: list[Contended] = []
+
+    @property
+    def writer(self) -> "Contended | None":
+        return self.writers[-1] if self.writers else None
+
+
+class Contended(SharedStore):
+    """One of them; whoever has not written last must say that it takes over."""
+
+    node: Node
+    taking = False
+
+    @override
+    def recall(self) -> Memory | None:
+        return None
+
+    @override
+    def take_over(self) -> None:
+        self.taking = True
+
+    @override
+    def save(self, changes: Changes) -> None:
+        if not self.taking and self.node.writer not in {None, self}:
+            raise StoreTaken("another service has written it")
+        self.taking = False
+        self.node.writers.append(self)
+
+
+def test_two_services_that_both_serve_a_leader_take_turns_and_the_one_that_stays_has_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, node = 0.0, Node()
+    monkeypatch.setattr(
+        keeper_module, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now)
+    )
+
+    async def play(folder: Path) -> list[str]:
+        nonlocal now
+        names: dict[Contended | None, str] = {}
+        keepers: dict[str, Keeper] = {}
+        for name in "ab":
+            engine = Engine(EngineSettings(policy=policies.create("sdrf", {"delta": 0.99})))
+            engine.restore(contract.Options(), contract.Snapshot(time_ns=NOW * SECOND))
+            store = Contended(folder / f"{name}.sqlite")
+            store.node = node
+            names[store], keepers[name] = name, Keeper(engine, store, 1.0)
+            await keepers[name].recall()
+        owners = []
+        for second in range(200):
+            now = float(second)
+            for name, keeper in keepers.items():
+                if name == "a" or second < 130:  # then b's master is gone, and b with it
+                    await keeper.remember_now()
+            owners.append(names[node.writer])
+        for opened in filter(None, names):
+            opened.close()
+        return owners
+
+    owners = asyncio.run(play(tmp_path))
+    turns = [(name, len(list(seconds))) for name, seconds in groupby(owners)]
+    assert [name for name, _ in turns] == ["a", "b", "a", "b", "a"]
+    assert all(seconds >= TAKEN_PATIENCE for _, seconds in turns[:-1])
+    assert turns[-1][1] >= 200 - 130 - TAKEN_PATIENCE
