@@ -3,7 +3,7 @@
 import pytest
 
 from allocator.contract import allocator_pb2 as contract
-from tests.cluster.master_side import MasterSide, Offered, framework_info
+from tests.cluster.master_side import SECOND, MasterSide, Offered, framework_info
 
 
 def one_offer() -> tuple[MasterSide, Offered]:
@@ -31,6 +31,15 @@ def test_a_refusal_without_a_filter_holds_until_the_next_batch_and_no_longer() -
     master, offer = one_offer()
     assert master.recover(offer, refuse_seconds=0) == []
     assert len(master.tick()) == 1
+
+
+def test_a_refusal_ends_when_it_was_said_to_and_not_a_nanosecond_before() -> None:
+    master, offer = one_offer()
+    assert master.recover(offer, refuse_seconds=3) == []
+    master.now_ns += 3 * SECOND - 1
+    assert master.send(contract.Tick()) == []
+    master.now_ns += 1
+    assert len(master.send(contract.Tick())) == 1
 
 
 @pytest.mark.parametrize("refuse_seconds", [-1.0, float("nan")])

@@ -195,6 +195,16 @@ def test_what_was_held_in_excess_before_and_after_counts_for_the_time_between(
     assert users.pool.standing("a").commitments["cpus"] == pytest.approx(expected, abs=1e-9)
 
 
+def test_what_is_held_in_excess_below_a_role_is_so_by_what_the_role_is_entitled_to_now() -> None:
+    users = new_users(SDRF)
+    client = join(users, "a/b")
+    users.allocate(users.get("a/b"), client, Quantities.parse("cpus:80"))
+    join(users, "z")  # which leaves a and all below it half
+    users.inherit(Memory(1000.0 - HALF_LIFE, {"a/b": Remembered({"cpus": 0.0}, {"cpus": 0.3})}))
+    owed = {standing.user: standing.commitments for standing in users.standings()}
+    assert owed["a/b"]["cpus"] == pytest.approx(0.15)
+
+
 def test_a_user_that_owes_is_known_to_the_successor_and_one_that_does_not_is_not() -> None:
     users = new_users(SDRF)
     users.inherit(

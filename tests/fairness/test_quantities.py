@@ -49,6 +49,7 @@ def test_addition_and_subtraction_are_inverse_and_exact(a: Quantities, b: Quanti
     assert a + b == b + a
     assert (a + b).contains(a)
     assert a.contains(b) == all(a[name] >= b[name] for name in b)
+    assert not a.contains(Quantities({"ports": 1})), "a thousandth of what is not there"
 
 
 @given(bags, bags)

@@ -40,18 +40,13 @@ class Mutant:
     end: int
     """Characters of the file."""
     after: str
+    was: str
+    """The lines without it, in one."""
+    now: str
 
     def apply(self, source: str) -> str:
         """Return the file with the fault."""
         return source[: self.begin] + self.after + source[self.end :]
-
-    def lines(self, source: str) -> tuple[str, str]:
-        """Return the lines of it without the fault and with it, each in one."""
-        begin = source.rfind("\n", 0, self.begin) + 1
-        end = source.find("\n", self.end)
-        was = source[begin:end]
-        now = source[begin : self.begin] + self.after + source[self.end : end]
-        return " ".join(was.split()), " ".join(now.split())
 
 
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
@@ -74,7 +69,13 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
             end = place(node.end_lineno, node.end_col_offset)
             text = ast.unparse(other)
             after = text if isinstance(node, ast.stmt) else f"({text})"
-            yield Mutant(path, function, first, last, node.lineno, begin, end, after)
+            lines = source[starts[node.lineno - 1] : begin], source[end : starts[node.end_lineno]]
+            was, now = (_in_one(each.join(lines)) for each in (source[begin:end], after))
+            yield Mutant(path, function, first, last, node.lineno, begin, end, after, was, now)
+
+
+def _in_one(lines: str) -> str:
+    return " ".join(lines.split())
 
 
 def _functions(node: ast.AST, inside: str) -> Iterator[tuple[str, int, int]]:

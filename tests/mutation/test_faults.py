@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.mutation.__main__ import ROOT, described, equivalents
+from tests.mutation.__main__ import ROOT, described, equivalents, sample
 from tests.mutation.faults import mutants_of
 
 SOURCE = '''
@@ -23,7 +23,7 @@ def rule(self, n: int = 3) -> bool:
 
 def test_a_fault_stands_in_a_rule_and_not_in_what_is_said() -> None:
     mutants = list(mutants_of("rules.py", SOURCE))
-    made = {mutant.lines(SOURCE) for mutant in mutants}
+    made = {(mutant.was, mutant.now) for mutant in mutants}
     assert made == {
         ("LIMIT = 2", "LIMIT = (3)"),
         ("if not self.é < n:", "if (self.é < n):"),
@@ -50,6 +50,14 @@ def test_a_fault_knows_the_function_that_tests_must_call() -> None:
     assert places[2] == ("", 1)
     assert places[7] == places[13] == ("rule", 4)
     assert places[11] == ("rule.inner", 10)
+
+
+def test_a_sample_stays_the_same_where_nothing_else_has_changed() -> None:
+    before = list(mutants_of("rules.py", SOURCE))
+    after = list(mutants_of("rules.py", "MORE = 1\n" + SOURCE.replace("LIMIT = 2", "LIMIT = 4")))
+    few, again = ({described(each) for each in sample(them, 5, 7)} for them in (before, after))
+    assert len(few & again) >= 3, "two of eleven are others"
+    assert few != {described(each) for each in sample(before, 5, 8)}
 
 
 def test_what_is_explained_can_be_made_and_has_a_reason() -> None:
