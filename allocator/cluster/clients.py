@@ -16,6 +16,8 @@ from allocator.fairness.quantities import Quantities
 if TYPE_CHECKING:
     from allocator.cluster.role_meter import RoleMeter
 
+_NOTHING = Quantities()
+
 
 class Clients:
     """All clients, with what they hold."""
@@ -94,7 +96,7 @@ class Clients:
         """Count scalars as no longer held by the client."""
         self.users.release(self._users[client], client, quantities)
         if self.roles is not None:
-            self.roles.note(client.role, self.users.now, Quantities(), quantities)
+            self.roles.note(client.role, self.users.now, _NOTHING, quantities)
 
     def set_task(self, client: Client, task: Task) -> None:
         """Say what a client's tasks need, and on which agents they may run."""
