@@ -22,7 +22,7 @@ def measured() -> dict[str, float]:
     """Return what is measured now: name of a ratio → its median, which is better when larger."""
     ratios = {}
     for batch, rounds in service.rounds(1000, 50, ROUNDS):
-        of_echo = statistics.median(through / limit for _, through, limit in rounds)
+        of_echo = statistics.median(through / limit for *_, through, limit in rounds)
         ratios[f"service / bare echo, {batch} events in a message"] = float(f"{of_echo:.2g}")
     for users in (50, 1000):
         ratios[f"scan / Live Tree, {users:,} users"] = round(

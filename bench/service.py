@@ -1,7 +1,7 @@
 """Events per second through the whole service on one stream, one message after the other.
 
-Beside it in the same run the engine called directly, and a bare echo on grpc.aio of messages of
-the same size, which is the limit of the wire.
+Beside it in the same run the engine called directly, an engine behind grpc.aio with nothing else
+around it, and a bare echo of messages of the same size, which is the limit of the wire.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from bench.played.cluster import OPTIONS, Cluster
-from bench.played.peers import Stream, echo, service
+from bench.played.peers import Stream, bare, echo, service
 
 EVENTS = 10_000
 SETTINGS = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n[log]\nlevel = "warning"\n'
@@ -54,30 +54,35 @@ def echoed(cluster: Cluster, stream: Stream, batch: int) -> float:
 
 def rounds(
     agents: int, frameworks: int, number: int
-) -> Iterator[tuple[int, list[tuple[float, float, float]]]]:
+) -> Iterator[tuple[int, list[tuple[float, float, float, float]]]]:
     """Go through sizes of messages: events in one, and so many rounds of events per second.
 
-    Each round has the engine called directly, the service, and the bare echo, one after the other.
+    Each round has the engine called directly, behind grpc.aio, in the service, and the bare echo,
+    one after the other.
     """
     size = agents, frameworks
     engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))
-    alone, served = Cluster(*size), Cluster(*size)
+    alone, behind, served = Cluster(*size), Cluster(*size), Cluster(*size)
     engine.restore(OPTIONS, alone.snapshot())
     with (
         tempfile.TemporaryDirectory() as one,
         tempfile.TemporaryDirectory() as other,
+        tempfile.TemporaryDirectory() as another,
         service(Path(one), SETTINGS) as (stream, _),
-        echo(Path(other)) as (bare, _),
+        bare(Path(other)) as (naked, _),
+        echo(Path(another)) as (wire, _),
     ):
         stream.begin(served)
+        naked.begin(behind)
         for batch in BATCHES:
             yield (
                 batch,
                 [
                     (
                         rate(alone, engine.apply, batch),
+                        rate(behind, naked.apply, batch),
                         rate(served, stream.apply, batch),
-                        echoed(Cluster(*size), bare, batch),
+                        echoed(Cluster(*size), wire, batch),
                     )
                     for _ in track(range(number), console=Console(stderr=True))
                 ],
@@ -92,12 +97,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     size = arguments.agents, arguments.frameworks
-    columns = ("engine alone", "through the service", "bare echo")
+    columns = ("engine alone", "behind bare gRPC", "through the service", "bare echo")
     table = Table(title=f"Events per second, {size[0]:,} agents × {size[1]:,} frameworks, SDRF")
     for column in ("events in a message", *columns, "service / echo"):
         table.add_column(column, justify="right")
     for batch, measured in rounds(*size, arguments.rounds):
-        ratios = [through / limit for _, through, limit in measured]
+        ratios = [through / limit for *_, through, limit in measured]
         cells = [_spread(column, ",.0f") for column in zip(*measured, strict=True)]
         table.add_row(str(batch), *cells, _spread(ratios, ".2f"))
     Console(width=120).print(table)

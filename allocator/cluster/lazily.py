@@ -14,10 +14,8 @@ class lazily(Generic[T]):  # noqa: N801 - a decorator, named as one
 
     def __init__(self, work_out: Callable[[Any], T]) -> None:
         self._work_out = work_out
+        self._name = work_out.__name__
         self.__doc__ = work_out.__doc__
-
-    def __set_name__(self, _owner: type, name: str) -> None:
-        self._name = name
 
     def __get__(self, instance: Any, _owner: type) -> T:  # noqa: ANN401 - of any class
         worked_out: T = self._work_out(instance)

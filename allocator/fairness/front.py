@@ -80,21 +80,20 @@ class _Kind:
 class _Spot(Generic[User]):
     """A user that the front has had to look at."""
 
-    __slots__ = ("gifts", "held", "kind", "late", "place", "sorted", "total", "user")
+    kind: _Kind | None = None
+    held: _Held | None = None
+    """Where what it holds ranks it; None: nobody has asked since that changed."""
+    place: Place | None = None
+    """Where it stood when that was last worked out."""
+    late = False
+    """Whether it has got something and has not been sorted in since."""
+    sorted = False
 
     def __init__(self, user: User, total: Quantities, gifts: int) -> None:
         self.user = user
         self.total = total
         """What it holds now."""
         self.gifts = gifts
-        self.kind: _Kind | None = None
-        self.held: _Held | None = None
-        """Where what it holds ranks it; None: nobody has asked since that changed."""
-        self.place: Place | None = None
-        """Where it stood when that was last worked out."""
-        self.late = False
-        """Whether it has got something and has not been sorted in since."""
-        self.sorted = False
 
 
 class Front(Generic[User]):

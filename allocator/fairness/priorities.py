@@ -195,6 +195,10 @@ def _meeting(a: Segment, b: Segment, now: float) -> float | None:
 
 def _value(envelope: Envelope, s: float) -> tuple[float, float]:
     """Return the value at s, rounded, and the size of what went into it."""
+    if len(envelope.lines) == 1:
+        ((level, slope),) = envelope.lines
+        moved = slope * s
+        return level + moved, abs(level) + abs(moved)
     value, size = -math.inf, 0.0
     for level, slope in envelope.lines:
         moved = slope * s

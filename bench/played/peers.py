@@ -1,4 +1,4 @@
-"""What a played master talks to: a real service, or a bare echo, each in a process of its own."""
+"""What a played master talks to, in a process of its own: a service, a bare engine, an echo."""
 
 import os
 import queue
@@ -15,10 +15,10 @@ import grpc
 
 from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
+from bench.played.bare import SERVICE as ALLOCATOR
 from bench.played.cluster import OPTIONS, Cluster
 from bench.played.echo import SERVICE as ECHO
 
-ALLOCATOR = "longshare.v1.Allocator"
 _WAIT = 30.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -96,6 +96,14 @@ def service(folder: Path, settings: str = "") -> Iterator[tuple[Stream, Process]
         encoding="utf-8",
     )
     command = (sys.executable, "-m", "allocator.cli", "serve", "--config", str(config))
+    with _peer(folder, command, ALLOCATOR) as peer:
+        yield peer
+
+
+@contextmanager
+def bare(folder: Path) -> Iterator[tuple[Stream, Process]]:
+    """Run an engine with nothing around it."""
+    command = (sys.executable, "-m", "bench.played.bare", f"unix://{folder}/s")
     with _peer(folder, command, ALLOCATOR) as peer:
         yield peer
 

@@ -13,6 +13,9 @@ from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
 
+_NO_QUOTAS = Headroom({}, {}, Quantities())
+"""Where nothing is held back, nothing is written down either."""
+
 
 class Books:
     """The books of one run."""
@@ -23,7 +26,7 @@ class Books:
         self._ledger = cluster.ledger
         self.quotas = cluster.ledger.quotas
         self.order = Order(cluster.ledger.clients)
-        self.headroom = self.quotas.headroom() if self.quotas else Headroom({}, {}, Quantities())
+        self.headroom = self.quotas.headroom() if self.quotas else _NO_QUOTAS
         self._shared: dict[str, Resources] = {}
         """Shared volumes offered in this run, by agent."""
         self._made: dict[str, dict[tuple[str, str], Resources]] = {}

@@ -54,9 +54,9 @@ class Sharing:
 
     def _fill(self, turn: _Turn) -> None:
         """Give in order, until nobody is left who can have anything."""
-        while turn.agent.available:
+        while free := turn.agent.available:
             room = self._room(turn)
-            live = self._live(turn, room)
+            live = self._live(turn, free, room)
             if not live:
                 break
             if live & ~self._wanting.unknown and self._wanting.room_for_two(room):
@@ -91,9 +91,8 @@ class Sharing:
             return 0
         return self._books.headroom.left(*name) or 0
 
-    def _live(self, turn: _Turn, room: dict[str, int]) -> int:
+    def _live(self, turn: _Turn, free: Resources, room: dict[str, int]) -> int:
         """Return those who may get something now, as far as that can be told of all at once."""
-        free = turn.agent.available
         may = turn.may & ~turn.done
         live = may & self._wanting.fitting(room)
         if any(turn.room.values()) or not free.all_divisible:

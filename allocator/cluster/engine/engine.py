@@ -296,13 +296,13 @@ class Engine(View):
         except Exception as error:
             cluster.now_ns = before_ns
             raise self._refusal(event.sequence, call, error) from error
-        replies = len(cluster.replies)
+        replies, users = len(cluster.replies), cluster.ledger.clients.users
         try:
             if self._before_change is not None:
                 self._before_change(self.now)
-            cluster.ledger.clients.users.advance(cluster.now_ns / _NANOSECONDS)
+            users.advance(cluster.now_ns / _NANOSECONDS)
             change()
-            self._users.settle()
+            users.settle()
         except Exception as error:  # it may have changed a part, which only a snapshot can heal
             raise self._refusal(event.sequence, call, error) from error
         for reply in cluster.replies[replies:]:

@@ -1,0 +1,58 @@
+"""The least that a service can cost: an engine behind grpc.aio, and nothing else around it."""
+
+import asyncio
+import gc
+import sys
+from collections.abc import AsyncIterator
+
+import grpc
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import EngineSettings
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+
+SERVICE = "longshare.v1.Allocator"
+
+
+class Bare:
+    """One stream, trusted: Hello, a snapshot, then events."""
+
+    def __init__(self) -> None:
+        self._engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))
+        self._options = contract.Options()
+
+    async def session(
+        self, requests: AsyncIterator[bytes], _: grpc.aio.ServicerContext[bytes, bytes]
+    ) -> AsyncIterator[bytes]:
+        """Answer each message."""
+        async for data in requests:
+            yield self._answer(contract.FromMaster.FromString(data)).SerializeToString()
+
+    def _answer(self, message: contract.FromMaster) -> contract.ToMaster:
+        if message.HasField("events"):
+            return contract.ToMaster(decisions=self._engine.apply(message.events))
+        if message.HasField("snapshot"):
+            decisions = self._engine.restore(self._options, message.snapshot)
+            gc.freeze()  # as a service does with what is there to stay
+            return contract.ToMaster(decisions=decisions)
+        self._options = message.hello.options
+        return contract.ToMaster(welcome=contract.Welcome())
+
+
+async def main(address: str) -> None:
+    """Serve until killed."""
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
+        Bare().session
+    )
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(SERVICE, {"Session": handler}),)
+    )
+    server.add_insecure_port(address)
+    await server.start()
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
