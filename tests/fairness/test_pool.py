@@ -435,6 +435,26 @@ def test_a_hundred_thousand_operations_of_hundreds_of_users_agree_with_a_scan(
             assert list(live) == list(scan), "and so is the whole order, ties included"
 
 
+@pytest.mark.parametrize("half_life", [0.01, 1.0, 1e6])
+@pytest.mark.parametrize("ranking", ["live-tree", "scan"])
+def test_after_thousands_of_half_lives_a_debt_counts_as_it_did_at_first(
+    half_life: float, ranking: str
+) -> None:
+    policy = policies.create("sdrf", {"half_life": half_life, "ranking": ranking})
+    pool: Pool[str] = Pool(policy, capacity=CLUSTER)
+    for user in "ab":
+        pool.add(user)
+        pool.set_active(user, True)
+    for _ in range(3):
+        pool.allocate("a", CLUSTER)
+        pool.advance(pool.now + 20 * half_life)
+        pool.release("a", CLUSTER)
+        assert pool.standing("a").commitment == pytest.approx(0.5, abs=1e-6)
+        assert pool.minimum() == "b"
+        pool.advance(pool.now + 5000 * half_life)
+        assert pool.standing("a").commitment == pytest.approx(0.0, abs=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("policy", ["fifo", "drf", "cmmf", "tsf", "sdrf", "stsf"])
 def test_a_pool_that_is_watched_ranks_as_one_that_is_not(policy: str, seed: int) -> None:
