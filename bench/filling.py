@@ -70,14 +70,15 @@ def framework(number: int, role: str, demand: str | None) -> contract.AddFramewo
     )
 
 
-def engine() -> Engine:
+def engine(whole_from: int) -> Engine:
     """Return an engine that knows nothing yet."""
-    return Engine(
-        EngineSettings(policy=policies.create("sdrf", {"half_life": 3600.0}), whole_from=500)
-    )
+    policy = policies.create("sdrf", {"half_life": 3600.0})
+    return Engine(EngineSettings(policy=policy, whole_from=whole_from))
 
 
-def filled(agents: int, frameworks: int, cpus: float, demand: str | None) -> tuple[float, int]:
+def filled(
+    agents: int, frameworks: int, cpus: float, demand: str | None, whole_from: int
+) -> tuple[float, int]:
     """Return the seconds of CPU that a snapshot took, and how many offers it made."""
     snapshot = contract.Snapshot(
         time_ns=SECOND,
@@ -85,7 +86,7 @@ def filled(agents: int, frameworks: int, cpus: float, demand: str | None) -> tup
         agents=[agent(number, cpus) for number in range(agents)],
         frameworks=[framework(number, f"r{number}", demand) for number in range(frameworks)],
     )
-    new = engine()
+    new = engine(whole_from)
     begun = time.process_time()
     decisions = new.restore(OPTIONS, snapshot)
     took = time.process_time() - begun
@@ -94,7 +95,7 @@ def filled(agents: int, frameworks: int, cpus: float, demand: str | None) -> tup
 
 def registered(agents: int, frameworks: int) -> float:
     """Return the seconds of CPU for each of some agents that come one by one, to one role."""
-    new = engine()
+    new = engine(0)
     frameworks_ = [framework(number, "r", None) for number in range(frameworks)]
     new.restore(
         OPTIONS, contract.Snapshot(time_ns=SECOND, leading_since_ns=1, frameworks=frameworks_)
@@ -116,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="the largest case as well")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--whole-from", type=int, default=500, help="`offers.whole_from`")
     arguments = parser.parse_args()
     table = Table(title="Filling task by task, and giving agents whole: CPU time of a snapshot")
     for heading in ("agents", "frameworks", "cpus", "demand", "offers", "without", "offers"):
@@ -125,8 +127,8 @@ def main() -> None:
     for agents, frameworks, cpus, demand in [*CASES, *([FULL] if arguments.full else [])]:
         plain, told = [], []
         for _ in range(arguments.repeat):
-            plain.append(filled(agents, frameworks, cpus, None))
-            told.append(filled(agents, frameworks, cpus, demand))
+            plain.append(filled(agents, frameworks, cpus, None, arguments.whole_from))
+            told.append(filled(agents, frameworks, cpus, demand, arguments.whole_from))
         without, with_ = median(took for took, _ in plain), median(took for took, _ in told)
         few, many = plain[0][1], told[0][1]
         table.add_row(

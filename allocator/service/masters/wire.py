@@ -202,7 +202,10 @@ def _fields(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int, 
         kind = tag & 7
         start = at
         if kind == _LENGTH_DELIMITED:
-            length, start = _read_varint(data, at, end)
+            if at + 1 < end and data[at + 1] <= 0x7F < data[at]:  # two bytes, as an agent has
+                length, start = data[at] & 0x7F | data[at + 1] << 7, at + 2
+            else:
+                length, start = _read_varint(data, at, end)
             at = start + length
         elif kind == 0:
             _number, at = _read_varint(data, at, end)
