@@ -60,6 +60,8 @@ class Remembrance(Checker):
         """The one that has written last."""
         self._disputed = False
         """Whether a master that does not know better leads beside another service."""
+        self._claims = set[Incarnation]()
+        """Services of such masters, which are yet to save over what another one has."""
         self._left: dict[Incarnation, float] = {}
         """When services have ceased to serve that live on."""
         self._fenced = False
@@ -85,9 +87,12 @@ class Remembrance(Checker):
                 self._compare(twin, entry.header.memory)
             self._read[life] = entry.header.memory
             self._hosts.add(life.host.name)
+            self._claims = {each for each in self._claims if each.host is not life.host}
         follows = life.host is former.host or entry.HasField("restore")
         if life is not former and not (follows and self._serves(life)):
-            self._disputed |= entry.HasField("restore")
+            if entry.HasField("restore"):
+                self._disputed = True
+                self._claims.add(life)
             return  # it waits, or what it does is done in vain
         if entry.HasField("header"):
             self._orders, self._served = 0, math.inf
@@ -129,9 +134,10 @@ class Remembrance(Checker):
         if self._before is not None and self._before[0] is not life:
             if self._fenced and self._honest() and not self._disputed:
                 raise Violated(f"{life} has overwritten what {self._before[0]} keeps")
+            self._claims.discard(life)
             return
         self._writer = life
-        self._fenced, self._disputed = self._honest(), False
+        self._fenced, self._disputed = self._honest(), bool(self._claims)
         self._saved, self._unsaved = self._loop.time(), math.inf
         if self._before is not None and self._before[0] is life:
             self._stored = self._before[1].now
