@@ -22,7 +22,7 @@ def carry_out(order: operator.Order, users: Users, policy: Policy) -> None:
         case "set_weight":
             _set_weight(order.set_weight, users)
         case "reset_commitments":
-            named = order.reset_commitments.users
+            named = dict.fromkeys(order.reset_commitments.users)
             _require_known(named, users)
             if not named:
                 users.forgive_all()
@@ -70,6 +70,6 @@ def _set_commitments(order: operator.SetCommitments, users: Users, policy: Polic
 
 
 def _require_known(named: Iterable[str], users: Users) -> None:
-    unknown = sorted(user for user in named if user not in users)
+    unknown = sorted({user for user in named if user not in users})
     if unknown:
         raise InvalidOrder(f"no such user: {', '.join(unknown)}")

@@ -14,6 +14,7 @@ from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
 from allocator.service.config import ConfigError, ListenSection, TlsSection
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
+from allocator.service.operators.bounding import LARGEST_REQUEST, Bounding
 
 Handlers: TypeAlias = Callable[[grpc.aio.Server], None]
 """Adds a service to a server."""
@@ -27,6 +28,8 @@ IDLE = 60.0
 """Seconds for which a connection without a call is kept."""
 CALLS = 100
 """At once on one connection."""
+_AS_IT_COMES = 1
+"""Nothing is unpacked: 64 KiB would become 64 MiB before anybody could say no."""
 
 _log = structlog.get_logger(__name__)
 
@@ -62,9 +65,11 @@ async def listening(
 async def _port(
     section: ListenSection, name: str, address: str, handlers: list[Handlers]
 ) -> AsyncIterator[None]:
+    largest = section.largest_message if name == "address" else LARGEST_REQUEST
     server = grpc.aio.server(
+        interceptors=[Bounding()],
         options=[
-            ("grpc.max_receive_message_length", section.largest_message),
+            ("grpc.max_receive_message_length", largest),
             ("grpc.max_send_message_length", section.largest_message),
             ("grpc.so_reuseport", 0),  # a second service on the same port must fail
             ("grpc.keepalive_time_ms", round(KEEPALIVE * 1000)),
@@ -73,7 +78,8 @@ async def _port(
             ("grpc.server_handshake_timeout_ms", round(HANDSHAKE * 1000)),
             ("grpc.max_connection_idle_ms", round(IDLE * 1000)),
             ("grpc.max_concurrent_streams", CALLS),
-        ]
+            ("grpc.compression_enabled_algorithms_bitset", _AS_IT_COMES),
+        ],
     )
     for add in handlers:
         add(server)

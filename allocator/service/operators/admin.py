@@ -59,6 +59,7 @@ class Admin(AdminServicer):
         self._bookkeeper = bookkeeper
         self._shadows = Shadows({}) if shadows is None else shadows
         self._rows = Once(lambda: spread(reading(engine, engine.users()), self._turn))
+        self._shares = Once(self._make_shares)
         self._orders = Orders(engine, self._rows, keeper, bookkeeper, rights, self._turn)
 
     async def Shares(  # noqa: N802 - the name is the contract's
@@ -68,10 +69,7 @@ class Admin(AdminServicer):
     ) -> admin.SharesReply:
         """Say how all users stand."""
         await self._rights.require(context, "readers")
-        async with self._turn:
-            reply = admin.SharesReply(cluster=self._cluster())
-        await spread(_add_messages(reply, await self._rows.get(), self._engine))
-        return reply
+        return await self._shares.get()
 
     async def Shadows(  # noqa: N802
         self,
@@ -151,6 +149,12 @@ class Admin(AdminServicer):
         """Say what operators have ordered."""
         await self._rights.require(context, "readers")
         return await accounts.audit(self._bookkeeper, request, context)
+
+    async def _make_shares(self) -> admin.SharesReply:
+        async with self._turn:
+            reply = admin.SharesReply(cluster=self._cluster())
+        await spread(_add_messages(reply, await self._rows.get(), self._engine))
+        return reply
 
     def _add_shadow(self, reply: admin.ShadowsReply, follower: Follower) -> Work[None]:
         apart = yield from self._shadows.comparing(self._engine, follower)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -70,7 +70,7 @@ class Orders:
         await self._rights.require(context, "operators")
         engine = self._engine
         before = {row.user: row for row in await self._rows.get()}
-        concerned = _concerned(order, before.values())
+        concerned = touched(order, before.values())
         stood: dict[str, Standing[str] | None] = {}
         try:
             async with self._turn:
@@ -126,10 +126,11 @@ class Orders:
         who, how = identified(context)
         kind = order.WhichOneof("order") or ""
         plain = MessageToDict(order, preserving_proto_field_name=True).get(kind, {})
+        named = _named(order)
         differ = [
             user
             for user in before
-            if refusal or not _alike(before.get(user), after.get(user)) or user in _named(order)
+            if refusal or not _alike(before.get(user), after.get(user)) or user in named
         ]
         self._bookkeeper.note(
             Ordered(
@@ -176,14 +177,18 @@ def _named(order: operator.Order) -> set[str]:
             return set()
 
 
-def _concerned(order: operator.Order, rows: Iterable[UserShare]) -> list[str]:
+def touched(order: operator.Order, rows: Iterable[UserShare]) -> list[str]:
     """Return whom an order may change: those that it names, all that are below, or all."""
     named = _named(order)
     return [
         row.user
         for row in rows
-        if not named or row.user in named or any(row.user.startswith(f"{name}/") for name in named)
+        if not named or row.user in named or any(role in named for role in _above(row.user))
     ]
+
+
+def _above(user: str) -> Iterator[str]:
+    return (user[:end] for end, sign in enumerate(user) if sign == "/")
 
 
 def _alike(former: Standing[str] | None, present: Standing[str] | None) -> bool:

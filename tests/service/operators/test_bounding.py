@@ -1,0 +1,93 @@
+"""An operator's request is bounded before anything is made of it, and so is its answer."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import grpc
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import operator_pb2 as operator
+from allocator.contract.admin_pb2_grpc import AdminStub
+from allocator.fairness import policies
+from allocator.service.operators.bounding import LARGEST_REQUEST
+from allocator.service.operators.orders import touched
+from allocator.service.show.shares import user_shares
+from tests.service.operators.test_admin import refusal
+from tests.service.served import service
+
+
+def test_what_is_too_large_is_refused_and_a_long_answer_arrives(tmp_path: Path) -> None:
+    with (
+        service(tmp_path, '[policy]\nname = "drf"\n') as running,
+        grpc.insecure_channel(running.address) as channel,
+    ):
+        stub = AdminStub(channel)
+
+        too_long = admin.ExplainRequest(user="a" * LARGEST_REQUEST)
+        code, words = refusal(stub.Explain, too_long)
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert f"at most {LARGEST_REQUEST:,}" in words
+
+        # A reason goes in a header, of which clients read 8 KiB; each of these takes three.
+        name = "\x1b" * (LARGEST_REQUEST - 10)
+        code, words = refusal(stub.Explain, admin.ExplainRequest(user=name))
+        assert code == grpc.StatusCode.NOT_FOUND
+        assert words.startswith("no such user")
+        assert len(words) < 2000
+
+        rubbish: Any = channel.unary_unary("/longshare.v1.Admin/Explain")
+        assert refusal(rubbish, b"\xff" * 9)[0] == grpc.StatusCode.INVALID_ARGUMENT
+
+        packed: Any = channel.unary_unary("/longshare.v1.Admin/Shares")
+        with pytest.raises(grpc.RpcError) as refused:
+            packed(bytes(100_000), compression=grpc.Compression.Gzip)
+        error: Any = refused.value
+        assert error.code() == grpc.StatusCode.UNIMPLEMENTED
+
+        assert not stub.Shares(admin.SharesRequest()).users
+
+
+def test_whom_an_order_concerns_is_found_in_as_many_steps_however_many_it_names() -> None:
+    rows = user_shares(crowd())
+    assert len(rows) > 100
+
+    def steps(names: list[str]) -> int:
+        order = operator.Order(reset_commitments=operator.ResetCommitments(users=names))
+        return counted(lambda: touched(order, rows))
+
+    few, many = steps(["none"]), steps([f"none-{number}" for number in range(10_000)])
+    assert many == few
+
+
+def test_an_order_concerns_those_below_whom_it_names() -> None:
+    rows = user_shares(crowd())
+    order = operator.Order(reset_commitments=operator.ResetCommitments(users=["a", "user-1"]))
+    assert sorted(touched(order, rows)) == ["a", "a/b", "a/c", "user-1"]
+
+
+def crowd() -> Engine:
+    names = ["a/b", "a/c", "ab", *(f"user-{number}" for number in range(100))]
+    return Engine(EngineSettings(policies.create("drf", {}), users=tuple(map(DeclaredUser, names))))
+
+
+def counted(work: Callable[[], object]) -> int:
+    """Return how many functions are called in the work."""
+    calls = 0
+
+    def count(_: FrameType, what: str, __: object) -> None:
+        nonlocal calls
+        calls += what in {"call", "c_call"}
+
+    former = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(former)
+    return calls
