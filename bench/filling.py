@@ -117,7 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="the largest case as well")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--whole-from", type=int, default=500, help="`offers.whole_from`")
+    parser.add_argument("--whole-from", type=int, default=100, help="`offers.whole_from`")
     arguments = parser.parse_args()
     table = Table(title="Filling task by task, and giving agents whole: CPU time of a snapshot")
     for heading in ("agents", "frameworks", "cpus", "demand", "offers", "without", "offers"):

@@ -92,9 +92,8 @@ class OfferFilters:
     def add(self, client: Client, agent: str, refused: Resources, until_ns: int) -> None:
         """Refuse these resources, or less, up to and including an instant."""
         if until_ns == self._latest:
-            until_ns = (
-                self._latest
-            )  # the very object: ten million equal ones would be a third of a GB
+            # The very object: ten million equal ones would be a third of a gigabyte.
+            until_ns = self._latest
         self._latest = until_ns
         entries = self._refused.setdefault(agent, {})
         entry = entries.get(refused.key)

@@ -130,7 +130,7 @@ class OffersSection(_Section):
     """
     demands: dict[str, str] = {}
     """What one task needs, by framework name: `{ spark = "cpus:1;mem:1024" }`."""
-    whole_from: Annotated[int, Field(ge=0)] = 500
+    whole_from: Annotated[int, Field(ge=0)] = 100
     """With so many agents free at once, as after a failover, each framework's tasks are laid on as
     few of them as will do, if those who want offers may use all of them and their tasks need the
     same; with fewer, or with quotas, frameworks share each agent. Everybody gets as many tasks

@@ -31,6 +31,14 @@ class PlainFilters:
 
     entries: list[tuple[Client, str, Resources, int]] = field(default_factory=list)
 
+    def over(self, now: int) -> set[str]:
+        """Return the agents of which something is refused no more; of equals the longest counts."""
+        longest: dict[tuple[Client, str, object], int] = {}
+        for client, agent, refused, until in self.entries:
+            same = client, agent, refused.key
+            longest[same] = max(until, longest.get(same, 0))
+        return {agent for (_, agent, _), until in longest.items() if until < now}
+
     def refuses(self, client: Client, agent: str, offer: Resources) -> bool:
         return any(
             (c, a) == (client, agent) and offer in refused for c, a, refused, _ in self.entries
@@ -56,8 +64,7 @@ def test_filters_refuse_exactly_what_a_plain_list_of_them_refuses(
                 plain.entries = [e for e in plain.entries if e[1] != agent]
             case ("expire", int() as passed):
                 now += passed
-                over = {agent for _, agent, _, until in plain.entries if until < now}
-                assert over <= set(filters.expire(now))
+                assert plain.over(now) <= set(filters.expire(now))
                 plain.entries = [e for e in plain.entries if e[3] >= now]
         for agent in AGENTS:
             for offer in SIZES.values():
