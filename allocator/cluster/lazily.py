@@ -19,5 +19,5 @@ class lazily(Generic[T]):  # noqa: N801 - a decorator, named as one
 
     def __get__(self, instance: Any, _owner: type) -> T:  # noqa: ANN401 - of any class
         worked_out: T = self._work_out(instance)
-        instance.__dict__[self._name] = worked_out  # which Python finds from then on
+        setattr(instance, self._name, worked_out)  # which Python finds from then on
         return worked_out

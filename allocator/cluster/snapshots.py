@@ -95,11 +95,11 @@ def _put(cluster: Cluster, number: int, call: str, said: Any) -> Flaw | None:  #
         change = PREPARE[call](cluster, said)
     except InvalidEvent as error:
         return Flaw("contradiction", f"{call}: {error}")
-    except Exception as error:  # noqa: BLE001 - it costs this part alone
+    except Exception as fault:  # noqa: BLE001 - it costs this part alone
         cluster.statistics.faults += 1
-        return Flaw("fault", f"{call}: {in_words(error)}")
+        return Flaw("fault", f"{call}: {in_words(fault)}")
     try:
         change()
-    except Exception as error:
-        raise Spoiled(number, Flaw("fault", f"{call}: {in_words(error)}")) from error
+    except Exception as fault:
+        raise Spoiled(number, Flaw("fault", f"{call}: {in_words(fault)}")) from fault
     return None

@@ -116,11 +116,11 @@ class Envelopes(Priorities[Envelope, float]):
         As s falls, A + M·s grows by −M; of several lines that meet at a maximum the one with
         the least M takes over.
         """
-        ahead: float = 0
+        ahead = 0.0
         if a.lines != b.lines:
             s = -now
             ahead = _difference(a, b, s) or _slope_after(b, s) - _slope_after(a, s)
-        ahead = ahead or a.count - b.count
+        ahead = ahead or float(a.count - b.count)
         return (ahead > 0) - (ahead < 0)
 
     def rank(self, a: Envelope, now: float) -> tuple[Rank, float]:
@@ -278,7 +278,7 @@ class Drifts(Priorities[Drift, float]):
         if abs(rounded) <= _DOUBT * size:
             one = exact.value(a.value, a.slope, now)
             two = exact.value(b.value, b.slope, now)
-            ahead = (one > two) - (one < two)
+            ahead = float((one > two) - (one < two))
         ahead = ahead or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
 

@@ -41,7 +41,7 @@ class Quantities(Mapping[str, int]):
     @classmethod
     def _of(cls, milli: dict[str, int]) -> "Quantities":
         """Wrap amounts none of which is 0, without copying them."""
-        made = cls.__new__(cls)
+        made = Quantities.__new__(cls)
         made._milli = milli  # noqa: SLF001 - of one that has just been made
         return made
 

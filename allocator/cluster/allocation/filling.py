@@ -7,7 +7,7 @@ of giving one by one, to the last tie; the work is bounded by who gets something
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from allocator.cluster.frameworks import Client
 from allocator.fairness.front import Place
@@ -262,12 +262,8 @@ class _Entry(Generic[User]):
         self.taken = _EMPTY
         self.place = place
 
-    def __lt__(self, other: "_Entry[User]") -> bool:
-        return self.place.position < other.place.position
 
-
-@dataclass(slots=True)
-class _Step(Generic[User]):
+class _Step(NamedTuple, Generic[User]):
     """What an entry would get before it reaches a level."""
 
     entry: _Entry[User]
@@ -336,7 +332,8 @@ class _Filling(Generic[User]):
                 user, node = member
                 pending = _Entry(user, node, self._branch.place(user, _EMPTY))
         if pending is not None and (
-            number == len(self._entries) or pending < self._entries[number]
+            number == len(self._entries)
+            or pending.place.position < self._entries[number].place.position
         ):
             self._entries.insert(number, pending)
             self._number += 1
@@ -449,7 +446,7 @@ class _Filling(Generic[User]):
             self._served[entry] = None
             self._budget.spend(step.portion, entry.taken)
             entry.taken, entry.place = step.portion, step.place
-        self._entries.sort()
+        self._entries.sort(key=lambda entry: entry.place.position)
 
 
 def _first_not(holds: Callable[[int], bool], guess: int) -> int:

@@ -5,11 +5,12 @@ from typing import TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.filling import Branch, Leaf, Node
-from allocator.cluster.allocation.order import Order
+from allocator.cluster.allocation.order import LocalFront, Order
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.clients import Clients
 from allocator.cluster.frameworks import Client
 from allocator.cluster.users import User
+from allocator.fairness.front import Front
 from allocator.fairness.quantities import Quantities
 
 Leaves: TypeAlias = Callable[[Client, bool], Leaf | None]
@@ -60,25 +61,33 @@ class Walk:
         of = self._wanting.of
         front = self._order.on(user, agent.total.scalars, self._held(agent))
         all_below = live & of[user.name] if user is not self._users.root else live
-
-        def members() -> Iterator[tuple[str, Node]]:
-            for name in front:
-                below = of.get(name, 0) & live
-                node = below and self._member(
-                    user, name, agent, below, leaves, nested=nested, among=True
-                )
-                if node:
-                    yield name, node
-
         for name in front:
             below = of.get(name, 0) & live
             if below == all_below:
                 return self._member(user, name, agent, below, leaves, nested=nested, among=False)
             if below:
                 break
-        return Branch(members(), front)
+        return Branch(self._members(user, front, agent, live, leaves, nested=nested), front)
 
-    def _member(  # noqa: PLR0913 - where it is, and what is asked
+    def _members(  # noqa: PLR0913 - where it is, and what is asked
+        self,
+        user: User,
+        front: Front[str] | LocalFront,
+        agent: Agent,
+        live: int,
+        leaves: Leaves,
+        *,
+        nested: bool,
+    ) -> Iterator[tuple[str, Node]]:
+        for name in front:
+            below = self._wanting.of.get(name, 0) & live
+            if not below:
+                continue
+            node = self._member(user, name, agent, below, leaves, nested=nested, among=True)
+            if node is not None:
+                yield name, node
+
+    def _member(  # noqa: PLR0913 - likewise
         self,
         user: User,
         name: str,
@@ -108,15 +117,16 @@ class Walk:
         if child is not user and child.below is not None:
             return self._tree(child, agent, live, leaves, nested=nested)
         own = self._order.own(child)
+        return Branch(self._leaves(own, live, leaves, nested=nested), own)
 
-        def members() -> Iterator[tuple[Client, Node]]:
-            for client in own:
-                if self._wanting.bit.get(client, 0) & live:
-                    leaf = leaves(client, nested)
-                    if leaf is not None:
-                        yield client, leaf
-
-        return Branch(members(), own)
+    def _leaves(
+        self, own: Front[Client], live: int, leaves: Leaves, *, nested: bool
+    ) -> Iterator[tuple[Client, Node]]:
+        for client in own:
+            if self._wanting.bit.get(client, 0) & live:
+                leaf = leaves(client, nested)
+                if leaf is not None:
+                    yield client, leaf
 
     def _held(self, agent: Agent) -> dict[Client, Quantities]:
         if not self._users.per_machine:
