@@ -166,7 +166,8 @@ class RoleMeter:
             self._taking, note.begun = note, True
             note.counted, self.counted = self.counted, note.counted
         elif len(note) == 3:
-            self._add_offer(*note)
+            role, now, refused = note
+            self.counted.add_act((self._line(role), now, refused))
         else:
             self._change(*note)
 
@@ -197,12 +198,6 @@ class RoleMeter:
             self._held[role] = at, held
         else:
             self._held.pop(role, None)
-
-    def _add_offer(self, role: str, now: float, refused: bool) -> None:  # noqa: FBT001 - as noted
-        for name in self._line(role):
-            tally = self.counted.tally(math.floor(now / HOUR), name)
-            tally.refused += refused
-            tally.offers += not refused
 
 
 def _former(at: float, held: Quantities) -> Former:

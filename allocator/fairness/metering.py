@@ -135,7 +135,7 @@ class Counted:
             for _ in range(min(len(spans), _AT_ONCE)):
                 self._integrate(spans.popleft())
             for _ in range(min(len(acts), _AT_ONCE)):
-                self._add_act(acts.popleft())
+                self.add_act(acts.popleft())
             yield
 
     def settle(self) -> None:
@@ -148,7 +148,18 @@ class Counted:
         if len(self.spans) > MOST_WAITING:
             self._integrate(self.spans.popleft())
         if len(self.acts) > MOST_WAITING:
-            self._add_act(self.acts.popleft())
+            self.add_act(self.acts.popleft())
+
+    def add_act(self, act: Act) -> None:
+        """Add up an offer that was made, or given back."""
+        names, now, refused = act
+        hour = math.floor(now / HOUR)
+        for name in names:
+            tally = self.tally(hour, name)
+            if refused:
+                tally.refused += 1
+            else:
+                tally.offers += 1
 
     def add(self, other: "Counted") -> None:
         """Add what has been counted apart."""
@@ -160,16 +171,6 @@ class Counted:
             sums = self.capacity.setdefault(hour, {})
             for name, amount in amounts.items():
                 sums[name] = sums.get(name, 0.0) + amount
-
-    def _add_act(self, act: Act) -> None:
-        names, now, refused = act
-        hour = math.floor(now / HOUR)
-        for name in names:
-            tally = self.tally(hour, name)
-            if refused:
-                tally.refused += 1
-            else:
-                tally.offers += 1
 
     def _integrate(self, span: Span) -> None:
         user, begin, end, capacity, (excluded, tau), held, entitlement, at, owes, over, wants = span

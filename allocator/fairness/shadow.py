@@ -86,7 +86,7 @@ class Claims(Generic[User]):
         kept.parts[other] = before + more, area + more * kept.area
         if len(kept.parts) >= 2 * MOST_OTHERS:
             for each in sorted(kept.parts, key=lambda name: -kept.parts[name][0])[MOST_OTHERS:]:
-                _move(self._seconds, user, each, kept.unname(each))
+                _add(self._seconds, user, [(each, kept.unname(each))])
 
     def keep(self, user: User, fraction: float, now: float) -> None:
         """Note that of what a user holds it keeps a fraction."""
@@ -119,7 +119,7 @@ class Claims(Generic[User]):
             if not kept.parts.keys().isdisjoint(gone):
                 kept.advance(now)
                 for other in kept.parts.keys() & gone:
-                    _move(self._seconds, user, other, kept.unname(other))
+                    _add(self._seconds, user, [(other, kept.unname(other))])
         for user in gone:
             self._seconds.pop(user, None)
 
@@ -266,9 +266,3 @@ def _add(sums: dict[User, float], user: User, seconds: Iterable[tuple[User | Non
         all_seconds += each
     if all_seconds:
         sums[user] = sums.get(user, 0.0) - all_seconds
-
-
-def _move(sums: dict[User, float], user: User, other: User, seconds: float) -> None:
-    """Add what another would have had of what a user had."""
-    sums[user] = sums.get(user, 0.0) - seconds
-    sums[other] = sums.get(other, 0.0) + seconds

@@ -11,6 +11,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
+from bench.played.serving import serve
 
 SERVICE = "longshare.v1.Allocator"
 
@@ -40,19 +41,5 @@ class Bare:
         return contract.ToMaster(welcome=contract.Welcome())
 
 
-async def main(address: str) -> None:
-    """Serve until killed."""
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
-    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
-        Bare().session
-    )
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(SERVICE, {"Session": handler}),)
-    )
-    server.add_insecure_port(address)
-    await server.start()
-    await server.wait_for_termination()
-
-
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(serve(sys.argv[1], SERVICE, Bare().session))

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 
 import grpc
 
+from bench.played.serving import serve
+
 SERVICE = "bench.Echo"
 
 
@@ -16,17 +18,5 @@ async def _echo(
         yield message
 
 
-async def main(address: str) -> None:
-    """Serve until killed."""
-    server = grpc.aio.server()
-    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(_echo)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(SERVICE, {"Session": handler}),)
-    )
-    server.add_insecure_port(address)
-    await server.start()
-    await server.wait_for_termination()
-
-
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(serve(sys.argv[1], SERVICE, _echo))

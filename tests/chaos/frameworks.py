@@ -226,15 +226,14 @@ class Framework:
         }
 
 
-class Bursty(Framework):
-    """Wants a score of tasks at once, then nothing for a while."""
+class Counting(Framework):
+    """Wants so many tasks, and then something else."""
 
-    habit = "bursty"
+    wanted: ClassVar[int]
 
     def __init__(self, *given: Any) -> None:  # noqa: ANN401 - as above
         super().__init__(*given)
-        self._left = 20
-        self._again = 0.0
+        self._left = self.wanted
 
     @override
     async def consider(self, offer: dict[str, Any]) -> None:
@@ -242,13 +241,24 @@ class Bursty(Framework):
         await self.take(offer, self._left)
         self._left -= self.counts["tasks"] - before
 
+
+class Bursty(Counting):
+    """Wants a score of tasks at once, then nothing for a while."""
+
+    habit = "bursty"
+    wanted = 20
+
+    def __init__(self, *given: Any) -> None:  # noqa: ANN401 - as above
+        super().__init__(*given)
+        self._again = 0.0
+
     @override
     async def go_about(self) -> None:
         if self._left <= 0 and not self.suppressed:
             await self.suppress()
             self._again = time.monotonic() + self.random.uniform(5.0, 15.0)
         if self.suppressed and not self.running and time.monotonic() > self._again:
-            self._left = 20
+            self._left = self.wanted
             await self.revive()
 
 
@@ -304,28 +314,19 @@ class Holding(Framework):
             await self.take(offer, 1)
 
 
-class Leaving(Framework):
+class Leaving(Counting):
     """Runs five tasks, leaves when they have ended, and comes again as somebody else."""
 
     habit = "leaving"
     labels: ClassVar[dict[str, str]] = {}
-
-    def __init__(self, *given: Any) -> None:  # noqa: ANN401 - as above
-        super().__init__(*given)
-        self._left = 5
-
-    @override
-    async def consider(self, offer: dict[str, Any]) -> None:
-        before = self.counts["tasks"]
-        await self.take(offer, self._left)
-        self._left -= self.counts["tasks"] - before
+    wanted = 5
 
     @override
     async def go_about(self) -> None:
         if self._left <= 0 and not self.running:
             await self.leave()
             self.counts["left"] += 1
-            self._left = 5
+            self._left = self.wanted
 
 
 ALL = (Framework, Bursty, Refusing, Constrained, Holding, Leaving)
