@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster import ranges
 from allocator.cluster.resources import (
     NOTHING,
     InvalidResource,
@@ -15,6 +14,7 @@ from allocator.cluster.resources import (
     parse_allocated,
     parse_total,
     parse_used,
+    ranges,
 )
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resource, resources, text_of

@@ -1,0 +1,272 @@
+"""What a resource is apart from its amount, and how both are read from a message and written."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from google.protobuf.message import DecodeError
+
+from allocator.cluster.caches import Cache
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.quarantine import Reason
+from allocator.cluster.resources import ranges
+from allocator.cluster.resources.amounts import Amount
+from allocator.cluster.text import is_text, readable
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.quantities import to_milli
+
+_INDIVISIBLE_SOURCES = (mesos.Resource.DiskInfo.Source.MOUNT, mesos.Resource.DiskInfo.Source.BLOCK)
+_BYTES = 16 * 2**20
+_DECODED: "Cache[bytes, tuple[Kind, Amount, str | None]]" = Cache(4 * _BYTES)
+_KINDS: "Cache[tuple[bytes, int | None], Kind]" = Cache(_BYTES)
+_ENCODED: "Cache[tuple[bytes, Amount, str], bytes]" = Cache(4 * _BYTES)
+
+
+class InvalidResource(InvalidEvent):
+    """A Resource that Mesos itself would refuse; the message says why.
+
+    Args:
+        words: For people.
+        reason: For programs.
+    """
+
+    def __init__(self, words: str, reason: Reason = "malformed") -> None:
+        super().__init__(words)
+        self.reason: Reason = reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """What a resource is, apart from how much of it there is.
+
+    Two kinds are equal when Mesos would add their amounts up (§2.2). What an identity leaves
+    out (the path a volume is mounted at) still travels in the template.
+    """
+
+    identity: bytes
+    name: str
+    type: int
+    """A `Value.Type`."""
+    whole: int | None
+    """Thousandths of one copy where the resource can only be had whole, or is shared: then the
+    amount counts copies. None where amounts add up."""
+    reservation: str | None
+    """Role of the last reservation; None when unreserved."""
+    refined: bool
+    revocable: bool
+    shared: bool
+    template: bytes
+    """The message without its amount and without `allocation_info`."""
+    _hash: int
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Kind) and self.identity == other.identity)
+
+    @property
+    def scalar(self) -> bool:
+        """Whether its amount is a number."""
+        return self.type == mesos.Value.SCALAR
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is unreserved and not revocable: what quota and sharing are about."""
+        return self.reservation is None and not self.revocable
+
+    def offerable_to(self, role: str) -> bool:
+        """Whether the resource is unreserved, or reserved to the role or an ancestor of it."""
+        reserved = self.reservation
+        return reserved is None or reserved == role or role.startswith(reserved + "/")
+
+
+def decoded(data: bytes) -> tuple[Kind, Amount, str | None]:
+    """Split a serialised Resource into kind, amount and the role it is allocated to.
+
+    Raises:
+        InvalidResource: it cannot be used; says why.
+    """
+    known = _DECODED.get(data)
+    return known if known is not None else _DECODED.put(data, _decode(data), len(data))
+
+
+def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
+    try:
+        message = mesos.Resource.FromString(data)
+    except DecodeError as error:
+        raise InvalidResource(f"not a serialised mesos.Resource: {error}") from error
+    if not message.IsInitialized():
+        _require_essentials(data)
+    _require_text(message)
+    _validate(message)
+    amount = _amount(message)
+    role = message.allocation_info.role or None  # nobody has the role ""
+    for field in ("scalar", "ranges", "set", "allocation_info"):
+        message.ClearField(field)  # all four are fields of Resource
+    template = message.SerializePartialToString(deterministic=True)
+    kind = _kind(template, amount if _is_whole(message) else None)
+    return kind, (1 if amount else 0) if kind.whole is not None else amount, role
+
+
+def _kind(template: bytes, whole: Amount | None) -> Kind:
+    """Return what a resource is; of resources of one kind the same object, as a rule."""
+    key = template, cast("int | None", whole)
+    known = _KINDS.get(key)
+    return known if known is not None else _KINDS.put(key, _new_kind(*key), len(template))
+
+
+def _new_kind(template: bytes, whole: int | None) -> Kind:
+    message = mesos.Resource.FromString(template)
+    # Neither where a volume is mounted nor who made it belongs to its identity (§2.2).
+    if message.HasField("disk"):
+        message.disk.ClearField("volume")
+        if message.disk.HasField("persistence"):
+            message.disk.persistence.ClearField("principal")
+    for reservation in message.reservations:
+        pairs = sorted(label.SerializePartialToString() for label in reservation.labels.labels)
+        del reservation.labels.labels[:]
+        for pair in pairs:
+            reservation.labels.labels.add().MergeFromString(pair)
+    identity = message.SerializePartialToString(deterministic=True)
+    if whole is not None:
+        identity += b"\0%d" % whole
+    reservations = message.reservations
+    return Kind(
+        identity=identity,
+        name=message.name,
+        type=message.type,
+        whole=whole,
+        reservation=reservations[-1].role if reservations else None,
+        refined=len(reservations) > 1,
+        revocable=message.HasField("revocable"),
+        shared=message.HasField("shared"),
+        template=template,
+        _hash=hash(identity),
+    )
+
+
+def _is_whole(message: mesos.Resource) -> bool:
+    """Whether the resource can only be had whole: volumes, and MOUNT, BLOCK and RAW disks."""
+    if not message.HasField("disk"):
+        return False
+    disk = message.disk
+    if disk.HasField("persistence"):
+        return True
+    source = disk.source
+    return disk.HasField("source") and (
+        source.type in _INDIVISIBLE_SOURCES
+        or (source.type == mesos.Resource.DiskInfo.Source.RAW and source.HasField("id"))
+    )
+
+
+def encoded(template: bytes, amount: Amount, role: str) -> bytes:
+    """Return a serialised Resource that is allocated to a role."""
+    key = template, amount, role
+    known = _ENCODED.get(key)
+    if known is not None:
+        return known
+    data = _encode(template, amount, role)
+    return _ENCODED.put(key, data, 2 * len(data) + len(template))
+
+
+def _encode(template: bytes, amount: Amount, role: str) -> bytes:
+    message = mesos.Resource.FromString(template)
+    if isinstance(amount, tuple):
+        for begin, end in amount:
+            message.ranges.range.add(begin=begin, end=end)
+    elif isinstance(amount, frozenset):
+        message.set.item.extend(sorted(amount))
+    else:
+        message.scalar.value = amount / 1000
+    message.allocation_info.role = role
+    return message.SerializePartialToString(deterministic=True)
+
+
+def _amount(message: mesos.Resource) -> Amount:
+    if message.type == mesos.Value.SCALAR:
+        try:
+            amount = to_milli(message.scalar.value)
+        except ValueError as error:
+            raise InvalidResource(f"resource {message.name!r}: {error}") from error
+        if amount < 0:
+            raise InvalidResource(f"resource {message.name!r} is negative: {message.scalar.value}")
+        return amount
+    if message.type == mesos.Value.RANGES:
+        try:
+            return ranges.coalesced((entry.begin, entry.end) for entry in message.ranges.range)
+        except ValueError as error:
+            raise InvalidResource(f"resource {message.name!r}: {error}") from error
+    items = frozenset(message.set.item)
+    if len(items) != len(message.set.item):
+        raise InvalidResource(f"resource {message.name!r} names an item of its set twice")
+    return items
+
+
+def _require_essentials(data: bytes) -> None:
+    """Refuse what lacks more than details of a disk or of a provider, which only pass through."""
+    message = mesos.Resource.FromString(data)
+    message.ClearField("disk")
+    message.ClearField("provider_id")
+    if not message.IsInitialized():
+        raise InvalidResource("not a whole mesos.Resource: a required field is missing")
+
+
+def _require_text(message: mesos.Resource) -> None:
+    """Refuse what is not UTF-8 where this module reads text."""
+    texts = [message.name, message.allocation_info.role, *message.set.item]
+    texts += (reservation.role for reservation in message.reservations)
+    for text in texts:
+        if not is_text(text):
+            raise InvalidResource(
+                f"resource {readable(message.name)!r}: {readable(text)!r} is not UTF-8", "text"
+            )
+
+
+def _validate(message: mesos.Resource) -> None:
+    """Refuse what Mesos's C++ Resources would silently drop or abort on (§2.2, M6, M7)."""
+    name = message.name
+    if not name:
+        raise InvalidResource("a resource without a name")
+    fields = {
+        mesos.Value.SCALAR: "scalar",
+        mesos.Value.RANGES: "ranges",
+        mesos.Value.SET: "set",
+    }
+    wanted = fields.get(message.type)
+    if wanted is None:
+        raise InvalidResource(f"resource {name!r} is of type TEXT, which Mesos does not allow")
+    for field in fields.values():
+        if message.HasField(field) != (field == wanted):  # type: ignore[arg-type]
+            raise InvalidResource(f"resource {name!r} must carry {wanted!r} and no other value")
+    if message.HasField("role") or message.HasField("reservation"):
+        raise InvalidResource(
+            f"resource {name!r} sets the deprecated field 'role' or 'reservation'; "
+            "reservations go into 'reservations'"
+        )
+    if message.HasField("disk"):
+        if name != "disk":
+            raise InvalidResource(f"resource {name!r} carries DiskInfo, which only 'disk' may")
+        if message.disk.source.type == mesos.Resource.DiskInfo.Source.UNKNOWN and (
+            message.disk.HasField("source")
+        ):
+            raise InvalidResource("resource 'disk' has a source of unknown type")
+    if message.HasField("shared") and not message.disk.HasField("persistence"):
+        raise InvalidResource(f"resource {name!r} is shared, but only a persistent volume can be")
+    _validate_reservations(message)
+
+
+def _validate_reservations(message: mesos.Resource) -> None:
+    outer: str | None = None
+    for reservation in message.reservations:
+        role = reservation.role
+        if not role or role == "*":
+            raise InvalidResource(f"resource {message.name!r} is reserved to the role {role!r}")
+        if outer is not None and not role.startswith(outer + "/"):
+            raise InvalidResource(
+                f"resource {message.name!r}: reservation to {role!r} does not refine {outer!r}"
+            )
+        if outer is not None and reservation.type == mesos.Resource.ReservationInfo.STATIC:
+            raise InvalidResource(
+                f"resource {message.name!r}: only the first reservation may be static"
+            )
+        outer = role
