@@ -2,83 +2,43 @@
 
 The same messages, from their bytes to the answer's, go to two engines in one process: past all that
 holds what is said against a limit, and past functions that let everything through in its place.
-Rounds alternate; CPU time of the thread, and the ratio of each pair.
+With --service they go to two services, each a process of its own behind gRPC. Rounds alternate; CPU
+time of the thread, or of the service with all its threads, and the ratio of each pair.
 """
 
 import argparse
 import gc
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any
-from unittest import mock
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
 
-from allocator.cluster import subscriptions
-from allocator.cluster.allocation import run
-from allocator.cluster.caches import Cache
 from allocator.cluster.engine import Engine
-from allocator.cluster.resources import parse_allocated, parse_total, parse_used
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.sieve import Sieve
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.masters import parts, stamps, wire
 from bench.played.cluster import OPTIONS, SECOND, Cluster
+from bench.played.peers import Process, Stream, service
+from bench.played.trusting import trusting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EVENTS = 200
 """In a round."""
+TURNS, IN_A_TURN = 100, 20
+"""Of services, in a round: turns, and events in a turn; so what a service does once in a second, as
+to save, comes to both in every round."""
+SETTINGS = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n[log]\nlevel = "warning"\n'
+COMMANDS = {False: "allocator.cli", True: "bench.played.trusting"}
+"""Modules that stand for `longshare`, by whether they trust."""
 MOST_PARTS = 2**23
-
-
-class _Answering:
-    """In place of `Unanswered`: everybody answers."""
-
-    full = 0
-    kept = False
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def without(self, may: int) -> int:
-        return may
-
-    def admits(self, _gifts: object) -> bool:
-        return True
-
-    def give(self, _client: object, _quantities: object) -> None:
-        pass
-
-
-def _kept(cache: Cache[Any, Any], key: object, result: object, _size: int) -> object:
-    cache._young[key] = result  # noqa: SLF001 - as `put` does, unweighed
-    return result
-
-
-@contextmanager
-def trusting() -> Iterator[None]:
-    """Believe in the block whatever is said."""
-    replaced: list[tuple[Any, str, Any]] = [
-        (wire, "parse", lambda data, _most: contract.FromMaster.FromString(data)),
-        (parts, "parts_of", lambda message: (message,)),
-        (stamps.Stamps, "bound", lambda _stamps, _message: None),
-        (stamps.Stamps, "believe", lambda _stamps, _stamp: None),
-        (run, "Unanswered", _Answering),
-        (Cache, "put", _kept),
-        (Sieve, "total", lambda _sieve, messages: parse_total(messages)),
-        (Sieve, "used", lambda _sieve, messages: parse_used(messages)),
-        (Sieve, "allocated", lambda _sieve, messages: parse_allocated(messages)),
-        (subscriptions, "_check_names", lambda *_: None),
-        (subscriptions, "_check_length", lambda *_: None),
-        (subscriptions, "levels", lambda _roles: 0),
-    ]
-    with ExitStack() as stack:
-        for where, name, other in replaced:
-            stack.enter_context(mock.patch.object(where, name, other))
-        yield
 
 
 class Side:
@@ -123,8 +83,12 @@ class Side:
         return took
 
 
-def pairs(agents: int, frameworks: int, rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """Return seconds with and without, of each round, by what was done."""
+Pairs: TypeAlias = dict[str, list[tuple[float, float]]]
+"""Seconds with and without, of each round, by what was done."""
+
+
+def pairs(agents: int, frameworks: int, rounds: int) -> Pairs:
+    """Have engines in this process work."""
     lasting = {trusted: Side(agents, frameworks) for trusted in (False, True)}
     for side in lasting.values():
         side.snapshot()
@@ -132,7 +96,7 @@ def pairs(agents: int, frameworks: int, rounds: int) -> dict[str, list[tuple[flo
         "snapshot": lambda _: Side(agents, frameworks).snapshot(),
         "event": lambda trusted: lasting[trusted].events(EVENTS) / EVENTS,
     }
-    found: dict[str, list[tuple[float, float]]] = {what: [] for what in doing}
+    found: Pairs = {what: [] for what in doing}
     for number in range(rounds + 1):
         for what, do in doing.items():
             seconds = dict[bool, float]()
@@ -145,14 +109,73 @@ def pairs(agents: int, frameworks: int, rounds: int) -> dict[str, list[tuple[flo
     return found
 
 
+class Served:
+    """A service, and the master that it serves, whose clock is this machine's.
+
+    Args:
+        stream: To the service.
+        process: Of the service.
+        size: Agents and frameworks.
+    """
+
+    def __init__(self, stream: Stream, process: Process, size: tuple[int, int]) -> None:
+        self._stream = stream
+        self._process = process
+        self._size = size
+        self._cluster = self._begun()
+        stream.begin(self._cluster, virtual_clock=False)
+
+    def snapshot(self) -> float:
+        """Have the cluster taken over as it was in the beginning; return the seconds."""
+        self._cluster = self._begun()
+        said = contract.FromMaster(snapshot=self._cluster.snapshot()).SerializeToString()
+        before = self._process.cpu()
+        self._stream.restore(said)
+        return self._process.cpu() - before
+
+    def events(self, number: int) -> float:
+        """Have so many events decided, each a message; return the seconds."""
+        before = self._process.cpu()
+        for _ in range(number):
+            self._cluster.take(self._stream.apply(self._cluster.batch(1)))
+        return self._process.cpu() - before
+
+    def _begun(self) -> Cluster:
+        return Cluster(*self._size, begin_ns=time.time_ns())
+
+
+def served_pairs(agents: int, frameworks: int, rounds: int) -> Pairs:
+    """Have services work, each in a process of its own."""
+    with ExitStack() as stack:
+        sides = dict[bool, Served]()
+        for trusted, module in COMMANDS.items():
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            stream, process = stack.enter_context(service(folder, SETTINGS, module))
+            sides[trusted] = Served(stream, process, (agents, frameworks))
+        found: Pairs = {"snapshot": [], "event": []}
+        for number in range(rounds + 1):
+            order = (False, True) if number % 2 else (True, False)
+            snapshot = {trusted: sides[trusted].snapshot() for trusted in order}
+            event = dict.fromkeys(order, 0.0)
+            for _ in range(TURNS):
+                for trusted in order:
+                    event[trusted] += sides[trusted].events(IN_A_TURN) / (TURNS * IN_A_TURN)
+            if number:
+                found["snapshot"].append((snapshot[False], snapshot[True]))
+                found["event"].append((event[False], event[True]))
+        return found
+
+
 def main() -> None:
     """Print the table: medians, and the ratios of pairs with their quartiles."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--frameworks", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--service", action="store_true", help="whole services, through gRPC")
     arguments = parser.parse_args()
-    found = pairs(arguments.agents, arguments.frameworks, arguments.rounds)
+    measure = served_pairs if arguments.service else pairs
+    found = measure(arguments.agents, arguments.frameworks, arguments.rounds)
     table = Table(title=f"{arguments.agents:,} agents × {arguments.frameworks:,} frameworks, SDRF")
     for column in ("", "with limits", "without", "with, of without", "quartiles"):
         table.add_column(column, justify="right")

@@ -121,6 +121,9 @@ def audit(
         return
     if not reply.orders:
         typer.echo("Nothing was ordered in that time.")
+    if reply.earlier:
+        first = datetime.fromtimestamp(reply.orders[0].at, tz=UTC)
+        typer.echo(f"Earlier orders are left out; --until {first:%Y-%m-%dT%H:%M:%S.%f} shows them.")
     console = tables.console()
     for order in reply.orders:
         line = _line(order)

@@ -1039,6 +1039,9 @@ class AuditReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ORDERS_FIELD_NUMBER: _builtins.int
+    EARLIER_FIELD_NUMBER: _builtins.int
+    earlier: _builtins.bool
+    """there were earlier ones in that time, too many to be told"""
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ordered]:
         """the earliest first"""
@@ -1047,10 +1050,11 @@ class AuditReply(_message.Message):
         self,
         *,
         orders: _abc.Iterable[Global___Ordered] | None = ...,
+        earlier: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["orders", b"orders"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier", b"earlier", "orders", b"orders"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,6 +1,5 @@
 """What a played master talks to, in a process of its own: a service, a bare engine, an echo."""
 
-import os
 import queue
 import re
 import subprocess
@@ -20,7 +19,8 @@ from bench.played.cluster import OPTIONS, Cluster
 from bench.played.echo import SERVICE as ECHO
 
 _WAIT = 30.0
-_TICKS = os.sysconf("SC_CLK_TCK")
+_CPU_OF_ALL_THREADS = 2
+"""Which of a process's clocks, in the number by which Linux knows such a clock."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,8 @@ class Process:
     log: Path
 
     def cpu(self) -> float:
-        """Return seconds of processor time so far."""
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii")
-        fields = stat.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """Return seconds of processor time so far, of all its threads."""
+        return time.clock_gettime(~self.process.pid << 3 | _CPU_OF_ALL_THREADS)
 
     def memory(self) -> float:
         """Return the most memory that it has taken so far, in MB."""
@@ -71,14 +69,17 @@ class Stream:
         message = contract.FromMaster(events=events).SerializeToString()
         return contract.ToMaster.FromString(self.ask(message)).decisions
 
-    def begin(self, cluster: Cluster) -> contract.Decisions:
+    def begin(self, cluster: Cluster, *, virtual_clock: bool = True) -> contract.Decisions:
         """Introduce a cluster to the service."""
         hello = contract.Hello(
-            contract_version=VERSION, master="bench", options=OPTIONS, virtual_clock=True
+            contract_version=VERSION, master="bench", options=OPTIONS, virtual_clock=virtual_clock
         )
         self.ask(contract.FromMaster(hello=hello).SerializeToString())
-        snapshot = contract.FromMaster(snapshot=cluster.snapshot())
-        return contract.ToMaster.FromString(self.ask(snapshot.SerializeToString())).decisions
+        return self.restore(contract.FromMaster(snapshot=cluster.snapshot()).SerializeToString())
+
+    def restore(self, snapshot: bytes) -> contract.Decisions:
+        """Send a snapshot, the first or another one."""
+        return contract.ToMaster.FromString(self.ask(snapshot)).decisions
 
     def end(self) -> None:
         """Half-close."""
@@ -86,8 +87,16 @@ class Stream:
 
 
 @contextmanager
-def service(folder: Path, settings: str = "") -> Iterator[tuple[Stream, Process]]:
-    """Run a real service, with its store and whatever else the settings say."""
+def service(
+    folder: Path, settings: str = "", module: str = "allocator.cli"
+) -> Iterator[tuple[Stream, Process]]:
+    """Run a real service, with its store and whatever else the settings say.
+
+    Args:
+        folder: For its files.
+        settings: Added to its configuration.
+        module: What stands for the command `longshare`.
+    """
     config = folder / "longshare.toml"
     config.write_text(
         f'[listen]\naddress = "unix://{folder}/s"\nvirtual_clocks = true\n'
@@ -95,7 +104,7 @@ def service(folder: Path, settings: str = "") -> Iterator[tuple[Stream, Process]
         f'[store]\npath = "{folder}/commitments.sqlite"\n{settings}',
         encoding="utf-8",
     )
-    command = (sys.executable, "-m", "allocator.cli", "serve", "--config", str(config))
+    command = (sys.executable, "-m", module, "serve", "--config", str(config))
     with _peer(folder, command, ALLOCATOR) as peer:
         yield peer
 

@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from typer.testing import CliRunner, Result
 from allocator.cli import app, usage
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
+from allocator.service.accounting.database import Database
+from allocator.service.accounting.reading import MOST_LINES, MOST_ORDERS
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import Service, Stream, service
 
@@ -201,3 +205,27 @@ def test_without_a_store_an_order_says_that_it_will_not_last(tmp_path: Path) -> 
         told = run(made, "weight", "set", "idle", "2").output
         assert "this will not last: the service has no store" in told
         assert "keeps no accounts" in run(made, "usage", code=1).output
+
+
+@pytest.mark.slow
+def test_an_answer_is_bounded_and_says_how_to_see_the_rest(tmp_path: Path) -> None:
+    noon = 1_600_000_000
+    with closing(Database(tmp_path / "accounting.sqlite")):
+        pass
+    with closing(sqlite3.connect(tmp_path / "accounting.sqlite")) as connection, connection:
+        acted = ((3600, noon - noon % 3600, f"user{number}") for number in range(MOST_LINES + 1))
+        connection.executemany("INSERT INTO activity VALUES (?, ?, ?, 1, 0, 0.0, 0.0)", acted)
+        ordered = ((str(number), noon + number) for number in range(MOST_ORDERS + 1))
+        connection.executemany(
+            "INSERT INTO orders VALUES (?, ?, 'eve', 'certificate', '', 'set_weight', '{}', '{}', "
+            "'{}', 'no')",
+            ordered,
+        )
+    with service(tmp_path, SETTINGS) as made:
+        told = run(made, "usage", "--since", "2020-09-13", "--until", "2020-09-14", code=1).output
+        assert "more than 50,000 lines; ask for a shorter time" in told
+        span = ("--since", "2020-09-13T12:00")
+        first, *shown = run(made, "audit", *span).output.splitlines()
+        assert len(shown) == MOST_ORDERS
+        until = first.split("--until ")[1].split()[0]
+        assert run(made, "audit", *span, "--until", until).output.count("eve") == 1

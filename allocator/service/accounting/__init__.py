@@ -8,3 +8,7 @@ DAY = 86400
 """Seconds; both begin by UTC."""
 OTHERS = "(others)"
 """Stands for users beyond those that are named in a day; no role can be called so."""
+
+
+class TooMuch(Exception):  # noqa: N818 - nothing has failed
+    """An answer would take more than anybody may ask for; says what to ask instead."""

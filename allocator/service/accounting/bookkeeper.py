@@ -19,7 +19,7 @@ import structlog
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import UserKey
 from allocator.fairness.metering import Counted, Former, Meter, Tally
-from allocator.service.accounting import DAY
+from allocator.service.accounting import DAY, TooMuch
 from allocator.service.accounting.batch import Batch, Ordered
 from allocator.service.config import AccountingSection
 from allocator.service.loop.slices import PACE, Once, Work, repeating, spread
@@ -96,6 +96,8 @@ class Bookkeeper:
         self._database: Database | None = None
         self._writing = Once(self._written)
         self._keeping = Once(self._kept)
+        self._reading = asyncio.Lock()
+        """Of whoever reads; what is to be written waits for one at the most."""
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
         """Ends a pause: it is time to stop, or to keep an order that is not kept yet."""
@@ -149,13 +151,25 @@ class Bookkeeper:
         return await self._writing.get()
 
     async def read(self, query: "Callable[[Connection], T]") -> T | None:
-        """Return what a query finds of what has been written; None: no database answers."""
-        reading = self._in_thread(lambda: self._open().read(query))
+        """Return what a query finds of what has been written; None: no database answers.
+
+        Raises:
+            TooMuch: that takes too long, or is too long.
+        """
         try:
+            await asyncio.wait_for(self._reading.acquire(), PATIENCE)
+        except TimeoutError:
+            return None  # there are many who read
+        try:
+            reading = self._in_thread(lambda: self._open().read(query))
             return await asyncio.wait_for(reading, PATIENCE)
+        except TooMuch:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, who asks is to hear something
             self._failed(error)
             return None
+        finally:
+            self._reading.release()
 
     async def run(self) -> None:
         """Write regularly until told to stop, then once more."""

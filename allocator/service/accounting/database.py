@@ -5,6 +5,7 @@ Its methods block, and are called from one thread at a time.
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,12 +14,12 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, Table, create_engine, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, StaticPool
 
 from allocator.fairness.metering import Former, Stretch
 from allocator.fairness.quantities import Quantities
-from allocator.service.accounting import DAY, HOUR
+from allocator.service.accounting import DAY, HOUR, TooMuch
 from allocator.service.accounting.batch import Batch, Named, Ordered, Row
 from allocator.service.accounting.schema import (
     LAYOUTS,
@@ -36,9 +37,15 @@ APPLICATION_ID = 0x4C534841
 MOST_ORDERS = 100_000
 """Kept at the most; beyond, the oldest go."""
 _BUSY = 5.0
-"""Seconds to wait for somebody who reads a SQLite file."""
+"""Seconds to wait for somebody else who reads a SQLite file."""
 _PATIENCE = 10
 """Seconds for a connection, or a statement, of PostgreSQL's."""
+LONGEST_READING = 20.0
+"""Seconds for somebody who reads a SQLite file."""
+_STEPS = 10_000
+"""Of SQLite's between two looks at the clock."""
+_CANCELLED = "57014"
+"""What PostgreSQL says of a statement that took too long."""
 _DRIVER = "postgresql+psycopg"
 _PARTS = 500
 """Rows in a statement."""
@@ -103,9 +110,17 @@ class Database:
 
         Raises:
             StoreUnavailable: it does not answer.
+            TooMuch: that takes too long, or is too long.
         """
         with self._explained(), self._engine.connect() as connection:
-            return query(connection)
+            if self._path is not None:
+                _hurry(connection)
+            try:
+                return query(connection)
+            except OperationalError as error:
+                if not _took_too_long(error):
+                    raise
+                raise TooMuch("it takes too long; ask for a shorter time") from error
 
     def formers(self, writer: str) -> tuple[float, dict[str, Former], dict[str, Former]]:
         """Return until when others have counted, and how users and roles stood then.
@@ -298,6 +313,20 @@ def _sqlite(path: Path) -> Engine:
         return sqlite3.connect(uri, uri=True, timeout=_BUSY, check_same_thread=False)
 
     return create_engine("sqlite+pysqlite://", creator=connect, poolclass=NullPool)
+
+
+def _hurry(connection: Connection) -> None:
+    """Have SQLite give up what takes too long."""
+    until = time.monotonic() + LONGEST_READING
+    driver: Any = connection.connection.dbapi_connection
+    driver.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+
+
+def _took_too_long(error: OperationalError) -> bool:
+    told: Any = error.orig
+    return getattr(told, "sqlite_errorname", None) == "SQLITE_INTERRUPT" or (
+        getattr(told, "sqlstate", None) == _CANCELLED
+    )
 
 
 def _make(connection: sqlite3.Connection) -> None:

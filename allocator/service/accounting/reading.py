@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, func, literal, select, true
 
-from allocator.service.accounting import DAY, OTHERS
+from allocator.service.accounting import DAY, OTHERS, TooMuch
 from allocator.service.accounting.batch import Ordered
 from allocator.service.accounting.schema import (
     SUMS,
@@ -18,24 +18,29 @@ from allocator.service.accounting.schema import (
     usage,
 )
 
+MOST_LINES = 50_000
+"""Of users or roles and resources, on days, in an answer."""
+MOST_ORDERS = 10_000
+"""In an answer."""
+MOST_TEXT = 4 * 2**20
+"""Characters of orders in an answer."""
+
 By = Literal["user", "role", "day"]
 """What is added up: all of a user, of a role where users are none, or a user's on each day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Means of one user and one resource over the counted time of an hour, or of a day."""
+    """Means of one user over the counted time of an hour, or of a day."""
 
     start: int
     """Seconds since the epoch."""
     seconds: int
     user: str
-    resource: str
     share: float
-    """What it held; this and what follows are fractions of the cluster."""
+    """What it held; this and what follows are fractions of the cluster, of the resource of which it
+    was most."""
     commitment: float
-    entitlement: float
-    overuse: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +80,19 @@ def hours(
         capacity.c.start == usage.c.start,
         capacity.c.resource == usage.c.resource,
     )
+    keys = usage.c.start, usage.c.seconds, usage.c.user
     query = (
-        select(usage, capacity.c.amount)
+        select(
+            *keys,
+            func.max(usage.c.held / capacity.c.amount),
+            func.max(usage.c.owed / capacity.c.amount),
+        )
         .join_from(usage, capacity, same)
         .where(_within(usage, since, until), asked, capacity.c.amount > 0.0)
-        .order_by(usage.c.start, usage.c.user, usage.c.resource)
+        .group_by(*keys)
+        .order_by(*keys)
     )
-    return [
-        Hour(
-            start=row.start,
-            seconds=row.seconds,
-            user=row.user,
-            resource=row.resource,
-            share=row.held / row.amount,
-            commitment=row.owed / row.amount,
-            entitlement=row.entitled / row.amount,
-            overuse=row.overused / row.amount,
-        )
-        for row in connection.execute(query)
-    ]
+    return [Hour(*row) for row in connection.execute(query)]
 
 
 def hours_of(
@@ -112,7 +111,7 @@ def hours_of(
         if (start, seconds, OTHERS) not in had
     ]
     return [hour for hour in told if hour.user in users] + [
-        Hour(start, seconds, user, "", 0.0, 0.0, 0.0, 0.0)
+        Hour(start, seconds, user, 0.0, 0.0)
         for start, seconds in certain
         for user in users
         if (start, seconds, user) not in had
@@ -120,7 +119,11 @@ def hours_of(
 
 
 def usages(connection: Connection, since: float, until: float, by: By) -> list[Usage]:
-    """Return who had what in the hours that begin within a time, by user, role, or day and user."""
+    """Return who had what in the hours that begin within a time, by user, role, or day and user.
+
+    Raises:
+        TooMuch: an answer would be too long.
+    """
     amounts, acts = (usage, activity) if by != "role" else (role_usage, role_activity)
     used: dict[tuple[int | None, str], list[Used]] = {}
     for start, user, row in _sums(connection, amounts, ("resource",), (since, until, by)):
@@ -132,10 +135,23 @@ def usages(connection: Connection, since: float, until: float, by: By) -> list[U
     ]
 
 
-def ordered(connection: Connection, since: float, until: float) -> list[Ordered]:
-    """Return what operators have ordered within a time, the earliest first."""
-    query = select(orders).where(orders.c.at >= since, orders.c.at < until).order_by(orders.c.at)
-    return [Ordered(**row) for row in connection.execute(query).mappings()]
+def ordered(connection: Connection, since: float, until: float) -> tuple[list[Ordered], bool]:
+    """Return what operators have ordered within a time, the earliest first.
+
+    The latest are told, as many as there may be in an answer.
+
+    Returns:
+        The orders, and whether there were earlier ones.
+    """
+    query = select(orders).where(orders.c.at >= since, orders.c.at < until)
+    latest = query.order_by(orders.c.at.desc()).limit(MOST_ORDERS + 1)
+    found, text = list[Ordered](), 0
+    for row in connection.execute(latest).mappings():
+        text += sum(len(value) for value in row.values() if isinstance(value, str))
+        if len(found) == MOST_ORDERS or text > MOST_TEXT:
+            return found[::-1], True
+        found.append(Ordered(**row))
+    return found[::-1], False
 
 
 def _within(table: Table, since: float, until: float) -> ColumnElement[bool]:
@@ -162,6 +178,9 @@ def _sums(
         .where(_within(table, since, until))
         .group_by(*grouped)
         .order_by(*grouped)
+        .limit(MOST_LINES + 1)
     )
-    for start, user, *row in connection.execute(query):
+    for number, (start, user, *row) in enumerate(connection.execute(query)):
+        if number == MOST_LINES:
+            raise TooMuch(f"more than {MOST_LINES:,} lines; ask for a shorter time, or not by day")
         yield start, user, row

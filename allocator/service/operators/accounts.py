@@ -1,16 +1,22 @@
 """Answers operators from the accounting database: who has had what, and who has ordered what."""
 
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from collections.abc import Callable, Iterable, MutableSequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import grpc
 
 from allocator.contract import admin_pb2 as admin
+from allocator.service.accounting import TooMuch
 from allocator.service.accounting.bookkeeper import Bookkeeper
+from allocator.service.loop.slices import Work, spread
 from allocator.service.operators.aborting import abort
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from allocator.service.accounting.reading import By, Usage
 
+T = TypeVar("T")
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 _BY: "dict[str, By]" = {"user": "user", "role": "role", "day": "day", "": "user"}
 
@@ -32,10 +38,10 @@ async def usage(
     if by == "role" and keeper.user_key == "role":
         by = "user"
     await keeper.write()
-    rows = await keeper.read(lambda c: usages(c, since, until, by))
-    if rows is None:
-        await _not_now(context)
-    return admin.UsageReply(rows=map(_usage, rows))
+    rows = await _read(keeper, lambda c: usages(c, since, until, by), context)
+    reply = admin.UsageReply()
+    await spread(_adding(map(_usage, rows), reply.rows))
+    return reply
 
 
 async def audit(
@@ -46,13 +52,35 @@ async def audit(
 
     keeper = await _required(bookkeeper, context)
     await keeper.write()
-    rows = await keeper.read(lambda c: ordered(c, request.since, request.until))
-    if rows is None:
-        await _not_now(context)
-    told = admin.Ordered.DESCRIPTOR.fields_by_name
-    return admin.AuditReply(
-        orders=(admin.Ordered(**{name: getattr(row, name) for name in told}) for row in rows)
+    orders, earlier = await _read(
+        keeper, lambda c: ordered(c, request.since, request.until), context
     )
+    told = admin.Ordered.DESCRIPTOR.fields_by_name
+    reply = admin.AuditReply(earlier=earlier)
+    made = (admin.Ordered(**{name: getattr(each, name) for name in told}) for each in orders)
+    await spread(_adding(made, reply.orders))
+    return reply
+
+
+def _adding(made: Iterable[T], reply: "MutableSequence[T]") -> Work[None]:
+    """Add to an answer what is made meanwhile, bit by bit."""
+    for each in made:
+        reply.append(each)
+        yield
+
+
+async def _read(keeper: Bookkeeper, query: "Callable[[Connection], T]", context: _Context) -> T:
+    try:
+        found = await keeper.read(query)
+    except TooMuch as error:
+        await abort(context, grpc.StatusCode.FAILED_PRECONDITION, f"that is too much: {error}")
+    if found is None:
+        await abort(
+            context,
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "the accounting database does not answer now; if it has failed, the log says why",
+        )
+    return found
 
 
 def _usage(row: "Usage") -> admin.Usage:
@@ -84,11 +112,3 @@ async def _required(bookkeeper: Bookkeeper | None, context: _Context) -> Bookkee
             "longshare[accounting] is not installed",
         )
     return bookkeeper
-
-
-async def _not_now(context: _Context) -> NoReturn:
-    await abort(
-        context,
-        grpc.StatusCode.FAILED_PRECONDITION,
-        "the accounting database does not answer; the service's log says why",
-    )

@@ -1,12 +1,15 @@
 """How users stood over time: hours that a chronicle knows, then what this service has seen."""
 
+import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import override
 
 from allocator.cluster.engine import Engine
+from allocator.service.accounting import TooMuch
 from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.show.sightings import Past, Sample
 
@@ -47,7 +50,9 @@ class Accounts(Chronicle):
     ) -> "Sequence[Hour] | None":
         from allocator.service.accounting.reading import hours_of  # noqa: PLC0415 - takes time
 
-        return await self._bookkeeper.read(lambda database: hours_of(database, since, until, users))
+        with suppress(TooMuch):  # a chart is worth less than what is to be written meanwhile
+            return await self._bookkeeper.read(lambda read: hours_of(read, since, until, users))
+        return None
 
 
 class Curves:
@@ -63,6 +68,8 @@ class Curves:
         self._engine = engine
         self._past = past
         self._chronicle = chronicle
+        self._asking = asyncio.Lock()
+        """Of the chronicle, one at a time: who has a page open keeps no operator waiting."""
 
     async def read(self, users: Sequence[str], seconds: float) -> dict[str, Any]:
         """Return shares and commitments of users at instants that are the same for all.
@@ -79,7 +86,19 @@ class Curves:
         samples = [each for each in self._past.samples if each.time >= since]
         hours: Sequence[Hour] | None = ()
         if self._chronicle is not None:
-            hours = await self._chronicle.hours(users, since, until)
+            async with self._asking:
+                hours = await self._chronicle.hours(users, since, until)
+        return await asyncio.to_thread(self._told, users, (since, until), samples, hours)
+
+    def _told(
+        self,
+        users: Sequence[str],
+        asked: tuple[float, float],
+        samples: list[Sample],
+        hours: "Sequence[Hour] | None",
+    ) -> dict[str, Any]:
+        """Put together what is known. In a thread of its own, for it may be much."""
+        since, until = asked
         instants = _from_hours(hours or (), _beginning(samples)) + _thinned(samples)
         return {
             "since": since,
@@ -102,14 +121,12 @@ def _beginning(samples: list[Sample]) -> float:
 
 
 def _from_hours(hours: "Sequence[Hour]", until: float) -> list[Sample]:
-    """Return how users stood in the middle of each hour, by the resource of which it was most."""
+    """Return how users stood in the middle of each hour."""
     middles: dict[float, dict[str, tuple[float, float]]] = {}
     for hour in hours:
         middle = hour.start + hour.seconds / 2
         if middle < until:
-            users = middles.setdefault(middle, {})
-            share, owed = users.get(hour.user, (0.0, 0.0))
-            users[hour.user] = max(share, hour.share), max(owed, hour.commitment)
+            middles.setdefault(middle, {})[hour.user] = hour.share, hour.commitment
     return [Sample(middle, users, whole=False) for middle, users in sorted(middles.items())]
 
 

@@ -196,7 +196,8 @@ def _past(curves: Curves) -> _Handler:
         if not 0.0 < seconds < math.inf:
             return web.json_response({"error": "seconds: not a positive number"}, status=400)
         told = await curves.read(request.query.getall("user", []), seconds)
-        return web.json_response(told)
+        text = await asyncio.to_thread(json.dumps, told)
+        return web.Response(text=text, content_type="application/json")
 
     return past
 

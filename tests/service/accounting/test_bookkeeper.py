@@ -258,6 +258,47 @@ def test_an_order_waits_for_a_slow_database_no_longer_than_is_said_and_is_kept_l
         assert connection.execute("SELECT id FROM orders").fetchall() == [("1",), ("2",)]
 
 
+def test_what_is_to_be_written_waits_for_one_who_reads_however_many_do(tmp_path: Path) -> None:
+    meter = Meter()
+    engine = Engine(EngineSettings(policies.create("drf", {})), meter=meter)
+    begun, go_on, happened = threading.Event(), threading.Event(), list[str]()
+
+    class Noting(Database):
+        def keep(self, ordered: Sequence[Ordered]) -> None:
+            super().keep(ordered)
+            happened.append("kept")
+
+    def first(_: object) -> bool:
+        begun.set()
+        go_on.wait()
+        happened.append("first")
+        return True
+
+    def another(_: object) -> bool:
+        happened.append("another")
+        return True
+
+    async def crowd() -> None:
+        database = Noting(tmp_path / "accounting.sqlite")
+        keeper = Bookkeeper(engine, meter, lambda: database, AccountingSection())
+        async with bookkeeping(keeper):
+            reading = [asyncio.create_task(keeper.read(first))]
+            await asyncio.to_thread(begun.wait)
+            reading += [asyncio.create_task(keeper.read(another)) for _ in range(3)]
+            await asyncio.sleep(0)
+            order = Ordered("1", 1.0, "", "socket", "unix:", "set_weight", "{}", "{}", "{}", "")
+            keeper.note(order)
+            keeping = asyncio.create_task(keeper.keep())
+            for _ in range(50):  # as many turns of the loop as anything takes that waits for none
+                await asyncio.sleep(0)
+            go_on.set()
+            assert await keeping
+            assert all(await asyncio.gather(*reading))
+
+    asyncio.run(crowd())
+    assert happened == ["first", "kept", "another", "another", "another"]
+
+
 def test_without_a_store_there_are_no_accounts_unless_they_are_asked_for() -> None:
     def where(**sections: dict[str, object]) -> str | None:
         return Config.model_validate(sections).accounting_database()

@@ -7,13 +7,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from allocator.fairness.metering import Counted, Former, Integrals, Stretch
 from allocator.fairness.quantities import Quantities
-from allocator.service.accounting import DAY, HOUR, OTHERS
+from allocator.service.accounting import DAY, HOUR, OTHERS, TooMuch
+from allocator.service.accounting import database as database_module
 from allocator.service.accounting.batch import Batch, Ordered
 from allocator.service.accounting.database import Database, located
-from allocator.service.accounting.reading import By, Used, hours, hours_of, ordered, usages
+from allocator.service.accounting.reading import By, Hour, Used, hours, hours_of, ordered, usages
 from allocator.service.store import StoreError
 from tests.service.accounting.postgres import Postgres, postgres, why_not
 
@@ -90,13 +92,12 @@ def test_what_is_written_adds_up_and_is_there_after_a_restart(connect: Open) -> 
         assert database.write(batch(2, counted(NOON // HOUR, A=1.0, B=2.0)), 100)
     with closing(connect()) as database:
         assert held(database) == {"A": 9.0, "B": 2.0}
-        [first, second] = database.read(lambda c: hours(c, 0.0, 1e12))
+        [first, _] = database.read(lambda c: hours(c, 0.0, 1e12))
         # The cluster's capacity was counted twice for this hour, too.
-        assert (first.start, first.seconds, first.user, first.resource) == (NOON, HOUR, "A", "cpus")
-        assert (first.share, first.overuse, first.commitment) == (0.045, 0.0225, 0.01125)
-        assert second.entitlement == 0.25
+        assert first == Hour(NOON, HOUR, "A", share=0.045, commitment=0.01125)
         [used, _] = database.read(lambda c: usages(c, 0.0, 1e12, "day"))
         assert (used.start, used.offers, used.wanted) == (NOON // DAY * DAY, 6, 20.0)
+        assert [(each.resource, each.held / HOUR) for each in used.used] == [("cpus", 9.0)]
         [_, role] = database.read(lambda c: usages(c, 0.0, 1e12, "role"))
         assert (role.user, role.offers, role.wanted) == ("rB", 3, None)
         assert role.used == (Used("cpus", 2.0 * HOUR),)
@@ -199,8 +200,23 @@ def test_orders_are_kept_with_what_is_counted(connect: Open) -> None:
     with closing(connect()) as database:
         database.write(made, 100)
         database.write(made, 100)
-        assert database.read(lambda c: ordered(c, NOON, NOON + 1)) == [order]
-        assert database.read(lambda c: ordered(c, NOON + 1, NOON + 2)) == []
+        assert database.read(lambda c: ordered(c, NOON, NOON + 1)) == ([order], False)
+        assert database.read(lambda c: ordered(c, NOON + 1, NOON + 2)) == ([], False)
+
+
+def test_nobody_reads_for_ever(connect: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "LONGEST_READING", 0.0)
+
+    def endless(connection: Connection) -> None:
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("SET statement_timeout = 1")
+        numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+        connection.exec_driver_sql(f"{numbers} SELECT count(*) FROM n")
+
+    with closing(connect()) as database:
+        with pytest.raises(TooMuch, match="takes too long; ask for a shorter time"):
+            database.read(endless)
+        assert database.write(batch(1, counted(NOON // HOUR, A=1.0)), 100), "nothing has failed"
 
 
 def test_a_file_is_for_its_owner_alone_and_one_service_at_a_time(tmp_path: Path) -> None:

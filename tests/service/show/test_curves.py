@@ -24,7 +24,7 @@ SETTINGS = EngineSettings(
 
 
 def hour(start: int, user: str, share: float, commitment: float) -> Hour:
-    return Hour(start, HOUR, user, "cpus", share, commitment, 0.5, 0.0)
+    return Hour(start, HOUR, user, share, commitment)
 
 
 class Chronicle:
@@ -83,7 +83,6 @@ def test_hours_before_the_service_began_come_from_the_chronicle() -> None:
     chronicle = Chronicle(
         [
             *(hour(before + n * HOUR, "a", 0.1 * n, 0.2) for n in range(3)),
-            hour(before, "a", 0.05, 0.3),  # another resource
             hour(START, "a", 0.9, 0.9),  # of which this service has seen more itself
         ]
     )
@@ -91,8 +90,8 @@ def test_hours_before_the_service_began_come_from_the_chronicle() -> None:
     assert told["chronicle"] is True
     assert told["times"][:3] == [before + HOUR / 2 + n * HOUR for n in range(3)]
     shares, debts = told["users"]["a"]
-    assert shares[:3] == [0.05, 0.1, 0.2]
-    assert debts[:3] == [0.3, 0.2, 0.2]
+    assert shares[:3] == [0.0, 0.1, 0.2]
+    assert debts[:3] == [0.2, 0.2, 0.2]
     assert told["users"]["b"][0][:3] == [None] * 3, "nobody knows"
     assert told["times"][3] >= START
     short = read(Curves(engine, past, chronicle), ["a"], 60)
@@ -103,6 +102,29 @@ def test_a_chronicle_that_does_not_answer_costs_the_hours_alone() -> None:
     engine, past = watched(60)
     told = read(Curves(engine, past, Chronicle(None)), ["a"], HOUR)
     assert (told["chronicle"], len(told["times"])) == (False, 6)
+
+
+def test_however_many_look_the_chronicle_is_asked_by_one_at_a_time() -> None:
+    engine, past = watched(60)
+    asking = most = 0
+
+    class Busy(Chronicle):
+        async def hours(
+            self, users: Collection[str], since: float, until: float
+        ) -> Sequence[Hour] | None:
+            nonlocal asking, most
+            asking += 1
+            most = max(most, asking)
+            await asyncio.sleep(0)
+            asking -= 1
+            return await super().hours(users, since, until)
+
+    async def crowd() -> list[dict[str, Any]]:
+        found = Curves(engine, past, Busy([]))
+        return await asyncio.gather(*(found.read(["a"], HOUR) for _ in range(5)))
+
+    assert [told["chronicle"] for told in asyncio.run(crowd())] == [True] * 5
+    assert most == 1
 
 
 def test_however_much_is_asked_answers_are_bounded() -> None:

@@ -16,8 +16,9 @@ from tests.world.model.amounts import Amounts, read
 from tests.world.service import Incarnation
 
 TOLERANCE = 1e-7
-"""Of debts and priorities, which are around 1: a clock that counts seconds since 1970 in doubles is
-exact to a quarter of a microsecond, and the shortest half-life in the world is half a minute."""
+"""Of debts, which are around 1, and of priorities times weight, which are debts and shares: a clock
+that counts seconds since 1970 in doubles is exact to a quarter of a microsecond, and the shortest
+half-life in the world is half a minute."""
 _SECOND = 1_000_000_000
 
 
@@ -64,7 +65,7 @@ class Debts(Checker):
             return
         if {row.user for row in reply.users} != set(twin.users):
             raise Violated(f"users are {[r.user for r in reply.users]}, not {list(twin.users)}")
-        before = Fraction(0)
+        before, ahead = Fraction(0), []
         for row in sorted(reply.users, key=lambda row: row.rank):
             shares = twin.shares(row.user)
             _same(f"weight of {row.user}", row.weight, twin.weight(row.user))
@@ -74,8 +75,10 @@ class Debts(Checker):
                 _same(f"debt of {row.user} in {name}", row.commitments.get(name, 0.0), owed)
                 self.compared += bool(owed)
             priority = twin.priority(row.user)
-            _same(f"priority of {row.user}", row.priority, priority)
-            if priority < before - Fraction(TOLERANCE):
+            weight = twin.weight(row.user)
+            _same(f"priority of {row.user}", row.priority, priority, weight)
+            ahead.append(row.user)
+            if priority < before - _apart(twin, *ahead[-2:]):
                 raise Violated(f"{row.user} comes after others, though its priority is lower")
             before = priority
 
@@ -109,7 +112,8 @@ class Debts(Checker):
                     continue
                 self.ordered += 1
                 for user in waiting:
-                    if priorities[user] < priorities[offer.role] - Fraction(TOLERANCE) and (
+                    least = priorities[offer.role] - _apart(twin, user, offer.role)
+                    if priorities[user] < least and (
                         client := self._who_would_have_taken(twin, user, offer.agent_id)
                     ):
                         raise Violated(
@@ -143,9 +147,15 @@ class Debts(Checker):
                 refused[place] = max(until, refused.get(place, 0))
 
 
-def _same(what: str, said: float, twin: Fraction) -> None:
-    if abs(Fraction(said) - twin) > Fraction(TOLERANCE) * max(Fraction(1), abs(twin)):
+def _same(what: str, said: float, twin: Fraction, weight: Fraction = Fraction(1)) -> None:
+    most = Fraction(TOLERANCE) * max(Fraction(1), weight * abs(twin))
+    if weight * abs(Fraction(said) - twin) > most:
         raise Violated(f"{what} is {said}, where {float(twin)} is right")
+
+
+def _apart(twin: Twin, *users: str) -> Fraction:
+    """Return by how much priorities of users must differ for their order to be certain."""
+    return Fraction(TOLERANCE) / min(map(twin.weight, users))
 
 
 def _worth_while(many: Iterable[Amounts]) -> bool:

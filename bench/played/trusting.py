@@ -1,0 +1,74 @@
+"""A service that believes whatever it is told: what limits cost is what it does without.
+
+python -m bench.played.trusting serve --config FILE
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from allocator.cli import main
+from allocator.cluster import subscriptions
+from allocator.cluster.allocation import run
+from allocator.cluster.caches import Cache
+from allocator.cluster.resources import parse_allocated, parse_total, parse_used
+from allocator.cluster.sieve import Sieve
+from allocator.contract import allocator_pb2 as contract
+from allocator.service.masters import parts, session, stamps, wire
+
+
+class _Answering:
+    """In place of `Unanswered`: everybody answers."""
+
+    full = 0
+    kept = False
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def without(self, may: int) -> int:
+        return may
+
+    def admits(self, _gifts: object) -> bool:
+        return True
+
+    def give(self, _client: object, _quantities: object) -> None:
+        pass
+
+
+def _kept(cache: Cache[Any, Any], key: object, result: object, _size: int) -> object:
+    cache._young[key] = result  # noqa: SLF001 - as `put` does, unweighed
+    return result
+
+
+@contextmanager
+def trusting() -> Iterator[None]:
+    """Believe in the block whatever is said."""
+    replaced: list[tuple[Any, str, Any]] = [
+        *((wire, name, _read) for name in ("parse", "reading")),
+        *((where, "parts_of", lambda message: (message,)) for where in (parts, session)),
+        (stamps.Stamps, "bound", lambda _stamps, _message: None),
+        (stamps.Stamps, "believe", lambda _stamps, _stamp: None),
+        (run, "Unanswered", _Answering),
+        (Cache, "put", _kept),
+        (Sieve, "total", lambda _sieve, messages: parse_total(messages)),
+        (Sieve, "used", lambda _sieve, messages: parse_used(messages)),
+        (Sieve, "allocated", lambda _sieve, messages: parse_allocated(messages)),
+        (subscriptions, "_check_names", lambda *_: None),
+        (subscriptions, "_check_length", lambda *_: None),
+        (subscriptions, "levels", lambda _roles: 0),
+    ]
+    with ExitStack() as stack:
+        for where, name, other in replaced:
+            stack.enter_context(mock.patch.object(where, name, other))
+        yield
+
+
+def _read(data: bytes, _most_parts: int) -> contract.FromMaster:
+    return contract.FromMaster.FromString(data)
+
+
+if __name__ == "__main__":
+    with trusting():
+        main()
