@@ -26,6 +26,8 @@ Withheld: TypeAlias = Literal["agent_set_aside", "deactivated", "not_whitelisted
 class Statistics:
     """What has happened since the engine was made."""
 
+    messages: int = 0
+    """Snapshots, messages of events and orders, refused ones too."""
     events: int = 0
     runs: int = 0
     """Allocation runs."""

@@ -4,7 +4,8 @@ isort:skip_file
 What an operator asks of a running allocator, and what it answers.
 
 Everything is as of the master's latest event; between events only commitments move, and these
-are those of that instant, too. Shares, entitlements and commitments are fractions of the
+are those of that instant, too. Many users are looked at in slices, between which the master is
+served; each then stands as it did when it was looked at. Shares, entitlements and commitments are fractions of the
 cluster, amounts are in the units Mesos counts the resource in: cores, megabytes.
 """
 
@@ -151,6 +152,11 @@ class SharesReply(_message.Message):
 
     CLUSTER_FIELD_NUMBER: _builtins.int
     USERS_FIELD_NUMBER: _builtins.int
+    MEANWHILE_FIELD_NUMBER: _builtins.int
+    meanwhile: _builtins.int
+    """Messages that reached the engine while users were looked at; 0: all are of one instant. What
+    is said of the cluster is of the end.
+    """
     @_builtins.property
     def cluster(self) -> Global___Cluster: ...
     @_builtins.property
@@ -162,10 +168,11 @@ class SharesReply(_message.Message):
         *,
         cluster: Global___Cluster | None = ...,
         users: _abc.Iterable[Global___UserShare] | None = ...,
+        meanwhile: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "meanwhile", b"meanwhile", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -225,6 +232,7 @@ class Cluster(_message.Message):
     ALLOCATION_FIELD_NUMBER: _builtins.int
     NEXT_PASSING_FIELD_NUMBER: _builtins.int
     ALONE_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
     time: _builtins.float
     """the master's clock in seconds since the Unix epoch; 0: none has come yet"""
     connected: _builtins.bool
@@ -236,6 +244,10 @@ class Cluster(_message.Message):
     """users at the top that want offers"""
     alone: _builtins.float
     """Seconds without a leading master, at first since the service began; absent: one is connected."""
+    messages: _builtins.int
+    """Snapshots, messages of events and orders that have reached the engine since the service began:
+    this is as of that `restore`, `apply` or `order` of its event log, counted from 1.
+    """
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -257,10 +269,11 @@ class Cluster(_message.Message):
         allocation: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         next_passing: Global___Passing | None = ...,
         alone: _builtins.float | None = ...,
+        messages: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_alone", b"_alone", "alone", b"alone", "next_passing", b"next_passing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_alone", b"_alone", "agents", b"agents", "allocation", b"allocation", "alone", b"alone", "capacity", b"capacity", "connected", b"connected", "frameworks", b"frameworks", "next_passing", b"next_passing", "policy", b"policy", "time", b"time", "wanting", b"wanting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_alone", b"_alone", "agents", b"agents", "allocation", b"allocation", "alone", b"alone", "capacity", b"capacity", "connected", b"connected", "frameworks", b"frameworks", "messages", b"messages", "next_passing", b"next_passing", "policy", b"policy", "time", b"time", "wanting", b"wanting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__alone: _TypeAlias = _typing.Literal["alone"]  # noqa: Y015
     _WhichOneofArgType__alone: _TypeAlias = _typing.Literal["_alone", b"_alone"]  # noqa: Y015

@@ -4,7 +4,8 @@ isort:skip_file
 What an operator asks of a running allocator, and what it answers.
 
 Everything is as of the master's latest event; between events only commitments move, and these
-are those of that instant, too. Shares, entitlements and commitments are fractions of the
+are those of that instant, too. Many users are looked at in slices, between which the master is
+served; each then stands as it did when it was looked at. Shares, entitlements and commitments are fractions of the
 cluster, amounts are in the units Mesos counts the resource in: cores, megabytes.
 """
 

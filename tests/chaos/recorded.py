@@ -1,5 +1,6 @@
 """Follows what services have recorded with the world's checkers, which know no engine."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,27 +71,21 @@ def _follow(life: Life, debts: Debts, conservation: Conservation) -> int:
     conservation.opened(link)
     header, entries = header_and_rest(life.record)
     debts.logged(known, log.LogEntry(header=header))
-    compared, asked = 0, list(life.shares)
+    compared = messages = 0
+    asked = defaultdict[int, list[admin.SharesReply]](list)
+    for reply in life.shares:
+        if not reply.meanwhile:
+            asked[reply.cluster.messages].append(reply)
     for entry in entries:
-        while asked and _at(entry) > _nanoseconds(asked[0]):
-            debts.shown(known, asked.pop(0))
-            compared += not debts.twin(known).unsure
         debts.logged(known, entry)
         for said, heard in _exchanged(entry):
             conservation.said(link, said)
             conservation.heard(link, heard)
+        messages += not entry.HasField("unheard")
+        for reply in asked.pop(messages, []):
+            debts.shown(known, reply)
+            compared += not debts.twin(known).unsure
     return compared
-
-
-def _at(entry: log.LogEntry) -> int:
-    """Return the master's time of an entry, in nanoseconds; 0 of one that has none."""
-    if entry.HasField("restore"):
-        return entry.restore.snapshot.time_ns
-    return max((event.time_ns for event in entry.apply.events.events), default=0)
-
-
-def _nanoseconds(reply: admin.SharesReply) -> int:
-    return round(reply.cluster.time * 1e9) + 1000  # a double of seconds since 1970
 
 
 def _exchanged(entry: log.LogEntry) -> Iterator[tuple[contract.FromMaster, contract.ToMaster]]:

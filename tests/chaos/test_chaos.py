@@ -126,3 +126,5 @@ def test_what_was_recorded_and_said_is_found_in_order(life: Life) -> None:
 def test_a_share_that_is_not_what_the_record_says_is_found(life: Life) -> None:
     life.shares[1].users[0].shares["cpus"] += 0.001
     assert "share of" in follow([life]).wrong[0]
+    life.shares[1].meanwhile = 1
+    assert follow([life]).wrong == [], "an answer of several instants is that of no twin"

@@ -132,6 +132,7 @@ class Engine(View):
         memory: Memory | None = None,
     ) -> Steps[contract.Decisions]:
         """Do so step by step; until it is done nobody else may look at this engine."""
+        self.statistics.messages += 1
         if snapshot.time_ns < 0:
             raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
         cluster = yield from self._filled(options, snapshot)
@@ -171,6 +172,7 @@ class Engine(View):
 
     def applying(self, events: contract.Events) -> Steps[contract.Decisions]:
         """Do so step by step; until it is done nobody else may look at this engine."""
+        self.statistics.messages += 1
         self._asking = None
         for number, event in enumerate(events.events):
             if number:
@@ -230,6 +232,7 @@ class Engine(View):
         Raises:
             InvalidOrder: it is malformed, or names somebody or something that is not known.
         """
+        self.statistics.messages += 1
         carry_out(order, self._users, self._settings.policy)
         self._users.settle()
 

@@ -19,7 +19,7 @@ from allocator.service.operators.orders import Orders
 from allocator.service.rights import Rights
 from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.shadows import Follower, Shadows
-from allocator.service.show.shares import UserShare, reading
+from allocator.service.show.shares import reading
 from allocator.service.show.waits import Waits
 from allocator.service.show.why import Kept, look_into
 from allocator.service.store.keeper import Keeper
@@ -59,7 +59,7 @@ class Admin(AdminServicer):
         self._bookkeeper = bookkeeper
         self._shadows = Shadows({}) if shadows is None else shadows
         self._rows = Once(lambda: spread(reading(engine, engine.users()), self._turn))
-        self._shares = Once(self._make_shares)
+        self._shares = Once(lambda: spread(self._make_shares(), self._turn))
         self._orders = Orders(engine, self._rows, keeper, bookkeeper, rights, self._turn)
 
     async def Shares(  # noqa: N802 - the name is the contract's
@@ -150,10 +150,14 @@ class Admin(AdminServicer):
         await self._rights.require(context, "readers")
         return await accounts.audit(self._bookkeeper, request, context)
 
-    async def _make_shares(self) -> admin.SharesReply:
-        async with self._turn:
-            reply = admin.SharesReply(cluster=self._cluster())
-        await spread(_add_messages(reply, await self._rows.get(), self._engine))
+    def _make_shares(self) -> Work[admin.SharesReply]:
+        engine, reply = self._engine, admin.SharesReply()
+        before = engine.statistics.messages
+        for row in (yield from reading(engine, engine.users())):
+            reply.users.append(message(row, engine))
+            yield
+        reply.cluster.CopyFrom(self._cluster())
+        reply.meanwhile = reply.cluster.messages - before
         return reply
 
     def _add_shadow(self, reply: admin.ShadowsReply, follower: Follower) -> Work[None]:
@@ -178,10 +182,5 @@ class Admin(AdminServicer):
             allocation=engine.pool.held().to_doubles(),
             next_passing=upcoming(engine),
             alone=self._statistics.alone,
+            messages=engine.statistics.messages,
         )
-
-
-def _add_messages(reply: admin.SharesReply, rows: list[UserShare], engine: Engine) -> Work[None]:
-    for row in rows:
-        reply.users.append(message(row, engine))
-        yield

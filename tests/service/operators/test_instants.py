@@ -1,0 +1,85 @@
+"""An answer says which messages it knows, and whether all of it is of one instant."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import operator_pb2 as operator
+from allocator.service.loop import slices
+from allocator.service.loop.turn import Turn
+from allocator.service.masters.session import SessionStatistics
+from allocator.service.operators.admin import Admin
+from allocator.service.rights import Rights
+from allocator.service.show.waits import Waits
+from tests.cluster.master_side import MasterSide
+
+
+class Ticking(Turn):
+    """A turn before some of which a second of the master's passes."""
+
+    def __init__(self, master: MasterSide, *turns: int) -> None:
+        super().__init__()
+        self._master = master
+        self._turns = turns
+        self._taken = 0
+
+    @override
+    async def __aenter__(self) -> None:
+        await super().__aenter__()
+        self._taken += 1
+        if self._taken in self._turns:
+            self._master.tick(1)
+
+
+@pytest.fixture(name="master")
+def _master(monkeypatch: pytest.MonkeyPatch) -> MasterSide:
+    """Two users, who are looked at in two slices."""
+    monkeypatch.setattr(slices, "SLICE", 1e-9)
+    master = MasterSide("sdrf", {"half_life": 60.0})
+    master.add_framework("f1", "a")
+    master.add_framework("f2", "b")
+    master.add_agent("s1", "cpus:4;mem:512")
+    master.tick(10)
+    return master
+
+
+def asked(master: MasterSide, *turns: int) -> admin.SharesReply:
+    waits = Waits(master.engine, SessionStatistics(connected=True))
+    serving = Admin(master.engine, waits, None, None, Rights(None), Ticking(master, *turns))
+    peer: Any = SimpleNamespace(auth_context=dict)
+    return asyncio.run(serving.Shares(admin.SharesRequest(), peer))
+
+
+def test_an_answer_that_nothing_came_between_names_the_last_message_that_it_knows(
+    master: MasterSide,
+) -> None:
+    reply = asked(master, 1)
+    assert sorted(row.user for row in reply.users) == ["a", "b"]
+    assert reply.meanwhile == 0
+    assert reply.cluster.messages == master.engine.statistics.messages
+    assert reply.cluster.time == master.engine.now
+
+
+@pytest.mark.parametrize("turns", [(2,), (3, 5)], ids=["the second user", "what they are told as"])
+def test_an_answer_says_how_many_messages_came_between(
+    turns: tuple[int, ...], master: MasterSide
+) -> None:
+    reply = asked(master, *turns)
+    assert reply.meanwhile == len(turns)
+    assert reply.cluster.time == master.engine.now
+    assert reply.cluster.messages == master.engine.statistics.messages
+
+
+def test_orders_and_what_is_refused_are_messages_too(master: MasterSide) -> None:
+    before = asked(master).cluster.messages
+    with pytest.raises(InvalidOrder):
+        master.engine.order(operator.Order())
+    with pytest.raises(InvalidEvent):
+        master.engine.apply(contract.Events(events=[contract.Event(sequence=1)]))
+    assert asked(master).cluster.messages == before + 2
