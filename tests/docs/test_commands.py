@@ -32,6 +32,8 @@ def chosen(block: Block) -> bool:
     return block.runs and not block.mark.startswith("not run: ")
 
 
+NEWCOMERS = ("README.md", "docs/first-hour.md")
+"""Pages on which each command starts from nothing, as it does for whoever reads them."""
 SESSIONS = [page for page in pages() if any(map(chosen, blocks(page)))]
 
 
@@ -40,7 +42,7 @@ SESSIONS = [page for page in pages() if any(map(chosen, blocks(page)))]
 @pytest.mark.parametrize("page", SESSIONS, ids=name)
 def test_the_commands_of_a_page_work_one_after_the_other(page: Path, tmp_path: Path) -> None:
     found = blocks(page)
-    session = Session(tmp_path)
+    session = Session(tmp_path, fresh=name(page) in NEWCOMERS)
     try:
         for block in found:
             if block.mark.startswith("file: "):
@@ -86,5 +88,8 @@ def test_outputs_are_compared_but_for_numbers_and_what_is_left_out() -> None:
     written = "rank user\n   1 web   20.0%\n…\nend in 1.0 h on agent-1\n"
     output = "rank user\n   1 web     5%\n   2 a\n   3 b\nend in 0.5 h on agent-1\n"
     assert looks_like(output, written)
+    assert looks_like(
+        f"{output}not in the audit yet: its database is slow or fails; the log has it\n", written
+    )
     for difference in (("web", "adhoc"), (" h ", " min "), ("agent-1", "agent-2")):
         assert not looks_like(output.replace(*difference), written)

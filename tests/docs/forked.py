@@ -1,0 +1,32 @@
+"""Has `longshare` run in a fork of somebody's, as if it were this process: `forked.py SOCKET …`."""
+
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+END = b"\0\0"
+
+
+def main() -> None:
+    """Say what is wanted, pass signals on, and end as it does."""
+    channel = socket.socket(socket.AF_UNIX)
+    channel.connect(sys.argv[1])
+    environment = b"\0".join(b"=".join(each) for each in os.environb.items())
+    arguments = b"\0".join(map(os.fsencode, ["longshare", *sys.argv[2:]]))
+    said = END.join([os.fsencode(Path.cwd()), environment, arguments])
+    socket.send_fds(channel, [len(said).to_bytes(8)], [0, 1, 2])
+    channel.sendall(said)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: channel.sendall(bytes([number])))
+    code = int.from_bytes(channel.recv(2), signed=True)
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
