@@ -114,7 +114,7 @@ def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot, contract.E
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_everybody_gets_as_much_as_if_each_agent_were_shared(seed: int) -> None:
     made, snapshot, later = world(Random(seed))
     shared = allocated(made, snapshot, later)

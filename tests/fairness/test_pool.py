@@ -389,12 +389,10 @@ TestPoolMachine.settings = settings(max_examples=80, stateful_step_count=40, dea
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("parameters", "operations"),
-    [({"delta": 0.99}, 100_000), ({"delta": 0.9, "form": "thesis"}, 30_000)],
-    ids=["journal", "thesis"],
+    "parameters", [{"delta": 0.99}, {"delta": 0.9, "form": "thesis"}], ids=["journal", "thesis"]
 )
-def test_a_hundred_thousand_operations_of_hundreds_of_users_agree_with_a_scan(
-    parameters: dict[str, object], operations: int
+def test_thirty_thousand_operations_of_hundreds_of_users_agree_with_a_scan(
+    parameters: dict[str, object],
 ) -> None:
     rng = random.Random(7)
     capacity = Quantities({"cpus": 1_000_000, "mem": 4_000_000, "gpus": 64_000})
@@ -409,7 +407,7 @@ def test_a_hundred_thousand_operations_of_hundreds_of_users_agree_with_a_scan(
             both.add(user, weight=weight, commitment=owed)
             both.set_active(user, True)
     now = 0.0
-    for step in range(operations):
+    for step in range(30_000):
         now += rng.choice([0.0, 0.0, 0.01, 0.5, 3.0, rng.random()])
         user = rng.randrange(200)
         grow = rng.random() < 0.5 or not held[user]

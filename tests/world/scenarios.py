@@ -74,7 +74,7 @@ def _says(poison: str) -> Scenario:
         assert isinstance(framework, hostile.Hostile)
         framework.poison = poison
 
-    return Scenario(script, replace(QUIET, effort=True))
+    return Scenario(script, replace(SHORT, effort=True))
 
 
 async def _ahead_then_killed(world: World) -> None:
