@@ -1,5 +1,6 @@
 """What users owe is what an exact twin works out, and they are served in the order that follows."""
 
+import math
 import re
 from collections.abc import Iterable
 from fractions import Fraction
@@ -33,6 +34,8 @@ class Debts(Checker):
         self._twins: dict[Incarnation, Twin] = {}
         self._refused: dict[Twin, dict[tuple[str, str, str], int]] = {}
         """Of each twin: (framework, role, agent) → until when; more rather than less"""
+        self._ticked: dict[Twin, int] = {}
+        """When each had its latest tick; filters end with one, and a clock may jump between two."""
 
     @override
     def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
@@ -41,6 +44,7 @@ class Debts(Checker):
             self._twins = {one: self._twins[one] for one in others}
             twin = self._twins[life] = Twin(entry.header)
             self._refused = {each: self._refused.get(each, {}) for each in self._twins.values()}
+            self._ticked = {each: self._ticked.get(each, 0) for each in self._twins.values()}
             return
         twin = self._twins[life]
         match entry.WhichOneof("entry"):
@@ -50,6 +54,9 @@ class Debts(Checker):
                     self._served(twin, entry.restore.outcome)
             case "apply":
                 self._applied(twin, entry.apply)
+            case "unheard":
+                for event in entry.unheard.events.events:
+                    self._note_filters(twin, event)
             case "order":
                 if not entry.order.outcome.refusal:
                     twin.order(entry.order.order)
@@ -84,13 +91,17 @@ class Debts(Checker):
 
     def _applied(self, twin: Twin, entry: log.LogApply) -> None:
         refused = re.match(r"event (\d+)", entry.outcome.refusal)
+        last = math.inf if refused is None else int(refused[1])
+        if entry.outcome.refusal and refused is None:
+            return
         for event in entry.events.events:
-            if refused is not None and event.sequence >= int(refused[1]):
-                return
-            if entry.outcome.refusal and refused is None:
-                return
-            twin.event(event)
-            self._note_filters(twin, event)
+            if event.sequence < last:
+                twin.event(event)
+                if event.HasField("tick"):
+                    self._ticked[twin] = twin.now
+            self._note_filters(twin, event)  # those after a refused one are kept for the snapshot
+        if refused is not None:
+            return
         self._served(twin, entry.outcome)
 
     def _served(self, twin: Twin, outcome: log.Outcome) -> None:
@@ -129,7 +140,7 @@ class Debts(Checker):
                 user in known.roles
                 and known.active
                 and user not in known.suppressed
-                and refused < twin.now - 2 * _SECOND
+                and refused < self._ticked.get(twin, 0) - 2 * _SECOND
                 and _takes_anything(name, known.said.info)
             ):
                 return name
@@ -140,7 +151,8 @@ class Debts(Checker):
             call = event.recover_resources
             seconds = mesos.Filters.FromString(call.filters).refuse_seconds
             seconds = min(seconds, 1e9) if seconds >= 0 else 5.0
-            until = twin.now + round(seconds * _SECOND) + 2 * twin.interval  # ends with a tick
+            now = max(twin.now, event.time_ns)
+            until = now + round(seconds * _SECOND) + 2 * twin.interval  # ends with a tick
             refused = self._refused[twin]
             for role in read(call.resources)[1]:
                 place = (call.framework_id, role, call.agent_id)
