@@ -1,5 +1,6 @@
 """`longshare serve`: the allocator service."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,8 @@ def serve(
     Stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used. Exit code 1:
     the store does not answer, and may later.
     """
+    # Not to be asked for later: what gRPC itself logs of peers, a line each, is not thinned.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from allocator.service import logs, server  # noqa: PLC0415 - keeps `--help` fast
     from allocator.service.accounting import place  # noqa: PLC0415
     from allocator.service.config import ConfigError, load  # noqa: PLC0415

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import grpc
 import structlog
 
+from allocator.cluster.text import shortened
 from allocator.service.config import RightsSection
 
 Right = Literal["masters", "operators", "readers"]
@@ -36,13 +37,13 @@ def names(context: _Context) -> Sequence[str] | None:
         *told.get("x509_common_name", ()),
         *told.get("x509_subject_alternative_name", ()),
     ]
-    return [value.decode(errors="replace") for value in values]
+    return [value.decode(errors="replace") for value in values if value]
 
 
 def certificate(context: _Context) -> str | None:
-    """Return the first name in a peer's certificate, for the log; None: it has shown none."""
+    """Return who a peer's certificate is of, for the log; None: it has shown none."""
     found = names(context)
-    return found[0] if found else None
+    return None if found is None else _described(found)
 
 
 def identified(context: _Context) -> tuple[str, str]:
@@ -64,6 +65,11 @@ def _this_user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # a number without a name, as in a container
         return str(os.geteuid())
+
+
+def _described(found: Sequence[str]) -> str:
+    """Return the first name: a certificate may have thousands, and of any length."""
+    return shortened(found[0]) if found else "a certificate without a name"
 
 
 class Rights:
@@ -99,8 +105,8 @@ class Rights:
         found = names(context)
         if self.has(found, right):
             return None
-        who = ", ".join(found or ()) or "a certificate without a name"
-        return f"{who} is not among listen.rights.{right}"
+        several = "" if len(found or ()) < 2 else f" (and {len(found or ()) - 1} other names)"
+        return f"{_described(found or ())}{several} is not among listen.rights.{right}"
 
     async def require(self, context: _Context, right: Right) -> None:
         """End a call whose peer lacks a right with PERMISSION_DENIED."""

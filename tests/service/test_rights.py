@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -18,7 +19,7 @@ from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.contract.allocator_pb2_grpc import AllocatorStub
 from allocator.service.config import Config, RightsSection
-from allocator.service.rights import Right, Rights
+from allocator.service.rights import Right, Rights, identified
 from tests.service.served import PATIENCE, Service, Stream, free_port, hello, service
 from tests.service.test_tls import Authority
 
@@ -49,6 +50,44 @@ def test_a_name_gives_the_rights_it_is_listed_for(name: str, has: set[str]) -> N
 def test_nobody_has_a_right_without_a_name_that_is_listed(found: list[str], right: Right) -> None:
     assert not Rights(RightsSection()).has(found, right)
     assert not Rights(RIGHTS).has([], right)
+
+
+class Peer:
+    """A peer's certificate, as gRPC tells of it."""
+
+    def __init__(self, common_name: str, *others: str) -> None:
+        self._told = {
+            "transport_security_type": [b"ssl"],
+            "x509_common_name": [common_name.encode()],
+            "x509_subject_alternative_name": [name.encode() for name in others],
+        }
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return self._told
+
+    def peer(self) -> str:
+        return "ipv4:10.0.0.1:4000"
+
+
+@pytest.mark.parametrize(
+    ("names", "who"),
+    [
+        (("alice", "localhost"), "alice"),
+        (("", "alice"), "alice"),
+        (("",), "a certificate without a name"),
+        (("a" * 60_000,), "a" * 300 + "…"),
+    ],
+)
+def test_who_a_certificate_is_of_is_told_by_its_first_name_and_not_at_length(
+    names: tuple[str, ...], who: str
+) -> None:
+    peer: Any = Peer(*names)
+    assert identified(peer) == (who, "certificate")
+    others = [f"host-{number}" for number in range(3500)]
+    stranger: Any = Peer("eve", *others)
+    assert Rights(RIGHTS).refusal(stranger, "readers") == (
+        "eve (and 3500 other names) is not among listen.rights.readers"
+    )
 
 
 def test_rights_by_name_want_certificates() -> None:

@@ -1,7 +1,10 @@
 """TLS and mTLS on the gRPC port, end to end: masters, operators, and who is kept out."""
 
+import json
 import shutil
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -129,6 +132,31 @@ def test_a_master_and_an_operator_talk_mtls_to_the_service(
         children.start("shares", "shares", f"--address={running.address}", "--json")
         said = tmp_path / "logs" / "shares.log"
         wait_for(lambda: '"agents": 4' in said.read_text())
+
+
+def test_a_handshake_that_fails_writes_nothing_as_nobody_thins_the_lines_of_grpc(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path / "ca").found()
+    own, port, log = authority.issue("service"), free_port(), tmp_path / "log"
+    config = tmp_path / "longshare.toml"
+    config.write_text(
+        f'[listen]\naddress = "localhost:{port}"\n[listen.tls]\ncertificate = "{own.certificate}"\n'
+        f'key = "{own.key}"\n[store]\nkind = "none"\n[accounting]\ndatabase = "none"\n'
+        '[metrics]\naddress = "127.0.0.1:0"\n[log]\nformat = "json"\n'
+    )
+    command = [sys.executable, "-m", "allocator.cli", "serve", "--config", str(config)]
+    with log.open("wb") as errors, subprocess.Popen(command, stderr=errors) as started:
+        try:
+            wait_for(lambda: '"ready"' in log.read_text())
+            for _ in range(3):
+                with socket.create_connection(("localhost", port)) as peer:
+                    peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                    while peer.recv(100):
+                        pass
+        finally:
+            started.terminate()
+    assert all("event" in json.loads(line) for line in log.read_text().splitlines())
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
