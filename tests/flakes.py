@@ -127,8 +127,8 @@ def once(commit: str, seed: int, settings: list[str], arguments: list[str]) -> R
                 stdout=file,
                 check=False,
             ).returncode
-    if status:
-        shutil.copytree(ROOT / "build" / "failures", KEPT / str(seed), dirs_exist_ok=True)
+    if (failures := ROOT / "build" / "failures").is_dir():
+        shutil.copytree(failures, KEPT / str(seed), dirs_exist_ok=True)
     return Run(
         commit,
         settings,
@@ -187,8 +187,9 @@ def main() -> int:
             file.write(json.dumps(asdict(run)) + "\n")
         where = "" if run.passed else f", see {KEPT.relative_to(ROOT)}/{run.seed}.log"
         console.print(
-            f"seed {run.seed}, {'with' if run.mesos else 'without'} a real Mesos, "
-            f"{run.seconds} s: {run.said}{where}; {in_a_row(runs)} in a row",
+            f"seed {run.seed}, {', '.join(run.settings) or 'nothing beside'}, "
+            f"{'with' if run.mesos else 'without'} a real Mesos, {run.seconds} s: "
+            f"{run.said}{where}; {in_a_row(runs)} in a row",
             highlight=False,
         )
     return int(in_a_row(runs) < options.runs)

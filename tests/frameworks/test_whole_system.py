@@ -186,7 +186,7 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_task(tmp_path: Path) -
         running = subprocess.Popen(
             [sys.executable, "-m", "allocator.cli", *framework, f"--master={address}"]
         )
-        while sum(observer.glance().cpus.values()) < 12:
+        while observer.metrics()["master/tasks_finished"] < 12:
             time.sleep(0.05)
         doomed.stop(signal.SIGKILL)
         while sum(observer.glance().cpus.values()) > 6:

@@ -97,7 +97,8 @@ def test_a_reading_that_came_too_late_is_not_the_answer_to_the_next_question(
 
     async def play(keeper: Keeper, store: SharedStore, _: Engine) -> Memory | None:
         assert await keeper.recall() is None, "nobody has waited for it"
-        await asyncio.sleep(0.05)
+        assert keeper._reading is not None
+        await keeper._reading
         monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", 10.0)
         store.others = NEWS
         return await keeper.recall()
