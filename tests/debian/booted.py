@@ -16,6 +16,11 @@ from tests.ansible.debian import pristine
 
 _PATIENCE = 60
 """Seconds that something may take to come about."""
+_ENTER = """
+while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs"; shift; done
+shift
+exec "$@"
+"""
 
 
 def package(pattern: str, otherwise: str) -> Path:
@@ -83,6 +88,15 @@ class Booted:
             text=True,
         )
 
+    def open(self, groups: list[Path]) -> None:
+        """Let systemd use the groups of version 1 that the machine is in; it was begun without."""
+        if not groups:
+            return
+        for group in groups:
+            self.run("mount", "-o", "remount,rw,bind", str(group.parent))
+        self.run("systemctl", "daemon-reexec")
+        self.until(lambda: not self.fails("systemctl", "is-system-running"))
+
     def install(self, built: Path) -> None:
         """Install a package; what it depends on is there already."""
         shutil.copy(built, self.root / "root")
@@ -116,7 +130,10 @@ def booted(dependencies: str) -> Iterator[Booted]:
     """Boot a copy of the pristine Debian with dependencies; skip where that cannot be."""
     if shutil.which("systemd-nspawn") is None:
         pytest.skip("systemd-nspawn is not installed, so no Debian is booted")
-    with TemporaryDirectory(prefix="longshare-machine-") as folder:
+    with (
+        TemporaryDirectory(prefix="longshare-machine-") as folder,
+        _groups(Path(folder).name) as groups,
+    ):
         root = Path(folder) / "root"
         subprocess.run(["cp", "-a", pristine(), root], check=True)
         satisfy = ("apt-get", "--yes", "--no-install-recommends", "satisfy", dependencies)
@@ -124,18 +141,21 @@ def booted(dependencies: str) -> Iterator[Booted]:
             subprocess.run(["chroot", root, *command], check=True, stdout=subprocess.DEVNULL)
         said = Path(folder) / "console.log"
         # Neither a bus nor a scope of the machine that this one runs on is needed.
+        enter = ("sh", "-c", _ENTER, "sh", *map(str, groups), "--")
         begin = ("systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--private-network")
         with (
             said.open("w") as console,
             subprocess.Popen(
-                [*begin, "--console=pipe", "--boot", "--directory", root],
+                [*enter, *begin, "--console=pipe", "--boot", "--directory", root],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
             ) as container,
         ):
             try:
-                yield _up(root, container, said)
+                machine = _up(root, container, said)
+                machine.open(groups)
+                yield machine
             finally:
                 # With its first process all others of the machine end.
                 for first in _children(container):
@@ -152,6 +172,25 @@ def _up(root: Path, container: subprocess.Popen[bytes], said: Path) -> Booted:
                 return machine
         time.sleep(0.1)
     pytest.skip(f"systemd-nspawn cannot boot a Debian here: {said.read_text()[-500:]}")
+
+
+@contextmanager
+def _groups(name: str) -> Iterator[list[Path]]:
+    """Make a group for the machine in each hierarchy that bounds what its units may have.
+
+    That is with version 1 of cgroups; with version 2 systemd-nspawn does so, where it may.
+    """
+    hierarchies = [Path("/sys/fs/cgroup", name) for name in ("memory", "pids")]
+    made = [one / name for one in hierarchies if (one / "tasks").exists()]
+    for group in made:
+        group.mkdir()
+    try:
+        yield made
+    finally:
+        for group in made:
+            for within in sorted(filter(Path.is_dir, group.rglob("*")), reverse=True):
+                within.rmdir()
+            group.rmdir()
 
 
 def _children(container: subprocess.Popen[bytes]) -> list[int]:

@@ -3,6 +3,7 @@
 import json
 import resource
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,6 +155,61 @@ def test_the_units_limits_are_in_force(installed: Booted) -> None:
     assert "Seccomp:\t2" in status
     # Nothing that belongs to others can be written, not even by the service's own user.
     assert installed.fails("nsenter", "-t", pid(installed), "-m", "touch", "/opt/longshare/new")
+
+
+ENTER = """
+import os, signal, sys
+for group in sys.argv[1:]:
+    with open(group, "w") as processes:
+        processes.write(str(os.getpid()))
+"""
+CROWD = """
+others = []
+try:
+    while len(others) < 1000:
+        other = os.fork()
+        if not other:
+            signal.pause()
+        others.append(other)
+except BlockingIOError:
+    print("refused, after", len(others))
+for other in others:
+    os.kill(other, signal.SIGKILL)
+    os.waitpid(other, 0)
+"""
+GREED = """
+held = [b"x" * (64 << 20) for _ in range(96)]
+print("has", len(held) * 64, "MiB")
+"""
+
+
+@pytest.fixture
+def groups(installed: Booted) -> list[str]:
+    """What puts a process beside the service, into its unit."""
+    if "[not set]" in {installed.property("MemoryCurrent"), installed.property("TasksCurrent")}:
+        pytest.skip("systemd-nspawn gives a Debian here no cgroups that bound memory and tasks")
+    unit = installed.property("ControlGroup")
+    return installed.run("find", "/sys/fs/cgroup", "-path", f"*{unit}/cgroup.procs").splitlines()
+
+
+def test_a_task_more_than_the_unit_may_have_is_refused_and_the_service_goes_on(
+    installed: Booted, groups: list[str]
+) -> None:
+    before = pid(installed)
+    said, _, others = installed.run("python3", "-c", ENTER + CROWD, *groups).rpartition(" ")
+    assert said == "refused, after"
+    assert int(others) < int(installed.property("TasksMax"))
+    assert pid(installed) == before
+
+
+def test_what_grows_beyond_the_units_memory_is_killed_and_the_service_is_there_again(
+    installed: Booted, groups: list[str]
+) -> None:
+    with installed.start("python3", "-c", ENTER + GREED, *groups) as greedy:
+        told, _ = greedy.communicate("")
+    assert told == ""
+    assert greedy.returncode == -signal.SIGKILL
+    installed.until(lambda: installed.property("ActiveState") == "active")
 
 
 def test_settings_that_cannot_be_used_want_a_person(installed: Booted) -> None:
