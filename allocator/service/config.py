@@ -327,6 +327,10 @@ class MetricsSection(_Section):
     """Names by which browsers and Prometheus ask for this port, beside `localhost`, this machine's
     host name and addresses; others are refused (421).
     """
+    users: Annotated[int, Field(ge=1, le=100_000)] = 2000
+    """Users that have metrics of their own, and roles: those who hold or owe most, then those known
+    longest. `longshare_unlisted_users` says how many there are beside.
+    """
 
     @model_validator(mode="after")
     def _meant(self) -> Self:

@@ -1,5 +1,8 @@
 """Logs that repeat are thinned, but for what people did."""
 
+import subprocess
+import sys
+
 import structlog
 
 from allocator.service.logs import BURST, KEPT, WINDOW, Thinned
@@ -35,3 +38,13 @@ def test_a_line_that_repeats_is_left_out_and_counted() -> None:
 def test_every_order_of_an_operator_is_logged() -> None:
     log = Log()
     assert all(log.say(event) for event in KEPT for _ in range(1000))
+
+
+def test_lines_of_libraries_are_thinned_as_well() -> None:
+    code = (
+        "import logging; from allocator.service import logs; "
+        "from allocator.service.config import LogSection; logs.configure(LogSection()); "
+        "[logging.getLogger('aiohttp.server').error('bad request') for _ in range(100)]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.PIPE)
+    assert done.stderr.count(b"bad request") == BURST

@@ -1,9 +1,12 @@
 """What Prometheus sees of users and roles, of whom there may be thousands: made in slices."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
+from heapq import nlargest
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,11 +16,14 @@ from prometheus_client.registry import Collector
 from allocator.cluster.engine import Engine
 from allocator.fairness.metering import Integrals, Tally
 from allocator.service.accounting.bookkeeper import Bookkeeper
+from allocator.service.config import MetricsSection
 from allocator.service.loop.slices import Work
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.waits import Waits
 
+LONGEST = 200
+"""Characters of a label; of a longer name the rest is told by a hash."""
 _AT_ONCE = 50
 """Samples that are written without a pause."""
 
@@ -110,6 +116,12 @@ _FILTERS = partial(
     "Offer filters in force, by the role that refused.",
     labels=("role",),
 )
+_UNLISTED = partial(
+    GaugeMetricFamily,
+    "longshare_unlisted_users",
+    "Users that have no metrics of their own, as there are more than metrics.users.",
+    labels=(),
+)
 _WAITING = partial(
     GaugeMetricFamily,
     "longshare_waiting_frameworks",
@@ -165,21 +177,33 @@ class _Only(Collector):
         yield self._family
 
 
-def exposition(
+def exposition(  # noqa: PLR0913 - all that is shown
     engine: Engine,
     registry: CollectorRegistry,
     waits: Waits,
     shadows: Shadows,
     bookkeeper: Bookkeeper | None = None,
+    *,
+    most_users: int = MetricsSection().users,
 ) -> Work[bytes]:
-    """Write everything that Prometheus sees: of a registry, and of users and roles."""
+    """Write everything that Prometheus sees: of a registry, and of users and roles.
+
+    Whoever may register may have thousands of roles, so there are series of so many users and roles
+    alone: of those who hold or owe most, then of those known longest.
+    """
     parts = [generate_latest(registry)]
     yield
-    counts = engine.filters_by_role()
-    yield from _written(_FILTERS, (((role,), count) for role, count in counts.items()), parts)
+    counts = nlargest(most_users, engine.filters_by_role().items(), key=itemgetter(1))
+    yield from _written(_FILTERS, (((role,), count) for role, count in counts), parts)
     waiting = waits.clients().items()
     yield from _written(_WAITING, (((reason,), number) for reason, number in waiting), parts)
-    users = list(engine.pool.users())
+    known = list(engine.pool.users())
+    read = yield from reading(engine, known)
+    row_of = {row.user: row for row in read}
+    everybody = [row_of[user] for user in known if user in row_of]
+    rows = nlargest(most_users, everybody, key=lambda row: max(row.standing.share, row.owed))
+    users = [row.user for row in rows]
+    yield from _written(_UNLISTED, iter([((), len(everybody) - len(rows))]), parts)
     waited = (
         ((user, reason), seconds)
         for user in users
@@ -189,8 +213,7 @@ def exposition(
     if bookkeeper is not None:
         totals = [(u, bookkeeper.totals[u]) for u in users if u in bookkeeper.totals]
         yield from _accounts(totals, parts)
-    yield from _of_shadows(engine, shadows, parts)
-    rows = yield from reading(engine, users)
+    yield from _of_shadows(engine, shadows, frozenset(users), parts)
     for family in _FAMILIES:
         samples = (sample for row in rows for sample in family.samples(row))
         yield from _written(
@@ -201,12 +224,14 @@ def exposition(
     return b"".join(parts)
 
 
-def _of_shadows(engine: Engine, shadows: Shadows, parts: list[bytes]) -> Work[None]:
+def _of_shadows(
+    engine: Engine, shadows: Shadows, users: Container[str], parts: list[bytes]
+) -> Work[None]:
     """Append how users would stand under other policies."""
     found = []
     for follower in shadows.followers:
         apart = yield from shadows.comparing(engine, follower)
-        found += [(follower.name, each) for each in apart]
+        found += [(follower.name, each) for each in apart if each.user in users]
     if shadows.followers:
         turns = (((name, each.user), float(each.shadow_turn)) for name, each in found)
         yield from _written(_SHADOW_TURN, turns, parts)
@@ -241,9 +266,16 @@ def _written(
     while (some := list(islice(samples, _AT_ONCE))) or not headed:
         made = family()
         for values, value in some:
-            made.add_metric(values, value)
+            made.add_metric(list(map(_label, values)), value)
         only: Any = _Only(made)  # all that is asked of a registry here is to collect
         written = generate_latest(only)
         parts.append(written.split(b"\n", 2)[2] if headed else written)  # its HELP and TYPE, once
         headed = True
         yield
+
+
+def _label(name: str) -> str:
+    """Return a name as it is told to Prometheus, which gets it with each number about it."""
+    if len(name) <= LONGEST:
+        return name
+    return f"{name[:LONGEST]}…{sha256(name.encode()).hexdigest()[:16]}"

@@ -62,7 +62,7 @@ async def serving(  # noqa: PLR0913, PLR0917 - all that is shown
     app = web.Application(middlewares=[_known_by(section)])
     app.add_routes(
         [
-            web.get("/metrics", _scrape(engine, registry, turn, status, bookkeeper)),
+            web.get("/metrics", _scrape(engine, registry, turn, status, bookkeeper, section.users)),
             web.get("/healthz", _health(status)),
             web.get("/api/status", _status(status, turn)),
             web.get("/api/explain", _explain(status, turn)),
@@ -136,15 +136,17 @@ async def _protect(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_PROTECTION)
 
 
-def _scrape(
+def _scrape(  # noqa: PLR0913, PLR0917 - all that is shown
     engine: Engine,
     registry: CollectorRegistry,
     turn: Turn,
     status: Status,
     bookkeeper: Bookkeeper | None,
+    most_users: int,
 ) -> _Handler:
     def write() -> Work[bytes]:
-        return exposition(engine, registry, status.waits, status.shadows, bookkeeper)
+        waits, shadows = status.waits, status.shadows
+        return exposition(engine, registry, waits, shadows, bookkeeper, most_users=most_users)
 
     written = Once(lambda: spread(write(), turn))
 

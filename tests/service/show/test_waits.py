@@ -14,7 +14,7 @@ from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.explain import explain
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import user_shares
-from allocator.service.show.user_metrics import exposition
+from allocator.service.show.user_metrics import LONGEST, exposition
 from allocator.service.show.waits import LASTING, MOST_LINES, Waits
 from allocator.service.show.why import BRIEFLY, Kept, look_into
 from tests.cluster.master_side import MasterSide, framework_info
@@ -136,3 +136,18 @@ def test_the_service_looks_by_itself(tmp_path: Path) -> None:
         stream.open(frameworks=[contract.AddFramework(framework_id="f1", info=info, active=True)])
         running.wait_for_metric('longshare_waiting_frameworks{reason="no_agents"} 1.0')
         stream.close()
+
+
+def test_prometheus_is_told_of_so_many_users_and_no_name_at_length() -> None:
+    master, waits = waiting()
+    names = [f"{number}-{'x' * 900}" for number in range(5)]
+    for name in names:
+        add(master, f"of {name[0]}", name)
+    seen = exposition(master.engine, CollectorRegistry(), waits, Shadows({}), most_users=4)
+    families = list(text_string_to_metric_families(finished(seen).decode()))
+    users = {s.labels["user"] for f in families for s in f.samples if "user" in s.labels}
+    assert {"a", "b"} < users, "who holds most, and who is known longest"
+    assert len(users) == 4
+    assert max(map(len, users)) == LONGEST + 1 + 16
+    [unlisted] = [f for f in families if f.name == "longshare_unlisted_users"]
+    assert unlisted.samples[0].value == 3
