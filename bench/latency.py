@@ -170,7 +170,7 @@ def on_and_off(arguments: argparse.Namespace, size: str) -> Table:
         sides = {}
         for name, extra in extras.items():
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            told = settings(arguments, folder, plain=name == "off") + extra
+            told = settings(arguments, folder, plain=True) + extra
             stream, process = stack.enter_context(service(Path(folder), told))
             cluster = Cluster(agents, frameworks, time.time_ns())
             cluster.take(stream.begin(cluster))
@@ -248,8 +248,8 @@ def main() -> None:
         type=int,
         default=0,
         metavar="ROUNDS",
-        help="instead compare, in so many rounds, a service with accounts, a shadow, a recorder, "
-        "scrapes and the page open with one that has none of it",
+        help="instead compare, in so many rounds, a service with accounts, a shadow, scrapes and "
+        "the page open with one that has none of it; a recorder has neither",
     )
     parser.add_argument("--plain", action="store_true", help="nobody records, scrapes or looks")
     arguments = parser.parse_args()

@@ -1,10 +1,12 @@
 """What looking on costs the deciding loop: the same events with and without those who look.
 
 Engines get the same events in turn, one message after the other: one that nobody looks at, one
-whose users are accounted for, one that a shadow follows, one that all look at, the recorder and the
-status page included. Time is that of this process on a CPU, so that others on the machine matter
-less, and comes with a ratio to the first of each round; lines of ours that run do not depend on the
-machine at all. What is done later, in slices, between messages, is told apart.
+whose users are accounted for, one that a shadow follows, one that both and the status page look at,
+and one that has a recorder as well, which nobody has who does not configure it: it copies how all
+users stand once a second. Time is that of this process on a CPU, so that others on the machine
+matter less, and comes with a ratio to the first of each round; lines of ours that run do not depend
+on the machine at all. What is done later, in slices, between messages, is told apart. Why users
+wait is looked at between messages alone, so that no decision pays for it.
 
 With --only one engine gets messages and nothing is measured, for a tool that counts instructions:
 valgrind --tool=cachegrind --cache-sim=no python -m bench.onlookers --only all --messages 9100,
@@ -30,7 +32,7 @@ from allocator.service.accounting.batch import Batch
 from allocator.service.accounting.database import Database
 from allocator.service.loop import garbage
 from allocator.service.show.recorder import Recorder
-from allocator.service.show.shadows import Shadows, Watchers
+from allocator.service.show.shadows import Shadows
 from allocator.service.show.sightings import OfferTrail, Past
 from bench.counts import lines_of
 from bench.played.cluster import OPTIONS, Cluster
@@ -63,7 +65,7 @@ class _Side:
         self.engine = Engine(settings, meter=meter, before_change=look)
         if looked_at:
             followed = (self._shadows,) if self._shadows.followers else ()
-            self.engine.watch(Watchers(OfferTrail(), *followed))
+            self.engine.watch(OfferTrail(), *followed)
         self.cluster = Cluster(*size)
         self.engine.restore(OPTIONS, self.cluster.snapshot())
 
@@ -109,7 +111,9 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1, help="in a message")
     parser.add_argument("--messages", type=int, default=100, help="in a round")
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--only", choices=("nobody", "accounts", "a shadow", "all"))
+    parser.add_argument(
+        "--only", choices=("nobody", "accounts", "a shadow", "all", "and a recorder")
+    )
     parser.add_argument("--users", choices=("role", "framework_name"), default="role")
     parser.add_argument("--no-later", action="store_true", help="with --only: decide, and no more")
     arguments = parser.parse_args()
@@ -123,7 +127,8 @@ def main() -> None:
             "nobody": lambda: _Side(size, user_key=key),
             "accounts": lambda: _Side(size, meter, user_key=key),
             "a shadow": lambda: _Side(size, None, Shadows(SHADOW), user_key=key),
-            "all": lambda: _Side(size, Meter(), Shadows(SHADOW), recorder, key),
+            "all": lambda: _Side(size, Meter(), Shadows(SHADOW), user_key=key),
+            "and a recorder": lambda: _Side(size, Meter(), Shadows(SHADOW), recorder, key),
         }
         sides = {name: made() for name, made in make.items() if arguments.only in (None, name)}
         garbage.settle()

@@ -32,7 +32,7 @@ from allocator.service.rights import Rights
 from allocator.service.show import metrics
 from allocator.service.show.curves import Accounts, Curves
 from allocator.service.show.recorder import Recorder
-from allocator.service.show.shadows import ShadowCollector, Shadows, Watchers
+from allocator.service.show.shadows import ShadowCollector, Shadows
 from allocator.service.show.sightings import OfferTrail, Past
 from allocator.service.show.status import Status
 from allocator.service.show.waits import Waits, touring
@@ -81,7 +81,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         shadows = Shadows(config.shadows())
         lookers = (past.sample_until, *_of_recorder(recorder), *_of_shadows(shadows))
         engine = _engine(config.engine_settings(), memory, lookers, event_log, meter)
-        engine.watch(Watchers(trail, shadows) if shadows.followers else trail)
+        engine.watch(trail, *((shadows,) if shadows.followers else ()))
         bookkeeper: Bookkeeper | None = None
         if accounts is not None and meter is not None:
             connect = partial(_database, accounts)

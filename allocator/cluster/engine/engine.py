@@ -1,6 +1,7 @@
 """Applies what a master says, and decides: the state machine itself."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 from allocator.cluster.calls import PREPARE
@@ -96,11 +97,11 @@ class Engine(View):
         """Sequence number of the last event applied."""
         return self._sequence
 
-    def watch(self, watcher: Watcher) -> None:
-        """Have somebody look at each allocation run from now on."""
+    def watch(self, *watchers: Watcher) -> None:
+        """Have all who watch look at each allocation run from now on, and nobody else."""
         self._runs.watch(
-            lambda: watcher.before_run(self),
-            lambda decisions: watcher.after_run(self, decisions),
+            [partial(watcher.before_run, self) for watcher in watchers],
+            [partial(watcher.after_run, self) for watcher in watchers],
         )
 
     def restore(

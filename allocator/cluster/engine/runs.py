@@ -1,6 +1,6 @@
 """Allocation runs: when one is due, over which agents, and what is told of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from allocator.cluster.allocation import Allocation
@@ -20,8 +20,8 @@ class Runs:
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._random = Random(seed)  # noqa: S311 - order of agents, not a secret
-        self._before: Callable[[], None] = lambda: None
-        self._after: Callable[[contract.Decisions], None] = lambda _decisions: None
+        self._before: Sequence[Callable[[], None]] = ()
+        self._after: Sequence[Callable[[contract.Decisions], None]] = ()
         self.go_on_in(cluster)
 
     def go_on_in(self, cluster: Cluster) -> None:
@@ -30,9 +30,11 @@ class Runs:
         self._allocation = Allocation(cluster)
 
     def watch(
-        self, before: Callable[[], None], after: Callable[[contract.Decisions], None]
+        self,
+        before: Sequence[Callable[[], None]],
+        after: Sequence[Callable[[contract.Decisions], None]],
     ) -> None:
-        """Tell somebody of each run from now on: before it begins, and what has come of it."""
+        """Tell some of each run from now on: before it begins, and what has come of it."""
         self._before, self._after = before, after
 
     def deciding(self) -> Steps[contract.Decisions]:
@@ -58,7 +60,8 @@ class Runs:
                 cluster.no_longer_held(agent)
         changed, called = cluster.marks.take()
         agents = [cluster.ledger.agents[name] for name in changed]
-        self._before()
+        for tell in self._before:
+            tell()
         self._random.shuffle(agents)  # so that no agent is always the first to be used
         made = yield from self._allocation.run(agents, decisions)
         if called is None and cluster.holds.enabled:
@@ -70,7 +73,8 @@ class Runs:
         done.candidates += len(agents)
         done.offers += made
         done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
-        self._after(decisions)
+        for tell_after in self._after:
+            tell_after(decisions)
         return decisions
 
     def _inverse_offers(self, called: list[str] | None) -> list[contract.InverseOffers]:

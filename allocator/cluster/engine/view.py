@@ -91,7 +91,7 @@ class View:
     @property
     def pool(self) -> Pool[str]:
         """The users at the top, with what they hold and owe."""
-        return self._users.pool
+        return self._cluster.ledger.clients.users.pool
 
     @property
     def agents(self) -> int:

@@ -8,7 +8,7 @@ next snapshot, which replaces it; what is no longer referred to is freed at once
 import gc
 import time
 
-THRESHOLDS = 500, 5, 5
+THRESHOLDS = 1000, 5, 3
 """New containers until the young are looked at; rounds of that until the next generation is."""
 REST = 10.0
 """Seconds: a master that sends one snapshot after the other makes the loop stand still no more."""

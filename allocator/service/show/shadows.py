@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from allocator.cluster.engine import Engine, Watcher
+from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.pool import Deed, Pool
@@ -242,23 +242,6 @@ def _apart(pool: Pool[str], follower: Follower, found: list[Apart]) -> Work[None
             owed = shadow.pool.standing(user).commitment if remembers else 0.0
             turn, shadow_turn = turns.get(user, 0), own.get(user, 0)
             found.append(Apart(user, turn, shadow_turn, owed, gains.get(user, 0.0)))
-
-
-class Watchers:
-    """Several who look at allocation runs."""
-
-    def __init__(self, *watchers: Watcher) -> None:
-        self._watchers = watchers
-
-    def before_run(self, engine: Engine) -> None:
-        """Have all look at the order in which the run is going to serve."""
-        for watcher in self._watchers:
-            watcher.before_run(engine)
-
-    def after_run(self, engine: Engine, decisions: contract.Decisions) -> None:
-        """Have all look at what has come of it."""
-        for watcher in self._watchers:
-            watcher.after_run(engine, decisions)
 
 
 class ShadowCollector(Collector):

@@ -13,7 +13,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.config import ConfigError, load
 from allocator.service.show import shadows as shadows_module
-from allocator.service.show.shadows import Shadows, Watchers
+from allocator.service.show.shadows import Shadows
 from allocator.service.show.sightings import OfferTrail
 from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
 from tests.forks import longshare
@@ -35,7 +35,7 @@ class FollowedMaster(MasterSide):
                 EngineSettings(SDRF),
                 before_change=lambda at: self._shadows.before_change(self.engine, at),
             )
-            self.engine.watch(Watchers(OfferTrail(), self._shadows))
+            self.engine.watch(OfferTrail(), self._shadows)
         return super().restore(snapshot)
 
 
