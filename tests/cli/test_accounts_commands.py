@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -34,6 +34,7 @@ name = "idle"
 """
 SPAN = ("--since", "2020-09-13T12:00", "--until", "2020-09-13T14:00")
 """The master's clock is of that day."""
+WIDE = {"COLUMNS": "80"}
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +58,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         stream.close()
 
 
-def run(running: Service, *command: str, code: int = 0) -> Result:
-    made = CliRunner().invoke(app, [*command, "--address", running.address], env={"COLUMNS": "80"})
+def run(running: Service, *command: str, code: int = 0, looks: Mapping[str, str] = WIDE) -> Result:
+    made = CliRunner().invoke(app, [*command, "--address", running.address], env=looks)
     assert made.exit_code == code, made.output
     return made
 
@@ -176,6 +177,12 @@ def test_orders_are_audited_with_who_and_what_and_boosts_say_when_they_end(
     assert "set weight" in shown
     assert "weight 1, owes nothing → weight 4" in " ".join(shown.split())
     assert "REFUSED: the cluster has no 'cpu'; it has cpus, mem" in shown
+    narrow = {"COLUMNS": "44", "TTY_COMPATIBLE": "1"}
+    wrapped = run(running, "audit", "--since", "1h", looks=narrow).output.splitlines()
+    assert max(map(len, wrapped)) <= 44
+    begins = [number for number, line in enumerate(wrapped) if not line.startswith(" ")]
+    assert len(begins) == len(orders), "each order begins a line, what is left of it is indented"
+    assert " ".join(" ".join(wrapped).split()) == " ".join(shown.split())
 
 
 @pytest.mark.slow

@@ -85,6 +85,10 @@ def test_what_it_has_refused_itself_is_told_with_the_end_of_the_first_filter() -
     told = why(master.engine)
     assert (told.reason, dict(told.agents)) == ("refused", {"refused": 2})
     assert told.until == START_NS / SECOND + 60
+    assert in_words(told, START_NS / SECOND + 15) == (
+        "it has itself refused what 2 agents would give it; "
+        "the first of its refusals ends in 45.0 s"
+    )
     master.tick(61)
     assert dict(why(master.engine).agents) == {"nothing_free": 1, "refused": 1}
 

@@ -230,6 +230,9 @@ def test_a_thousand_users_are_searched_sorted_and_paged(tmp_path: Path) -> None:
                 "each.getAttribute('aria-label').split('scale up to ')[1])"
             )
             assert len(set(scales)) == 1, "one scale for all"
+            wide = headings(browser)
+            assert wide[:4] == ["rank", "user", "over time", "share"]
+            assert not {"task share", "of that offered"} & {*wide}, "of which nothing is known"
             click(browser, "#users-forth")
             browser.wait_for("#users-shown", "26–50 of 1000")
             search(browser, "USER-099")
@@ -243,6 +246,12 @@ def test_a_thousand_users_are_searched_sorted_and_paged(tmp_path: Path) -> None:
             browser.open(running.metrics_url.removesuffix("metrics"))
             browser.wait_for("#users-shown", "1–25 of 1000")
             assert_it_fits(browser, PHONE)
+            assert headings(browser) == wide, "a phone has them all: each number with its own"
+            shown = "[...document.querySelectorAll('#users tr:first-child td[data-heading]')]"
+            assert browser.run(
+                f"return {shown}.filter((each) => each.offsetWidth)"
+                ".map((each) => getComputedStyle(each, '::before').content)"
+            ) == [f'"{each}"' for each in wide if each not in {"user", "over time"}]
             browser.wait_for("#shadows", "gain, h")
             width = "document.querySelector('#shadows > div').{}Width"
             assert browser.run(f"return {width.format('scroll')} <= {width.format('client')}")
@@ -257,6 +266,14 @@ def search(browser: Browser, what: str) -> None:
         "const field = document.getElementById('search'); "
         f"field.value = {json.dumps(what)}; field.dispatchEvent(new Event('input'))"
     )
+
+
+def headings(browser: Browser) -> list[str]:
+    found: list[str] = browser.run(
+        "return [...document.querySelectorAll('#headings th')].map((each) => "
+        "each.querySelector('button')?.textContent ?? 'over time')"
+    )
+    return found
 
 
 def cells(browser: Browser, column: str) -> list[str]:
