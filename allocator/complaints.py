@@ -28,6 +28,8 @@ _ALTERNATIVE = re.compile(r"constrained-\w+|dict\[.*\]")
 """How the validator calls one of several kinds of value that would do."""
 _LONGEST = 60
 """Characters of a value that are repeated."""
+_ALIKE = 0.7
+"""Of names, from nothing alike to the same, for one to be taken to be what was meant."""
 
 
 def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
@@ -74,7 +76,7 @@ def words(problem: Mapping[str, Any]) -> str:
 def _meant(place: Sequence[int | str], model: type[BaseModel]) -> str:
     wrong = str(place[-1])
     known = {name for names in _names(model) for name in names}
-    close = difflib.get_close_matches(wrong, sorted(known), n=1)
+    close = difflib.get_close_matches(wrong, sorted(known), n=1, cutoff=_ALIKE)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -229,7 +229,8 @@ def _words_of_wait(wait: admin.Wait, within: str) -> list[str]:
         words.append(f"All of its {wait.tasks} tasks come before anybody else has a turn.")
     else:
         words.append(
-            f"Of its {wait.tasks} tasks {wait.at_once} come before anybody else has a turn."
+            f"Of its {counted(wait.tasks, 'task')} {wait.at_once or 'none'} "
+            f"{'come' if wait.at_once > 1 else 'comes'} before anybody else has a turn."
         )
         if not wait.HasField("first_after"):
             words.append(f"Its turn for the last one does not come within {within}.")

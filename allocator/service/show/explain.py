@@ -1,9 +1,8 @@
 """Why a user is where it is in the order, and when that will change, in numbers and in words."""
 
-import math
-
 from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
+from allocator.fairness.forecast import below_after
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.standing import Standing
@@ -62,17 +61,8 @@ def halved_after(standing: Standing[str], tau: float | None) -> float | None:
     That is if nothing changes: each commitment moves towards its over-use (Eq. 12). None: nothing
     is owed, it will never be that low, or the policy has no memory.
     """
-    half = standing.commitment / 2
-    if tau is None or half <= 0.0:
-        return None
-    after = 0.0
-    for name in standing.measured:
-        owed, towards = standing.commitments[name], standing.overuse[name]
-        if towards >= half:
-            return None
-        if owed > half:
-            after = max(after, tau * math.log((owed - towards) / (half - towards)))
-    return after
+    owed = standing.commitment
+    return below_after(standing, tau, owed / 2) if owed > 0.0 else None
 
 
 def upcoming(engine: Engine) -> admin.Passing | None:
