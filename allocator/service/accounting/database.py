@@ -4,6 +4,7 @@ Its methods block, and are called from one thread at a time.
 """
 
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import structlog
 from sqlalchemy import Connection, Engine, Table, create_engine, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
@@ -51,6 +53,7 @@ _PARTS = 500
 """Rows in a statement."""
 
 T = TypeVar("T")
+_log = structlog.get_logger(__name__)
 
 
 def located(where: str) -> Path | URL:
@@ -134,7 +137,7 @@ class Database:
         if found.get("writer") in (None, writer):
             return 0.0, {}, {}
         users, roles = (_decoded(found.get(key, "{}")) for key in ("standing", "standing_of_roles"))
-        return float(found.get("until", "0")), users, roles
+        return _instant(found), users, roles
 
     def write(self, batch: Batch, most_users: int) -> bool:
         """Add a batch, once, however often this is tried; return whether all of it could be.
@@ -155,7 +158,7 @@ class Database:
             if ours and int(before["number"]) >= batch.number:
                 return True
             self._keep(connection, batch.orders)
-            if not ours and float(before.get("until", "0")) > batch.since:
+            if not ours and _instant(before) > batch.since:
                 return False
             users = self._names(connection, usage, "user", most_users)
             roles = self._names(connection, role_usage, "role", most_users)
@@ -378,8 +381,22 @@ def _encoded(formers: Mapping[str, Former]) -> str:
 
 
 def _decoded(text: str) -> dict[str, Former]:
-    plain: dict[str, Any] = json.loads(text)
-    return {
-        user: Former(at, Stretch(Quantities(held), *rest))
-        for user, (at, held, *rest) in plain.items()
-    }
+    """Read how users stood; what cannot be read costs the time since then, and no more."""
+    try:
+        plain: dict[str, Any] = json.loads(text)
+        return {
+            user: Former(at, Stretch(Quantities(held), *rest))
+            for user, (at, held, *rest) in plain.items()
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        _log.warning("how users stood when accounts were written cannot be read", reason=str(error))
+        return {}
+
+
+def _instant(found: Mapping[str, str]) -> float:
+    """Return until when somebody has counted; 0: nobody has, or it cannot be read."""
+    try:
+        until = float(found.get("until", "0"))
+    except ValueError:
+        return 0.0
+    return until if math.isfinite(until) else 0.0

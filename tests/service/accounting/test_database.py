@@ -142,6 +142,32 @@ def test_another_service_learns_how_users_stood(connect: Open) -> None:
         assert database.formers("two") == standing
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("standing", "{"),
+        ("standing", "[]"),
+        ("standing", '{"a": 1}'),
+        ("standing", "[" * 100_000),
+        ("until", "soon"),
+        ("until", "inf"),
+    ],
+)
+def test_what_somebody_else_has_left_cannot_keep_accounts_from_being_written(
+    tmp_path: Path, key: str, value: str
+) -> None:
+    path = tmp_path / "accounting.sqlite"
+    with closing(Database(path)) as database:
+        database.write(batch(1, counted(NOON // HOUR, A=8.0), "two"), 100)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE state SET value = ? WHERE key = ?", (value, key))
+    with closing(Database(path)) as database:
+        assert key == "until" or database.formers("one")[1] == {}
+        later = batch(1, counted(NOON // HOUR, A=1.0), since=NOON + 60.0, until=NOON + 90.0)
+        assert database.write(later, 100)
+        assert held(database) == {"A": 9.0}
+
+
 def test_hours_become_days_and_days_end(connect: Open) -> None:
     day = NOON // DAY * DAY
     with closing(connect()) as database:
