@@ -199,6 +199,17 @@ def test_a_run_as_the_shadow_would_have_made_it_makes_no_difference() -> None:
     assert not any(finished(shadow.gaining()).values())
 
 
+def test_nothing_is_noted_of_who_got_what_it_would_have_got() -> None:
+    pool = pool_of(sdrf(), "abcd")
+    pool.set_capacity(Quantities.parse("cpus:8"))
+    pool.set_commitment("c", 1.0)
+    shadow, follow = followed(pool, DRF)
+    for user in "aabd":  # DRF would give one of them to c
+        pool.allocate(user, ONE)
+    follow(run=True)
+    assert names_in(shadow._claims) == 2, "that of a, and of c who would have got it"
+
+
 def test_a_pool_in_place_of_the_former_is_followed_with_the_debts_there_were() -> None:
     pool = pool_of(DRF)
     shadow, follow = followed(pool, sdrf())
