@@ -49,6 +49,8 @@ from tests.service.store.test_store import (
 from tests.service.stored import memory, whole
 
 CLASSPATH = os.environ.get("LONGSHARE_ZOOKEEPER_CLASSPATH", "")
+FRUGAL = ("-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Java options for a server that lives for a second: half of the processor's time."""
 ZNODE = "/longshare/commitments"
 
 
@@ -76,7 +78,7 @@ class Server:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                ["java", "-Xmx96m", "-cp", CLASSPATH, main, str(self._config)],
+                ["java", *FRUGAL, "-cp", CLASSPATH, main, str(self._config)],
                 stdout=log,
                 stderr=log,
             )
