@@ -73,7 +73,7 @@ def slow(pool: Pool[str], user: str) -> list[Passing[str]]:
 
 
 @pytest.mark.parametrize(("policy", "parameters"), POLICIES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, 1, 6])  # in 6 two pass each other more than once
 def test_passings_are_those_that_a_slow_look_finds(
     seed: int, policy: str, parameters: dict[str, object]
 ) -> None:
