@@ -60,6 +60,8 @@ class Plan:
     finished: int = 0
     _again: int = 0
     """Tasks that ended without having finished and have not been launched again yet."""
+    _live: set[str] = field(default_factory=set)
+    """Tasks of which no end has been heard: a master may tell of one more than once."""
     _random: Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,11 +91,14 @@ class Plan:
             tasks.append(self._task(offer["agent_id"]))
         return tasks
 
-    def ended(self, state: str) -> None:
+    def ended(self, task: str, state: str) -> None:
         """Hear of a task's state; one that ended without finishing is to be launched again."""
+        if task not in self._live or state not in {"TASK_FINISHED", *ENDED}:
+            return
+        self._live.remove(task)
         if state == "TASK_FINISHED":
             self.finished += 1
-        elif state in ENDED:
+        else:
             self._again += 1
 
     def _task(self, agent_id: Mapping[str, str]) -> dict[str, Any]:
@@ -103,6 +108,7 @@ class Plan:
         spread = self.workload.jitter * self._random.uniform(-1.0, 1.0)
         seconds = self.workload.run_time * (1.0 + spread)
         name = f"{self.workload.name}-{self.launched}"
+        self._live.add(name)
         return {
             "task_id": {"value": name},
             "name": name,
@@ -164,7 +170,7 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         """Count what has finished, and ask for offers again when something has to be repeated."""
         with self._lock:
             idle = self._plan.wanted <= 0
-            self._plan.ended(update["state"])
+            self._plan.ended(update["task_id"]["value"], update["state"])
             if self._plan.done:
                 self._stop.set()
         if update["state"] in ENDED:

@@ -55,11 +55,11 @@ def test_what_ends_without_finishing_is_launched_again_until_all_have_finished(
     plan = Plan(workload(tasks=5))
     ends: Counter[str] = Counter()
     for _ in range(200):
-        for _task in plan.fill(offer(2, 1e6)):
+        for task in plan.fill(offer(2, 1e6)):
             fails = len(ends) < 40 and data.draw(st.booleans())
             state = data.draw(st.sampled_from(sorted(ENDED))) if fails else "TASK_FINISHED"
-            plan.ended("TASK_RUNNING")
-            plan.ended(state)
+            for told in ("TASK_RUNNING", state, state):  # until it is acknowledged
+                plan.ended(task["task_id"]["value"], told)
             ends[state] += 1
         if plan.done:
             break
