@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.fairness.priorities import Envelope, Envelopes, Segment, envelope
+from allocator.fairness.priorities import (
+    Drift,
+    Drifts,
+    Envelope,
+    Envelopes,
+    Segment,
+    envelope,
+)
 from tests.fairness.reference import envelope_order
 
 slopes = st.sampled_from([-1e8, -3.0, -1.0, -0.5, -1e-3, 0.0, 1e-3, 0.5, 1.0, 3.0, 1e8])
@@ -55,6 +62,20 @@ def test_a_crossing_is_never_announced_late(
     if changes:
         assert announced is not None
         assert -announced >= max(changes)
+
+
+@given(slopes, slopes, st.floats(0.0, 1.0), st.floats(1.0, 1e6), st.sampled_from([0.0, 0.5, 1.0]))
+def test_nor_is_the_meeting_of_two_straight_lines_in_time(
+    slope: float, other: float, height: float, where: float, part: float
+) -> None:
+    a, b = Drift(False, height, slope), Drift(False, height + (slope - other) * where, other)
+    now = where * part
+    announced = Drifts().crossing(a, b, now)
+    if slope != other:
+        meeting = (Fraction(b.value) - Fraction(a.value)) / (Fraction(slope) - Fraction(other))
+        if meeting > now:
+            assert announced is not None
+            assert now <= announced <= meeting
 
 
 @pytest.mark.parametrize(
