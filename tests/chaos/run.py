@@ -14,6 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -268,9 +269,13 @@ class Chaos:
         return self._cluster.mesos.agent(self._cluster.address, name, RESOURCES, *AGENT_FLAGS)
 
     async def _agent_id(self, number: int) -> dict[str, str]:
-        state = await asyncio.to_thread(self._cluster.state)
-        [found] = [one["id"] for one in state["slaves"] if one["hostname"] == f"agent-{number}"]
-        return {"value": found}
+        async with asyncio.timeout(PATIENCE):  # a master that has just begun may not know it yet
+            while True:
+                state = await asyncio.to_thread(self._cluster.state)
+                for agent in state["slaves"]:
+                    if agent["hostname"] == f"agent-{number}":
+                        return {"value": agent["id"]}
+                await asyncio.sleep(1.0)
 
     async def _operate(self, happening: Happening, kind: str, **content: object) -> int:
         status, said = await self._cluster.operate(kind, **content)
@@ -329,7 +334,10 @@ def main(given: Sequence[str] | None = None) -> int:
                 f"{arguments.agents} agents of Mesos {'.'.join(map(str, mesos_version()))}",
                 flush=True,
             )
-            asyncio.run(chaos.conduct())
+            try:
+                asyncio.run(chaos.conduct())
+            except Exception:  # noqa: BLE001 - what was seen until then is told all the same
+                chaos.wrong.append(f"it ended before its time: {traceback.format_exc()}")
             chaos.end()
             print(table(chaos))
     return int(bool(chaos.wrong))
