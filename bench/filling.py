@@ -36,8 +36,10 @@ CASES = [
     (400, 1000, 16, "cpus:1;mem:1024"),
     (400, 10, 64, "cpus:0.5"),
     (10, 50, 16, "cpus:1;mem:1024"),
+    (1000, 50, 64, "cpus:0.5 | cpus:1"),
+    (1000, 2, 16, "cpus:0.001 | cpus:1"),
 ]
-"""Agents, frameworks, processors of an agent, demand."""
+"""Agents, frameworks, processors of an agent, demand; of several, frameworks have one in turn."""
 FULL = (10_000, 1000, 16, "cpus:1;mem:1024")
 
 
@@ -80,11 +82,15 @@ def filled(
     agents: int, frameworks: int, cpus: float, demand: str | None, whole_from: int
 ) -> tuple[float, int]:
     """Return the seconds of CPU that a snapshot took, and how many offers it made."""
+    demands = [None] if demand is None else demand.split(" | ")
     snapshot = contract.Snapshot(
         time_ns=SECOND,
         leading_since_ns=1,
         agents=[agent(number, cpus) for number in range(agents)],
-        frameworks=[framework(number, f"r{number}", demand) for number in range(frameworks)],
+        frameworks=[
+            framework(number, f"r{number}", demands[number % len(demands)])
+            for number in range(frameworks)
+        ],
     )
     new = engine(whole_from)
     begun = time.process_time()

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 EVENTS = 200
 """In a round."""
 TURNS, IN_A_TURN = 100, 20
-"""Of services, in a round: turns, and events in a turn; so what a service does once in a second, as
-to save, comes to both in every round."""
+"""Of services, in a round: turns, and events in a turn. The median of turns counts: what a service
+does once in a second, as to save, costs both alike and at other moments."""
 SETTINGS = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n[log]\nlevel = "warning"\n'
 COMMANDS = {False: "allocator.cli", True: "bench.played.trusting"}
 """Modules that stand for `longshare`, by whether they trust."""
@@ -156,13 +156,14 @@ def served_pairs(agents: int, frameworks: int, rounds: int) -> Pairs:
         for number in range(rounds + 1):
             order = (False, True) if number % 2 else (True, False)
             snapshot = {trusted: sides[trusted].snapshot() for trusted in order}
-            event = dict.fromkeys(order, 0.0)
+            event: dict[bool, list[float]] = {trusted: [] for trusted in order}
             for _ in range(TURNS):
                 for trusted in order:
-                    event[trusted] += sides[trusted].events(IN_A_TURN) / (TURNS * IN_A_TURN)
+                    event[trusted].append(sides[trusted].events(IN_A_TURN) / IN_A_TURN)
             if number:
                 found["snapshot"].append((snapshot[False], snapshot[True]))
-                found["event"].append((event[False], event[True]))
+                with_, without = (statistics.median(event[each]) for each in (False, True))
+                found["event"].append((with_, without))
         return found
 
 
