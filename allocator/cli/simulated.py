@@ -1,8 +1,10 @@
 """What `longshare simulate` prints: what came out, and how each user fared."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 
 from allocator.cli.tables import console
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
 
 _SHOWN = 12
 """Users, those of most usage."""
+_HEADINGS = ("usage", "tasks", "completed", "wait, s", "p50", "p90", "slowdown")
+_LEAST_WORTH = ("p50", "slowdown", "tasks", "p90", "completed")
+"""Columns that a narrow terminal does without, the first first; never a part of a number."""
+_UNBOUNDED = 10_000
+_NAME = 16
+"""Characters of a user's name that are shown in any case, if it has so many."""
 
 
 def show(answer: dict[str, Any], outcome: "Outcome", users: "Users", setting: "Setting") -> None:
@@ -68,7 +76,7 @@ def show(answer: dict[str, Any], outcome: "Outcome", users: "Users", setting: "S
         table.add_row(name, *(_number(value) for value in (row or {}).values()))
     if headings:
         out.print(table)
-    out.print(_table_of_users(outcome, users))
+    out.print(_table_of_users(outcome, users, out))
     if len(users.names) > _SHOWN:
         out.print(f"and {len(users.names) - _SHOWN:,} users of less usage, see users.csv of --out")
     for name, used in answer["utilization"].items():
@@ -82,22 +90,44 @@ def show(answer: dict[str, Any], outcome: "Outcome", users: "Users", setting: "S
         out.print(f"to keep order: {done}; Live Tree events: {answer['live_tree_events']:,}")
 
 
-def _table_of_users(outcome: "Outcome", users: "Users") -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("user", overflow="ellipsis", no_wrap=True, min_width=8)
-    for heading in ("usage", "tasks", "completed", "wait, s", "p50", "p90", "slowdown"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _table_of_users(outcome: "Outcome", users: "Users", out: Console) -> Table:
+    """Return a line for each user; where it is too wide, columns are left out, and names cut."""
     waits = quantiles_of(outcome.wait, outcome.trace.user, len(users.names))
+    rows = []
     for user in np.argsort(-users.usage, kind="stable")[:_SHOWN].tolist():
         figures = (users.mean_wait_s[user], *waits[user, :2], users.mean_slowdown[user])
-        table.add_row(
-            printable(users.names[user]),
+        cells = (
             f"{users.usage[user]:.1%}",
             f"{users.tasks[user]:,}",
             _percent(users.completion_ratio[user] if users.tasks[user] else None),
             *("-" if np.isnan(figure) else f"{figure:,.4g}" for figure in figures),
         )
+        rows.append((printable(users.names[user]), dict(zip(_HEADINGS, cells, strict=True))))
+    longest = max((len(name) for name, _ in rows), default=0)
+    headings = list(_HEADINGS)
+    for least in _LEAST_WORTH:
+        beyond = _beyond(_table_with(rows, headings), out)
+        if beyond <= max(0, longest - _NAME):
+            break
+        headings.remove(least)
+    table = _table_with(rows, headings)
+    table.columns[0].max_width = longest - max(0, _beyond(table, out))
     return table
+
+
+def _table_with(rows: Sequence[tuple[str, dict[str, str]]], headings: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("user", overflow="ellipsis", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, cells in rows:
+        table.add_row(name, *(cells[heading] for heading in headings))
+    return table
+
+
+def _beyond(table: Table, out: Console) -> int:
+    """Return by how many characters a table is too wide; negative: it has room."""
+    return Console(width=_UNBOUNDED).measure(table).maximum - out.width
 
 
 def _number(value: float | None) -> str:

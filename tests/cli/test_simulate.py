@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -181,3 +182,24 @@ def test_policies_are_compared_in_one_line_with_a_figure(trace: Path, tmp_path: 
         told = longshare(*command[:3], policies, "--load", "1")
         assert (told.returncode, told.stdout) == (2, "")
         assert complaint in told.stderr
+
+
+@pytest.mark.parametrize("columns", [44, 60, 80])
+def test_on_a_narrow_terminal_columns_of_users_are_left_out_and_no_number_is_cut(
+    columns: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.parquet"
+    machines = (MachineClass("one", 2, (1.0, 8.0)),)
+    rows = [(0, 10, "somebody-with-a-name-of-40-characters", 1, 1), (0, 10, "light", 1, 1)]
+    store.write(trace_of(rows, machines, (), {}), path)
+    told = longshare(
+        "simulate", str(path), "--policy", "drf", env=os.environ | {"COLUMNS": str(columns)}
+    )
+    lines = told.stdout.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("user "))
+    headings, *users = lines[first : first + 3]
+    assert headings.split()[:2] == ["user", "usage"]
+    assert max(map(len, lines[first : first + 3])) <= columns
+    assert all(user.split()[1] == "50.0%" for user in users)
+    assert "…" not in headings + "".join(user.split()[-1] for user in users)
+    assert all(user.startswith(("somebody-with-a", "light")) for user in users)
