@@ -348,6 +348,7 @@ def _postgresql(url: URL) -> Engine:
         max_overflow=1,
         pool_pre_ping=True,
         connect_args={
+            "client_encoding": "utf8",  # also where the database has SQL_ASCII
             "connect_timeout": _PATIENCE,
             "tcp_user_timeout": 1000 * _PATIENCE,
             "options": f"-c statement_timeout={1000 * _PATIENCE}",

@@ -44,7 +44,9 @@ class Postgres:
             self._as = [
                 *(setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
             ]
-        self._run("initdb", "-U", "tester", "-A", "trust", "-D", f"{folder}/data", "--no-sync")
+        plain = ("--no-locale", "--encoding=SQL_ASCII")  # what a locale of C makes of it
+        made = ("-D", f"{folder}/data", "--no-sync", *plain)
+        self._run("initdb", "-U", "tester", "-A", "trust", *made)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
