@@ -13,11 +13,11 @@ from allocator.simulation.trace import Trace
 from tests.simulation.crowded import trace_of
 
 
-def bursts_beside_a_hog() -> Trace:
+def bursts_beside_a_hog(tasks: int = 30) -> Trace:
     """One user who always has more to do, and three who come now and then."""
     rows = [(minute, 300, "hog", 1.0, 1.0) for minute in range(0, 6000, 20)]
     for hour, user in enumerate(["a", "b", "c"] * 4):
-        rows += [(hour * 500 + 1000, 60, user, 1.0, 1.0)] * 30
+        rows += [(hour * 500 + 1000, 60, user, 1.0, 1.0)] * tasks
     return trace_of(sorted(rows))
 
 

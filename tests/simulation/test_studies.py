@@ -383,6 +383,30 @@ def test_a_report_of_rivals_says_what_each_does_and_what_sampling_costs(tmp_path
     assert [row.split(",")[0:3] for row in rows] == [["hog", "0.6", "1"]] * 5
 
 
+def test_of_several_traces_the_least_and_the_most_are_told_beside_the_mean(tmp_path: Path) -> None:
+    for tasks in (20, 30, 40):
+        (tmp_path / str(tasks)).mkdir()
+        store.write(bursts_beside_a_hog(tasks), tmp_path / str(tasks) / "hog.parquet")
+    several = "[[traces]]".join(f'\npath = "{tasks}/hog.parquet"\n' for tasks in (20, 30, 40))
+    text = RIVALS.replace('\npath = "hog.parquet"\n', several)
+    run(prepared(tmp_path, text), tmp_path / "cells", HERE)
+    [rivals_only, *_] = write_report(tmp_path, tmp_path)
+    _overview, (heading, by_trace), _sampling = rivals_only.tables
+    assert heading == "From trace to trace"
+    assert ("drf", "+0.0%", "[+0.0%, +0.0%]", "+0.0%", "+0.0%") in by_trace.rows
+    with (tmp_path / "rivals.csv").open() as file:
+        row = next(row for row in csv.DictReader(file) if row["policy"].startswith("sdrf"))
+    _title, results = read_results(tmp_path)
+    waits = {(r.raw["trace"], r.policy): r.mean_wait for r in results}
+    traces = {trace for trace, _policy in waits}
+    less = [1 - waits[trace, "sdrf"] / waits[trace, "drf"] for trace in traces]
+    told = {name: float(row[f"traces_{name}"]) for name in ("less", "low", "high", "least", "most")}
+    assert told["least"] == pytest.approx(min(less), rel=1e-5)
+    assert told["most"] == pytest.approx(max(less), rel=1e-5)
+    assert told["less"] == pytest.approx(sum(less) / 3, rel=1e-5)
+    assert told["low"] < told["less"] < told["high"]
+
+
 def test_an_interval_holds_the_reduction_and_is_a_point_where_all_gain_alike() -> None:
     before = np.array([10.0, 20.0, 30.0, np.nan])
     assert rivals.interval([(before, before / 2)]) == (0.5, 0.5)

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from allocator.simulation.studies.comparisons import Gain, reduction
+from allocator.simulation.studies.estimates import estimate
 from allocator.simulation.studies.measures import Floats
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Section, Table, duration
@@ -39,6 +40,9 @@ class Row:
         completion: Mean of users' ratios of tasks that were over by the trace's end.
         jain: Mean over days of Jain's index of what users got of their fair part.
         never: Tasks that fit nowhere.
+        traces_less: Mean over traces of `less`, of each trace alone; nothing for one trace.
+        traces_low, traces_high: Its 90 % interval (Student's t).
+        traces_least, traces_most: Of the traces with the least and the most.
         lie: Mean over liars of the part of its wait that the best of its lies saves.
         lie_low, lie_high: 90 % of what that is when liars are drawn anew, 1,000 times.
     """
@@ -58,6 +62,11 @@ class Row:
     completion: float
     jain: float
     never: int
+    traces_less: float | None
+    traces_low: float | None
+    traces_high: float | None
+    traces_least: float | None
+    traces_most: float | None
     lie: float | None
     lie_low: float | None
     lie_high: float | None
@@ -77,6 +86,7 @@ def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
             ),
             tables=(
                 ("What policies do to users", _overview(rows)),
+                *([("From trace to trace", _by_trace(rows))] if rows[0].seeds > 1 else []),
                 ("What looking now and then costs", _sampling(results, name)),
             ),
         )
@@ -133,6 +143,7 @@ def _row(label: str, base: list[Result], runs: list[Result]) -> Row:
         completion=float(np.mean([np.nanmean(r.users.completion) for _b, r in pairs])),
         jain=float(np.mean([r.raw["windows"]["jain"] for _b, r in pairs])),
         never=sum(r.raw["tasks"] - r.raw["started"] for _b, r in pairs),
+        **_of_traces(pairs),
         **_best_lies([r for _b, r in pairs]),
     )
 
@@ -140,6 +151,18 @@ def _row(label: str, base: list[Result], runs: list[Result]) -> Row:
 def _pairs(base: Sequence[Result], runs: Sequence[Result]) -> list[tuple[Result, Result]]:
     before = {result.raw["trace"]: result for result in base}
     return [(before[r.raw["trace"]], r) for r in runs if r.raw["trace"] in before]
+
+
+def _of_traces(pairs: Sequence[tuple[Result, Result]]) -> dict[str, float | None]:
+    """Return what is less on each trace alone: its mean with 90 %, the least, the most."""
+    names = ("traces_less", "traces_low", "traces_high", "traces_least", "traces_most")
+    if len(pairs) < 2:
+        return dict.fromkeys(names)
+    less = [reduction(b.mean_wait, r.mean_wait) for b, r in pairs]
+    of_all = estimate(less)
+    return dict(
+        zip(names, (of_all.mean, of_all.low, of_all.high, min(less), max(less)), strict=True)
+    )
 
 
 def interval(waits: Sequence[tuple[Floats, Floats]]) -> Ends:
@@ -205,6 +228,22 @@ def _overview(rows: Sequence[Row]) -> Table:
     )
 
 
+def _by_trace(rows: Sequence[Row]) -> Table:
+    return Table(
+        ("policy", "less, mean of traces", "90 %", "least", "most"),
+        [
+            (
+                row.policy,
+                f"{row.traces_less:+.1%}",
+                f"[{row.traces_low:+.1%}, {row.traces_high:+.1%}]",
+                f"{row.traces_least:+.1%}",
+                f"{row.traces_most:+.1%}",
+            )
+            for row in rows
+        ],
+    )
+
+
 def _sampling(results: Sequence[Result], name: str) -> Table:
     of_policy = _by_workload(results)[name]
     rows = []
@@ -218,10 +257,17 @@ def _sampling(results: Sequence[Result], name: str) -> Table:
                     label,
                     f"{-row.less:+.1%}",
                     f"[{-row.less_high:+.1%}, {-row.less_low:+.1%}]",
+                    _more_by_trace(row),
                     f"{row.jain - jain:+.3f}",
                 )
             )
-    return Table(("policy", "mean wait against exact", "", "Jain"), rows)
+    return Table(("policy", "mean wait against exact", "", "mean of traces", "Jain"), rows)
+
+
+def _more_by_trace(row: Row) -> str:
+    if row.traces_less is None or row.traces_low is None or row.traces_high is None:
+        return "-"
+    return f"{-row.traces_less:+.1%} [{-row.traces_high:+.1%}, {-row.traces_low:+.1%}]"
 
 
 def _is_exact_of(exact: Result, sampled: Result) -> bool:
