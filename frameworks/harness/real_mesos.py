@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from frameworks.experiment import Cluster
 from frameworks.harness.observer import Observer
+from frameworks.harness.ports import free_port
 from frameworks.harness.processes import Child, Children
 
 MODULE = "liblongshare_allocator.so"
@@ -192,11 +192,3 @@ def kill_whatever_runs_in(work: Path) -> None:
         with suppress(OSError):
             if mark in (process / "environ").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

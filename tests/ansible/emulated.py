@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.service.served import free_port, wait_for
+from frameworks.harness.ports import free_port
+from tests.service.served import wait_for
 
 ANSIBLE = Path(__file__).parents[2] / "ansible"
 REGION = "us-east-1"

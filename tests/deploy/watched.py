@@ -13,8 +13,9 @@ from typing import Any
 
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
-from tests.service.served import Service, Stream, free_port, service, wait_for
+from tests.service.served import Service, Stream, service, wait_for
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SETTINGS = """

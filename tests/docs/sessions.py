@@ -21,8 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from frameworks.harness.ports import free_port
 from tests.forks import Longshare
-from tests.service.served import free_port
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 90.0

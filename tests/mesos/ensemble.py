@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from frameworks.harness.observer import Observer
+from frameworks.harness.ports import free_port
 from frameworks.harness.processes import Child, Children
-from frameworks.harness.real_mesos import RealMesos, free_port, kill_whatever_runs_in
+from frameworks.harness.real_mesos import RealMesos, kill_whatever_runs_in
 from tests.frameworks.local_mesos.shell import HttpScheduler
 from tests.mesos.cluster import mesos_home
 from tests.service.served import Service

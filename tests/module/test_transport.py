@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from allocator.contract import allocator_pb2 as contract
+from frameworks.harness.ports import free_port
 from tests.cluster.master_side import agent_call, framework_info
 from tests.module.built import BUILDING, SANITIZERS, Programs, build
 from tests.module.driven import TICK, Master, Scripted, event, master, peer
-from tests.service.served import Service, free_port, hello, service, wait_for
+from tests.service.served import Service, hello, service, wait_for
 from tests.service.test_tls import Authority, protected
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILDING)]

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.service.served import free_port, wait_for
+from frameworks.harness.ports import free_port
+from tests.service.served import wait_for
 
 
 def chromedriver() -> str | None:

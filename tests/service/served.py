@@ -3,7 +3,6 @@
 import queue
 import re
 import signal
-import socket
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -27,13 +26,6 @@ def wait_for(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Service:

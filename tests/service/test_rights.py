@@ -20,7 +20,8 @@ from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.contract.allocator_pb2_grpc import AllocatorStub
 from allocator.service.config import Config, RightsSection
 from allocator.service.rights import Right, Rights, identified
-from tests.service.served import PATIENCE, Service, Stream, free_port, hello, service
+from frameworks.harness.ports import free_port
+from tests.service.served import PATIENCE, Service, Stream, hello, service
 from tests.service.test_tls import Authority
 
 READING = {"reading", "foreseeing", "accounting", "auditing"}

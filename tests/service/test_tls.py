@@ -16,8 +16,9 @@ import pytest
 from allocator.contract import admin_pb2 as admin
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.contract.channel import Identity
+from frameworks.harness.ports import free_port
 from frameworks.harness.processes import Children
-from tests.service.served import Service, free_port, service, wait_for
+from tests.service.served import Service, service, wait_for
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="certificates are made with the command openssl"

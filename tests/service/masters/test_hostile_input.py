@@ -19,9 +19,10 @@ from allocator.cluster.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.masters.sessions import STRANGERS
+from frameworks.harness.ports import free_port
 from tests.cluster.master_side import START_NS, MasterSide, framework_info, resources
 from tests.service.hostile import METHOD, Attacker, attacks
-from tests.service.served import Stream, free_port, hello, service
+from tests.service.served import Stream, hello, service
 from tests.service.show.test_metrics import scrape
 
 ATTACKS = int(os.environ.get("LONGSHARE_ATTACKS", "300"))

@@ -10,9 +10,10 @@ import pytest
 from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.forks import longshare
-from tests.service.served import Service, Stream, free_port, hello, service, wait_for
+from tests.service.served import Service, Stream, hello, service, wait_for
 
 SDRF = '[policy]\nname = "sdrf"\ndelta = 0.99\n[[users.declared]]\nname = "b"\n'
 AGENT = agent_call("s1", "cpus:4;mem:4096")

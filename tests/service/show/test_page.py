@@ -18,10 +18,11 @@ from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.sightings import OfferTrail
 from allocator.service.show.status import Status
 from allocator.service.show.waits import Waits
+from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.deploy.watched import busy_service
 from tests.service.browser import Browser, browsing, chromedriver
-from tests.service.served import free_port, service, wait_for
+from tests.service.served import service, wait_for
 from tests.service.show import crowds
 from tests.service.show.crowds import crowded_service
 

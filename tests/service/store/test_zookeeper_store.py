@@ -35,6 +35,7 @@ from allocator.service.store import (
 )
 from allocator.service.store.keeper import keeping
 from allocator.service.store.zookeeper import LARGEST_CONTENT, ZookeeperStore, unpacked
+from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND
 from tests.service.served import Service, service, wait_for
 from tests.service.show.test_metrics import scrape
@@ -52,12 +53,6 @@ CLASSPATH = os.environ.get("LONGSHARE_ZOOKEEPER_CLASSPATH", "")
 FRUGAL = ("-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Java options for a server that lives for a second: half of the processor's time."""
 ZNODE = "/longshare/commitments"
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 class Server:
