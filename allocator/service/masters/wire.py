@@ -127,10 +127,11 @@ def _merging(
             left = _weighed(data, start, stop, number, shape, left)
             if left < 0:
                 raise WireError(f"it has more than {most_parts} parts (listen.most_parts)")
+            yield
         if stop - since >= SHORT:
             message.MergeFrom(_read(type(message), data[since:stop]))
             since = stop
-        yield
+            yield
     message.MergeFrom(_read(type(message), data[since:end]))
     return left
 
