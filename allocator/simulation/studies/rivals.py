@@ -211,7 +211,7 @@ def _overview(rows: Sequence[Row]) -> Table:
                 row.policy,
                 duration(row.mean_wait_s),
                 f"{row.less:+.1%}",
-                f"[{row.less_low:+.1%}, {row.less_high:+.1%}]",
+                _ends(row.less_low, row.less_high),
                 duration(row.user_wait_s_99),
                 duration(row.task_wait_s_99),
                 f"{row.light:+.1%}",
@@ -219,9 +219,7 @@ def _overview(rows: Sequence[Row]) -> Table:
                 f"{row.completion:.1%}",
                 f"{row.jain:.3f}",
                 "-" if row.lie is None else f"{row.lie:+.1%}",
-                ""
-                if row.lie_low is None or row.lie_high is None
-                else f"[{row.lie_low:+.1%}, {row.lie_high:+.1%}]",
+                _ends(row.lie_low, row.lie_high),
             )
             for row in rows
         ],
@@ -235,7 +233,7 @@ def _by_trace(rows: Sequence[Row]) -> Table:
             (
                 row.policy,
                 f"{row.traces_less:+.1%}",
-                f"[{row.traces_low:+.1%}, {row.traces_high:+.1%}]",
+                _ends(row.traces_low, row.traces_high),
                 f"{row.traces_least:+.1%}",
                 f"{row.traces_most:+.1%}",
             )
@@ -256,7 +254,7 @@ def _sampling(results: Sequence[Result], name: str) -> Table:
                 (
                     label,
                     f"{-row.less:+.1%}",
-                    f"[{-row.less_high:+.1%}, {-row.less_low:+.1%}]",
+                    _ends(-row.less_high, -row.less_low),
                     _more_by_trace(row),
                     f"{row.jain - jain:+.3f}",
                 )
@@ -267,7 +265,12 @@ def _sampling(results: Sequence[Result], name: str) -> Table:
 def _more_by_trace(row: Row) -> str:
     if row.traces_less is None or row.traces_low is None or row.traces_high is None:
         return "-"
-    return f"{-row.traces_less:+.1%} [{-row.traces_high:+.1%}, {-row.traces_low:+.1%}]"
+    return f"{-row.traces_less:+.1%} {_ends(-row.traces_high, -row.traces_low)}"
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    """Write an interval; nothing where there is none."""
+    return "" if low is None or high is None else f"[{low:+.1%}, {high:+.1%}]"
 
 
 def _is_exact_of(exact: Result, sampled: Result) -> bool:
