@@ -609,6 +609,7 @@ class Explanation(_message.Message):
     WORDS_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
     WAITED_FIELD_NUMBER: _builtins.int
+    MEANWHILE_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Among siblings that want offers, from 1; 0: it wants none."""
     priority_without_debt: _builtins.float
@@ -617,6 +618,10 @@ class Explanation(_message.Message):
     """seconds; absent: nothing is owed, or it will not halve"""
     no_offers: _builtins.str
     """why it gets none; empty: it wants offers"""
+    meanwhile: _builtins.int
+    """Messages that reached the engine since this was asked for; 0: all is of one instant. Else users
+    stand as they did when each was looked at, and what is free and the cluster are of the end.
+    """
     @_builtins.property
     def cluster(self) -> Global___Cluster: ...
     @_builtins.property
@@ -662,10 +667,11 @@ class Explanation(_message.Message):
         words: _abc.Iterable[_builtins.str] | None = ...,
         reasons: _abc.Iterable[Global___Reason] | None = ...,
         waited: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        meanwhile: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after", "ahead", b"ahead", "behind", b"behind", "cluster", b"cluster", "halved_after", b"halved_after", "priority", b"priority", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after", "ahead", b"ahead", "behind", b"behind", "cluster", b"cluster", "halved_after", b"halved_after", "no_offers", b"no_offers", "passings", b"passings", "priority", b"priority", "priority_without_debt", b"priority_without_debt", "rank_without_debt", b"rank_without_debt", "reasons", b"reasons", "turn", b"turn", "user", b"user", "waited", b"waited", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after", "ahead", b"ahead", "behind", b"behind", "cluster", b"cluster", "halved_after", b"halved_after", "meanwhile", b"meanwhile", "no_offers", b"no_offers", "passings", b"passings", "priority", b"priority", "priority_without_debt", b"priority_without_debt", "rank_without_debt", b"rank_without_debt", "reasons", b"reasons", "turn", b"turn", "user", b"user", "waited", b"waited", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__halved_after: _TypeAlias = _typing.Literal["halved_after"]  # noqa: Y015
     _WhichOneofArgType__halved_after: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after"]  # noqa: Y015

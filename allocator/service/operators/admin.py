@@ -90,6 +90,7 @@ class Admin(AdminServicer):
     ) -> admin.Explanation:
         """Say why a user is where it is."""
         await self._rights.require(context, "readers")
+        before = self._engine.statistics.messages
         rows = await self._rows.get()
         row = next((row for row in rows if row.user == request.user), None)
         if row is None:
@@ -105,6 +106,7 @@ class Admin(AdminServicer):
             explanation = explain(self._engine, row, rows, kept)
             explanation.user.CopyFrom(message(row, self._engine))
             explanation.cluster.CopyFrom(self._cluster())
+            explanation.meanwhile = explanation.cluster.messages - before
         return explanation
 
     async def Order(  # noqa: N802

@@ -49,11 +49,20 @@ def _master(monkeypatch: pytest.MonkeyPatch) -> MasterSide:
     return master
 
 
-def asked(master: MasterSide, *turns: int) -> admin.SharesReply:
+PEER: Any = SimpleNamespace(auth_context=dict)
+
+
+def serving(master: MasterSide, *turns: int) -> Admin:
     waits = Waits(master.engine, SessionStatistics(connected=True))
-    serving = Admin(master.engine, waits, None, None, Rights(None), Ticking(master, *turns))
-    peer: Any = SimpleNamespace(auth_context=dict)
-    return asyncio.run(serving.Shares(admin.SharesRequest(), peer))
+    return Admin(master.engine, waits, None, None, Rights(None), Ticking(master, *turns))
+
+
+def asked(master: MasterSide, *turns: int) -> admin.SharesReply:
+    return asyncio.run(serving(master, *turns).Shares(admin.SharesRequest(), PEER))
+
+
+def explained(master: MasterSide, *turns: int) -> admin.Explanation:
+    return asyncio.run(serving(master, *turns).Explain(admin.ExplainRequest(user="a"), PEER))
 
 
 def test_an_answer_that_nothing_came_between_names_the_last_message_that_it_knows(
@@ -83,3 +92,28 @@ def test_orders_and_what_is_refused_are_messages_too(master: MasterSide) -> None
     with pytest.raises(InvalidEvent):
         master.engine.apply(contract.Events(events=[contract.Event(sequence=1)]))
     assert asked(master).cluster.messages == before + 2
+
+
+@pytest.mark.parametrize("turns", [(), (1,), (2, 4)], ids=["none", "before it begins", "two"])
+def test_an_explanation_says_how_many_messages_came_since_it_was_asked_for(
+    turns: tuple[int, ...], master: MasterSide
+) -> None:
+    explanation = explained(master, *turns)
+    assert explanation.meanwhile == len(turns)
+    assert explanation.cluster.messages == master.engine.statistics.messages
+
+
+def test_whoever_leaves_while_it_is_explained_is_explained_as_it_stood(master: MasterSide) -> None:
+    class Leaving(Ticking):
+        @override
+        async def __aenter__(self) -> None:
+            await super().__aenter__()
+            if self._taken == 4:  # its rank is known, what keeps it from more is not
+                self._master.send(contract.RemoveFramework(framework_id="f1"))
+
+    waits = Waits(master.engine, SessionStatistics(connected=True))
+    admin_side = Admin(master.engine, waits, None, None, Rights(None), Leaving(master))
+    explanation = asyncio.run(admin_side.Explain(admin.ExplainRequest(user="a"), PEER))
+    assert explanation.user.user == "a"
+    assert explanation.meanwhile == 1
+    assert not explanation.reasons
