@@ -90,3 +90,21 @@ def test_filters_that_are_dropped_again_and_again_leave_nothing_behind() -> None
     assert len(filters) == 1
     assert filters.refuses(CLIENTS[0], "s1", SIZES[1])
     assert max(map(filters.slot, CLIENTS)) < 40  # numbers of dropped slots are used again
+
+
+def test_dropping_a_thousand_filters_of_one_changes_nothing_for_others() -> None:
+    filters = OfferFilters()
+    year = 365 * 86400 * 10**9
+    before, leaving, after = CLIENTS[:3]
+    filters.add(before, "s1", SIZES[1], year)
+    for number in range(1001):
+        filters.add(leaving, f"s{number}", SIZES[1], year)
+    filters.add(after, "s1", SIZES[1], year)
+    filters.add(after, "s2", SIZES[1], year)
+    filters.drop(leaving)
+    for agent, refusing in {"s1": {before, after}, "s2": {after}, "s3": set()}.items():
+        blocked = filters.blocked(agent, SIZES[1])
+        assert {client for client in CLIENTS if blocked >> filters.slot(client) & 1} == refusing
+        assert {
+            client for client in CLIENTS if filters.refuses(client, agent, SIZES[1])
+        } == refusing

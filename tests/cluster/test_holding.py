@@ -21,6 +21,7 @@ from tests.cluster.master_side import (
     Offered,
     agent_call,
     framework_info,
+    read,
     resources,
 )
 from tests.cluster.test_task_offers import add
@@ -232,6 +233,41 @@ def test_what_runs_when_a_service_starts_has_run_since_then() -> None:
         contract.RecoverResources(framework_id="early", agent_id="s0", resources=held),
     )
     assert dict(site.engine._cluster.holds.run_times.known()) == {"early": 5 * SECOND}
+
+
+def test_what_the_master_rejects_has_not_run() -> None:
+    site = Site("one")
+    site.join("first", 1.0, (10.0, 10.0))
+    (offer,) = site.add_agent("s0", "cpus:1")
+    site.wait(5)
+    site.send(
+        contract.RejectOffer(framework_id="first", agent_id="s0", resources=offer.messages),
+        contract.SuppressOffers(framework_id="first"),
+    )
+    run_times = site.engine._cluster.holds.run_times
+    assert not dict(run_times.known())
+    assert not run_times.clients("s0"), "nothing is there that could end"
+
+
+def test_of_two_agents_that_are_ready_at_once_the_first_is_held_wherever_own_tasks_run() -> None:
+    site = Site("one")
+    held = {name: resources("cpus:0.5", name) for name in ("one", "two")}
+    site.restore(
+        contract.Snapshot(
+            time_ns=site.now_ns,
+            agents=[agent_call("z", "cpus:2", held), agent_call("a", "cpus:1", held)],
+            frameworks=[
+                contract.AddFramework(framework_id=name, info=framework_info(name, name))
+                for name in held
+            ],
+        )
+    )
+    site.wait(1)
+    add(site, "big", "big", "cpus:1")
+    (own,) = read(contract.Decisions.FromString(site.log[-1][1]))
+    assert own.agent == "z", "it has a task there from now on"
+    site.tick(2)
+    assert [hold.agent for hold in site.engine.holds()] == ["a"]
 
 
 def test_who_declines_what_was_held_for_it_waits_as_if_in_vain() -> None:

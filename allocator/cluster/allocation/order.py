@@ -92,7 +92,7 @@ class Order:
             front.hold(name, after if held is before else held + quantities, times)
 
     def commit(self) -> None:
-        """Have clients and users hold what they have got."""
+        """Have clients and users hold what they have got; the run is over."""
         roles = self._clients.roles
         for user, own in self._own.items():
             for client, quantities, gifts in own.changed():
@@ -104,8 +104,6 @@ class Order:
             assert user.below is not None
             for name, quantities, gifts in below.changed():
                 user.below.hold(name, quantities, gifts)
-        self._own.clear()
-        self._below.clear()
 
     def _fronts(self, user: User) -> Iterator[tuple[Front[str], str]]:
         """Go through where what a user's own client gets is seen: who competes as what."""
