@@ -57,3 +57,12 @@ def test_peers_are_in_the_order_of_drf(changes: list[tuple[str, str, object]]) -
             more = Quantities.parse("cpus:3;mem:7")
             assert peers.prospect(member).rank == pool.prospect(member).rank
             assert peers.prospect(member).rank_of(more) == pool.prospect(member).rank_of(more)
+
+
+def test_who_holds_nothing_that_counts_comes_by_how_often_it_got_something() -> None:
+    peers: Peers[str] = Peers(Quantities({"cpus": 1000}), ("disk",))
+    for often, user in enumerate(USERS):
+        peers.add(user)
+        peers.set_active(user, active=True)
+        peers.allocate(user, Quantities({"disk": 1000} if often % 2 else {}), times=often)
+    assert list(peers) == USERS

@@ -92,3 +92,10 @@ def test_lines_whose_rounded_values_are_the_same_are_told_apart(
     exact = [Fraction(level) + Fraction(slope) * Fraction(s) for level, slope in (segment, other)]
     found = Envelopes().compare(Envelope((segment,)), Envelope((other,)), -s)
     assert found == (exact[0] > exact[1]) - (exact[0] < exact[1])
+
+
+def test_a_line_that_is_never_the_highest_is_left_out() -> None:
+    highest, below, rising = (2.0, 1.0), (1.0, 1.5), (1.0, 2.5)
+    assert envelope([below, highest], 1.0).lines == (highest,)
+    assert envelope([rising, highest], 1.0).lines == (highest, rising)
+    assert envelope([rising, highest], 0.5).lines == (highest,)

@@ -2,42 +2,35 @@
 
 `make mutation`: of all places in `allocator/fairness` and `allocator/cluster` where an operator, a
 condition, a number or a call can be another one, a sample is tried, which stays the same as long as
-what it is of does. A copy of the sources is changed, and the tests that call the changed function
-are run on it, the cheapest first, until one fails. What was found is remembered in
-`.cache/mutation` for as long as its file is as it was; faults that change nothing that anybody
-could see are in `equivalent.toml`, with the reason.
+what it is of does. For each, the tests that run the changed lines are run in a process of their
+own, the cheapest first, until one fails. What was found is remembered in `.cache/mutation` for as
+long as its file is as it was; faults that change nothing that anybody could see are in
+`equivalent.toml`, with the reason.
 """
 
 import hashlib
-import json
 import os
-import queue
-import resource
-import shutil
-import subprocess
 import sys
 import tomllib
 from argparse import ArgumentParser, Namespace
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+import pytest
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress
 from scipy.stats import binomtest
 
 from tests.mutation import covering
-from tests.mutation.covering import Covered
+from tests.mutation.covering import Covered, Recorder
 from tests.mutation.faults import Mutant, mutants_of
+from tests.mutation.trial import OPTIONS
+from tests.mutation.trials import Trials
 
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / ".cache" / "mutation"
 ROOMS = ("allocator/fairness", "allocator/cluster")
-TESTS = ("tests/fairness", "tests/cluster", "tests/conformance", "tests/plugins", "tests/bench")
-COPIED = ("allocator", "frameworks", "bench", "tests", "docs", "proto", "pyproject.toml")
-MEMORY = 8 * 2**30
-"""Bytes; with more, or several times the processor's time, something does not end any more."""
+TESTS = ("tests/fairness", "tests/cluster", "tests/conformance", "tests/plugins")
 
 
 @dataclass(frozen=True)
@@ -82,102 +75,32 @@ def described(mutant: Mutant) -> tuple[str, str, str]:
     return place, mutant.was, mutant.now
 
 
-class Trials:
-    """Copies of the sources, each of which takes one fault at a time."""
-
-    def __init__(self, number: int) -> None:
-        self._free: queue.SimpleQueue[Path] = queue.SimpleQueue()
-        for i in range(number):
-            folder = WORK / f"copy-{i}"
-            shutil.rmtree(folder, ignore_errors=True)
-            for name in COPIED:
-                if (ROOT / name).is_dir():
-                    shutil.copytree(ROOT / name, folder / name)
-                else:
-                    shutil.copy2(ROOT / name, folder / name)
-            self._free.put(folder)
-        self.covered = self._record()
-
-    def _record(self) -> dict[str, Covered]:
-        """Run all tests once, and note what each calls."""
-        path = WORK / f"covered-{_digest(*ROOMS, *TESTS)}.json"
-        if not path.exists():
-            folder = self._free.get()
-            part = path.with_suffix(".part")
-            if _fails(folder, list(TESTS), {"LONGSHARE_COVERED": str(part)}, None):
-                raise SystemExit("Tests fail on the sources as they are, so nothing can be told.")
-            part.rename(path)
-            self._free.put(folder)
-        return covering.read(path)
-
-    def found(self, mutant: Mutant) -> bool:
-        """Return whether a test fails with the fault; remember it."""
-        folder = self._free.get()
-        path = folder / mutant.path
-        source, stat = path.read_text(), path.stat()
-        fault = mutant.apply(source)
-        known = WORK / "found" / hashlib.sha256(f"{mutant.path} {fault}".encode()).hexdigest()
-        was_found = known.exists()
-        if not was_found:
-            path.write_text(fault)
-            was_found = self._tests_find(mutant, folder)
-            path.write_text(source)
-            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-        self._free.put(folder)
-        if was_found:
-            known.parent.mkdir(parents=True, exist_ok=True)
-            known.touch()
-        return was_found
-
-    def _tests_find(self, mutant: Mutant, folder: Path) -> bool:
-        path = mutant.path.removeprefix("allocator/")
-        reached = range(mutant.first, mutant.last + 1)
-        seconds = {
-            test: covered.seconds
-            for test, covered in self.covered.items()
-            if not mutant.function or any(line in reached for line in covered.calls.get(path, ()))
-        }
-        if not seconds:
-            return False
-        chosen = sorted(seconds, key=seconds.__getitem__)
-        (folder / "chosen.json").write_text(json.dumps(chosen))
-        files = sorted({test.partition("::")[0] for test in chosen})
-        most = 30 + 3 * sum(seconds.values())
-        return _fails(folder, files, {"LONGSHARE_CHOSEN": str(folder / "chosen.json")}, most)
+def recorded() -> dict[str, Covered]:
+    """Return what each test runs; where sources or tests are others than before, run them all."""
+    path = WORK / f"covered-{_digest(*ROOMS, *TESTS)}.json"
+    if not path.exists():
+        part = path.with_suffix(".part")
+        process = os.fork()
+        if not process:
+            recorder = Recorder(ROOT, part)
+            os._exit(pytest.main([*OPTIONS, *TESTS], plugins=[recorder]))
+        if os.waitpid(process, 0)[1]:
+            raise SystemExit("Tests fail on the sources as they are, so nothing can be told.")
+        part.rename(path)
+    return covering.read(path)
 
 
-def _fails(folder: Path, tests: list[str], told: dict[str, str], seconds: float | None) -> bool:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--timeout", "0", "-p"]
-    options = ["no:cacheprovider", "-p", "no:randomly", "-p", "tests.mutation.covering"]
-    done = subprocess.run(
-        [*command, *options, *tests],
-        cwd=folder,
-        env={
-            **os.environ,
-            **told,
-            "PYTHONPATH": str(folder),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "LONGSHARE_HYPOTHESIS": "mutation",
-            "TMPDIR": str(folder),
-        },
-        capture_output=True,
-        check=False,
-        preexec_fn=partial(_limit, seconds),
-    )
-    return done.returncode != 0
-
-
-def _limit(seconds: float | None) -> None:
-    if seconds is not None:
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+def found_before(mutant: Mutant) -> Path:
+    """Return the file that is there if a test has found this fault in the file as it is."""
+    source = mutant.apply((ROOT / mutant.path).read_text())
+    return WORK / "found" / hashlib.sha256(f"{mutant.path} {source}".encode()).hexdigest()
 
 
 def _digest(*rooms: str) -> str:
     every = hashlib.sha256()
     for room in rooms:
         for path in sorted((ROOT / room).rglob("*.py")):
-            every.update(f"{path} ".encode() + path.read_bytes())
+            every.update(f"{path.relative_to(ROOT)} ".encode() + path.read_bytes())
     return every.hexdigest()[:16]
 
 
@@ -188,18 +111,27 @@ def main() -> int:
     mutants = every()
     drawn = sample(mutants, arguments.mutants, arguments.seed)
     explained = {(each.place, each.was, each.now) for each in equivalents()}
+    os.environ["LONGSHARE_HYPOTHESIS"] = "mutation"
     chosen = [mutant for mutant in drawn if described(mutant) not in explained]
-    WORK.mkdir(parents=True, exist_ok=True)
-    trials = Trials(arguments.processes)
-    score = 0
-    with ThreadPoolExecutor(arguments.processes) as pool:
-        outcomes = zip(chosen, pool.map(trials.found, chosen), strict=True)
-        for mutant, was_found in track(outcomes, "Faults", len(chosen), console=console):
-            score += was_found
-            if not was_found:
+    new = [mutant for mutant in chosen if not found_before(mutant).exists()]
+    score = len(chosen) - len(new)
+    (WORK / "found").mkdir(parents=True, exist_ok=True)
+    covered = recorded()
+    with Progress(console=console, auto_refresh=False) as progress:
+        task = progress.add_task("Faults", total=len(new))
+
+        def heard(mutant: Mutant, found: bool) -> None:  # noqa: FBT001 - it is what is heard
+            nonlocal score
+            score += found
+            if found:
+                found_before(mutant).touch()
+            else:
                 place, was, now = described(mutant)
                 text = f"not found, line {mutant.line}\n{place=}\n{was=}\n{now=}"
                 console.print(text, markup=False, highlight=False)
+            progress.update(task, advance=1, refresh=True)
+
+        Trials(ROOT, covered, new, heard).run(TESTS, arguments.processes)
     low, high = binomtest(score, len(chosen)).proportion_ci(method="wilson")
     console.print(
         f"{score} of {len(chosen)} found ({low:.0%} to {high:.0%} of all {len(mutants)}), "

@@ -1,39 +1,36 @@
-"""Which functions of ours each test calls, and how long it takes: a plugin of pytest.
-
-`LONGSHARE_COVERED` names a file that it writes; `LONGSHARE_CHOSEN` one with the tests to be run, in
-that order.
-"""
+"""Which lines of ours each test runs, and how long it takes: a plugin of pytest."""
 
 import json
-import os
 import resource
 import sys
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import Phase, settings
 
-# What has failed need not be made small, to be found.
-settings.register_profile(
-    "mutation",
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.explicit, Phase.generate],
-)
+IMPORTED = ""
+"""Stands for the test that all are collected, and ours imported for it."""
+_MANY = 2_000
+"""Calls in a test, after which all lines of a function count as run: looking on would be dear."""
+
+Within: TypeAlias = Callable[[FrameType, str, object], Any]
 
 
 @dataclass(frozen=True)
 class Covered:
-    """What a test calls, and what it costs."""
+    """What a test runs, and what it costs."""
 
     seconds: float
-    calls: dict[str, list[int]]
-    """Of each file, the first lines of functions."""
+    lines: dict[str, list[int]]
+    """Of each file."""
+
+    def runs(self, path: str, lines: range) -> bool:
+        """Return whether it runs one of these."""
+        return any(line in lines for line in self.lines.get(path, ()))
 
 
 def read(path: Path) -> dict[str, Covered]:
@@ -42,54 +39,74 @@ def read(path: Path) -> dict[str, Covered]:
 
 
 class Recorder:
-    """Listens to calls while a test runs."""
+    """Listens from when it is made, first to what is imported, then to each test."""
 
     def __init__(self, root: Path, path: Path) -> None:
-        self._root = f"{root}/"
+        self._root = root
         self._path = path
         self._covered: dict[str, dict[str, object]] = {}
+        self._begin()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        called: dict[int, CodeType] = {}
-
-        def listen(frame: FrameType, event: str, argument: object) -> None:
-            called[id(frame.f_code)] = frame.f_code
-
-        begun = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-        sys.settrace(listen)
+        if not self._covered:
+            self.end(IMPORTED)
+        self._begin()
         try:
             return (yield)
         finally:
-            sys.settrace(None)
-            files = defaultdict(list)
-            for code in called.values():
-                if code.co_filename.startswith(self._root):
-                    files[code.co_filename.removeprefix(self._root)].append(code.co_firstlineno)
-            seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - begun
-            self._covered[item.nodeid] = {"seconds": seconds, "calls": files}
+            self.end(item.nodeid)
 
     def pytest_sessionfinish(self) -> None:
         self._path.write_text(json.dumps(self._covered))
 
+    def _begin(self) -> None:
+        self._called: dict[int, tuple[CodeType, set[int], Within]] = {}
+        self._calls: Counter[int] = Counter()
+        self._begun = _processor_time()
+        sys.settrace(self._listen)
 
-class Chooser:
-    """Leaves the tests that were chosen, in their order."""
+    def _listen(self, frame: FrameType, _event: str, _argument: object) -> Within | None:
+        code = frame.f_code
+        known = self._called.get(id(code))
+        if known is None:
+            known = self._called[id(code)] = self._look(code)
+        _, left, within = known
+        if not left:
+            return None
+        self._calls[id(code)] += 1
+        if self._calls[id(code)] > _MANY:
+            left.clear()
+        left.discard(frame.f_lineno)
+        return within
 
-    def __init__(self, chosen: list[str]) -> None:
-        self._places = {test: place for place, test in enumerate(chosen)}
+    def _look(self, code: CodeType) -> tuple[CodeType, set[int], Within]:
+        ours = code.co_filename.startswith(f"{self._root}/")
+        left = _lines(code) if ours else set()
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = sorted(
-            (item for item in items if item.nodeid in self._places),
-            key=lambda item: self._places[item.nodeid],
-        )
+        def within(frame: FrameType, _event: str, _argument: object) -> Within:
+            left.discard(frame.f_lineno)
+            return within
+
+        return code, left, within
+
+    def end(self, test: str) -> None:
+        """Note what has been run since it last began, as what a test runs."""
+        sys.settrace(None)
+        lines: defaultdict[str, set[int]] = defaultdict(set)
+        for code, left, _ in self._called.values():
+            if code.co_filename.startswith(f"{self._root}/"):
+                path = str(Path(code.co_filename).relative_to(self._root))
+                lines[path] |= _lines(code) - left
+        self._covered[test] = {
+            "seconds": _processor_time() - self._begun,
+            "lines": {path: sorted(each) for path, each in lines.items()},
+        }
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Record or choose, as the environment says."""
-    if path := os.environ.get("LONGSHARE_COVERED"):
-        config.pluginmanager.register(Recorder(config.rootpath / "allocator", Path(path)))
-    if path := os.environ.get("LONGSHARE_CHOSEN"):
-        config.pluginmanager.register(Chooser(json.loads(Path(path).read_text())))
+def _lines(code: CodeType) -> set[int]:
+    return {line for _, _, line in code.co_lines() if line is not None}
+
+
+def _processor_time() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime

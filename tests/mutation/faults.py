@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,10 +33,9 @@ class Mutant:
     path: str
     function: str
     """Where it is, as in a traceback; empty for what a module does when it is imported."""
-    first: int
-    last: int
-    """Lines of that function, from its first decorator on."""
     line: int
+    lines: range
+    """Of the statement that it is in, of which a test must run one to find it."""
     begin: int
     end: int
     """Characters of the file."""
@@ -54,32 +54,51 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
     starts = [0, *itertools.accumulate(len(line) for line in source.splitlines(keepends=True))]
     tree = ast.parse(source)
     functions = list(_functions(tree, ""))
+    statements = [_head(node) for node in _statements(tree)]
 
     def place(line: int, column: int) -> int:
         text = source[starts[line - 1] : starts[line]]
         return starts[line - 1] + len(text.encode()[:column].decode())
 
     for node in _rules(tree):
-        around = [each for each in functions if each[1] <= node.lineno <= each[2]]
-        function, first, last = around[-1] if around else ("", 1, len(starts))
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        function = [name for name, lines in functions if node.lineno in lines][-1]
+        mine = range(node.lineno, node.end_lineno + 1)
+        run = [mine, *(lines for lines in statements if node.lineno in lines)][-1]
         for other in _others(node):
-            assert node.end_lineno is not None
-            assert node.end_col_offset is not None
             begin = place(node.lineno, node.col_offset)
             end = place(node.end_lineno, node.end_col_offset)
             text = ast.unparse(other)
             after = text if isinstance(node, ast.stmt) else f"({text})"
             lines = source[starts[node.lineno - 1] : begin], source[end : starts[node.end_lineno]]
             was, now = (_in_one(each.join(lines)) for each in (source[begin:end], after))
-            yield Mutant(path, function, first, last, node.lineno, begin, end, after, was, now)
+            yield Mutant(path, function, node.lineno, run, begin, end, after, was, now)
 
 
 def _in_one(lines: str) -> str:
     return " ".join(lines.split())
 
 
-def _functions(node: ast.AST, inside: str) -> Iterator[tuple[str, int, int]]:
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Go through statements, an inner one after the one that it is in."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        yield from _statements(child)
+
+
+def _head(node: ast.stmt) -> range:
+    """Return its lines, without those of statements in it."""
+    inner = next(_statements(node), None)
+    assert node.end_lineno is not None
+    return range(node.lineno, max(node.lineno, inner.lineno - 1 if inner else node.end_lineno) + 1)
+
+
+def _functions(node: ast.AST, inside: str) -> Iterator[tuple[str, range]]:
     """Go through functions with their lines, an inner one after the one that it is in."""
+    if isinstance(node, ast.Module):
+        yield "", range(1, sys.maxsize)
     for child in ast.iter_child_nodes(node):
         name = inside
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -87,7 +106,7 @@ def _functions(node: ast.AST, inside: str) -> Iterator[tuple[str, int, int]]:
             if not isinstance(child, ast.ClassDef):
                 first = min(each.lineno for each in (child, *child.decorator_list))
                 assert child.end_lineno is not None
-                yield name, first, child.end_lineno
+                yield name, range(first, child.end_lineno + 1)
         yield from _functions(child, name)
 
 

@@ -16,7 +16,8 @@ def rule(self, n: int = 3) -> bool:
 
     def inner():
         self.told(n)
-        return self.known[0] and n is None
+        return (self.known[0]
+            and n is None)
     return inner() if n - 1 else False
 '''
 
@@ -30,13 +31,10 @@ def test_a_fault_stands_in_a_rule_and_not_in_what_is_said() -> None:
         ("if not self.é < n:", "if not (self.é <= n):"),
         ("self.told(n)", "pass"),
         (
-            "return self.known[0] and n is None",
-            "return (self.known[0] or n is None)",
+            "return (self.known[0] and n is None)",
+            "return ((self.known[0] or n is None))",
         ),
-        (
-            "return self.known[0] and n is None",
-            "return self.known[0] and (n is not None)",
-        ),
+        ("and n is None)", "and (n is not None))"),
         ("return inner() if n - 1 else False", "return (False if n - 1 else inner())"),
         ("return inner() if n - 1 else False", "return inner() if (n + 1) else False"),
         ("return inner() if n - 1 else False", "return inner() if n - (2) else False"),
@@ -45,11 +43,16 @@ def test_a_fault_stands_in_a_rule_and_not_in_what_is_said() -> None:
     assert len(mutants) == len(made)
 
 
-def test_a_fault_knows_the_function_that_tests_must_call() -> None:
-    places = {mutant.line: (mutant.function, mutant.first) for mutant in mutants_of("", SOURCE)}
-    assert places[2] == ("", 1)
-    assert places[7] == places[13] == ("rule", 4)
-    assert places[11] == ("rule.inner", 10)
+def test_a_fault_knows_its_function_and_the_lines_that_tests_must_run() -> None:
+    places = {mutant.line: (mutant.function, mutant.lines) for mutant in mutants_of("", SOURCE)}
+    assert places == {
+        2: ("", range(2, 3)),
+        7: ("rule", range(7, 8)),
+        11: ("rule.inner", range(11, 12)),
+        12: ("rule.inner", range(12, 14)),
+        13: ("rule.inner", range(12, 14)),
+        14: ("rule", range(14, 15)),
+    }
 
 
 def test_a_sample_stays_the_same_where_nothing_else_has_changed() -> None:

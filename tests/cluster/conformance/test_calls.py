@@ -58,16 +58,21 @@ def test_a_call_about_somebody_who_is_not_known_is_refused_and_changes_nothing(
         contract.RejectOffer(agent_id="s9", framework_id="f1", resources=HELD),
         contract.UpdateInverseOffer(agent_id="s9", framework_id="f1"),
         contract.UpdateInverseOffer(agent_id="s1", framework_id="f9"),
-        contract.RemoveQuota(role="r9"),
+        contract.TransitionOfferedToAllocated(agent_id="s9", framework_id="f1", resources=HELD),
     ],
     ids=lambda call: type(call).__name__,
 )
-def test_what_may_come_late_is_let_pass_and_changes_nothing(call: object) -> None:
+def test_what_may_come_late_is_let_pass_and_counted_and_changes_nothing(call: object) -> None:
     master = known()
     before = (master.held(), master.engine.available())
     assert master.send(call) == []
     assert (master.held(), master.engine.available()) == before
     assert master.engine.divergence() is None
+    assert master.engine.statistics.ignored == 1
+
+
+def test_a_quota_that_is_not_there_may_be_removed() -> None:
+    assert known().send(contract.RemoveQuota(role="r9")) == []
 
 
 def test_an_agent_or_framework_cannot_be_added_twice() -> None:

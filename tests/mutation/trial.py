@@ -1,0 +1,107 @@
+"""One fault in this process, and tests until one fails; if need be, in one that starts anew.
+
+A function takes the code that it has with the fault. Of what was done when modules were imported,
+and of a function that would close over other variables, nothing can be changed afterwards: there,
+`python -m tests.mutation.trial FILE` imports the file as it is with the fault.
+"""
+
+import json
+import resource
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import NoReturn
+
+import pytest
+from hypothesis import Phase, settings
+
+MEMORY = 8 * 2**30
+"""Bytes; with more, or several times the processor's time, something does not end any more."""
+OPTIONS = (
+    *("--capture=no", "--timeout=0", "-p", "no:cacheprovider", "-p", "no:randomly"),
+    *("-p", "no:terminal", "-o", "addopts=--strict-markers --strict-config"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
+
+# What has failed need not be made small, to be found.
+settings.register_profile(
+    "mutation",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+)
+
+
+def put(path: str, before: str, after: str, functions: Iterable[FunctionType]) -> bool:
+    """Give a file's functions the code that they have with a fault; False if none can be."""
+    was, now = (dict(_codes(compile(each, path, "exec"))) for each in (before, after))
+    changed = False
+    for function in functions:
+        place = function.__code__.co_qualname, function.__code__.co_firstlineno
+        if place in was and place in now and was[place] != now[place]:
+            if was[place].co_freevars != now[place].co_freevars:
+                return False
+            function.__code__ = now[place]
+            changed = True
+    return changed
+
+
+def _codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
+    yield (code.co_qualname, code.co_firstlineno), code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _codes(each)
+
+
+def until_one_fails(session: pytest.Session, seconds: dict[str, float]) -> bool:
+    """Run these tests, each for not much longer than it should take; return whether one failed."""
+    items = {item.nodeid: item for item in session.items}
+    chosen = [items[test] for test in seconds if test in items]
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    for item, following in zip(chosen, [*chosen[1:], None], strict=True):
+        _allow(10 + 3 * seconds[item.nodeid])
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.testsfailed:
+            return True
+    return False
+
+
+def _allow(seconds: float) -> None:
+    """End this process when it has used the processor for so much longer."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    until = int(used.ru_utime + used.ru_stime + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
+
+
+class Anew:
+    """A plugin of pytest that runs some tests, in their order, until one fails."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds = seconds
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if not session.testsfailed:
+            until_one_fails(session, self._seconds)
+        return True
+
+
+def main(file: str) -> NoReturn:
+    """Import one file as it is with a fault, and say with the exit status whether a test fails."""
+    told = json.loads(Path(file).read_text())
+    load = SourceFileLoader.get_code
+
+    def changed(loader: SourceFileLoader, name: str) -> CodeType | None:
+        path = loader.get_filename(name)
+        return compile(told["source"], path, "exec") if path == told["path"] else load(loader, name)
+
+    SourceFileLoader.get_code = changed  # type: ignore[method-assign, assignment]
+    files = sorted({test.partition("::")[0] for test in told["seconds"]})
+    sys.exit(pytest.main([*OPTIONS, *files], plugins=[Anew(told["seconds"])]) != 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
