@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as students
+from scipy.special import stdtrit
 
 _PART = 0.9
 
@@ -64,7 +64,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     if count == 1:
         return Estimate(mean, float("nan"), float("nan"), 1)
     error = float(np.std(values, ddof=1)) / float(np.sqrt(count))
-    reach = float(students.ppf(0.5 + _PART / 2, count - 1)) * error
+    reach = float(stdtrit(count - 1, 0.5 + _PART / 2)) * error
     return Estimate(mean, mean - reach, mean + reach, count)
 
 
