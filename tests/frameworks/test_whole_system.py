@@ -321,9 +321,11 @@ def test_users_that_do_not_finish_in_time_are_named(tmp_path: Path) -> None:
 
 
 SINGLE = [name for name in experiment.names() if not experiment.load(name).variants]
-LONGER = {"drf-baseline", "sdrf-initial-commitments"}
-"""Whose tasks may run for longer, which the paper leaves open: all it says holds with half of them,
-or less, and nothing there moves so fast that they would come too late."""
+LONGER = {"drf-baseline": 70.0, "sdrf-initial-commitments": 70.0, "sdrf-adaptive": 40.0}
+"""Whose tasks may run for longer, and how many seconds, which the paper leaves open: all it says
+holds with half of them, or less, and nothing there moves so fast that they would come too late.
+Of the first two all have ended when a phase has a minute left, of which means are taken; in the
+last B leads by 80 cores instead of 86, of at least 50."""
 
 
 @pytest.mark.slow
@@ -334,7 +336,7 @@ def test_the_papers_experiment_comes_out_as_published(name: str, tmp_path: Path)
     chosen = experiment.load(name)
     if name in LONGER:
         assert chosen.tasks is not None
-        slow = chosen.tasks.model_copy(update={"run_time": 50.0})
+        slow = chosen.tasks.model_copy(update={"run_time": LONGER[name]})
         chosen = chosen.model_copy(update={"tasks": slow})
     verdict = run(chosen, Settings(speed=SPEED, seed=1, out=tmp_path), lambda _: None)
     assert verdict.agrees, verdict.claims
