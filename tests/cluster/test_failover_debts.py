@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator.cluster import failover
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
@@ -194,3 +195,11 @@ def successor(
     agents = [later.agent(user, holder="a") for user in USERS] if held else []
     later.restore(contract.Snapshot(agents=agents, frameworks=later.frameworks()))
     return later
+
+
+def test_when_the_time_is_over_nobody_is_awaited_any_more() -> None:
+    awaited = failover.Failover(needed=1, expected=2, until_ns=10)
+    assert awaited.holds_off(0, 9)
+    assert not awaited.over(1, 9)
+    assert not awaited.holds_off(0, 10)
+    assert awaited.over(1, 10)

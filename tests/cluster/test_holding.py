@@ -249,6 +249,14 @@ def test_what_the_master_rejects_has_not_run() -> None:
     assert not run_times.clients("s0"), "nothing is there that could end"
 
 
+def test_on_an_agent_that_comes_back_nothing_is_left_that_could_end() -> None:
+    site = Site("one")
+    site.join("first", 1.0, (10.0, 10.0))
+    assert site.add_agent("s0", "cpus:1")
+    site.remove_agent("s0")
+    assert not site.engine._cluster.holds.run_times.clients("s0")
+
+
 def test_of_two_agents_that_are_ready_at_once_the_first_is_held_wherever_own_tasks_run() -> None:
     site = Site("one")
     held = {name: resources("cpus:0.5", name) for name in ("one", "two")}

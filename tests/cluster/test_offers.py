@@ -284,3 +284,20 @@ def test_excluded_resources_do_not_count_in_shares() -> None:
     master.add_agent("s1", "cpus:1;mem:512;gpus:4", {"f1": resources("cpus:1;mem:512;gpus:4", "a")})
     master.add_agent("s2", "cpus:2;mem:1024", {"f2": resources("cpus:2;mem:1024", "b")})
     assert [o.framework for o in master.add_agent("s3", "cpus:1;mem:512")] == ["f1"]
+
+
+def test_a_framework_is_called_what_it_calls_itself_and_an_agent_by_its_host() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    master.add_agent("s1", "cpus:1")
+    engine = master.engine
+    assert [engine.framework_name(each) for each in ("f1", "f9")] == ["f1 of the tests", "f9"]
+    assert [engine.agent_name(each) for each in ("s1", "s9")] == ["s1.example", "s9"]
+
+
+def test_no_agent_is_always_the_first_to_be_used() -> None:
+    master = MasterSide()
+    names = [f"s{number}" for number in range(20)]
+    for name in names:
+        master.add_agent(name, "cpus:1")
+    assert [offer.agent for offer in master.add_framework("f1", "a")] != names

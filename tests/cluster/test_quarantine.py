@@ -492,6 +492,7 @@ def test_a_snapshot_keeps_the_filters_of_those_who_have_nothing_to_do_with_it() 
     "meanwhile",
     [
         contract.ReviveOffers(framework_id="good"),
+        contract.ReviveOffers(framework_id="good", roles=["a"]),
         contract.DeactivateFramework(framework_id="good"),
         contract.UpdateFramework(framework_id="good", info=framework_info("good", "a")),
         contract.UpdateAgent(agent_id="s1", info=agent_info("s1")),
@@ -507,6 +508,16 @@ def test_what_ends_a_filter_while_a_snapshot_is_under_way_ends_it(meanwhile: obj
     getattr(event, name).CopyFrom(meanwhile)
     master.engine.unheard([event])
     assert len(master.restore(mirrored(master, sequence=master.sequence + 2))) == 1
+
+
+def test_the_revival_of_another_role_meanwhile_does_not_end_it() -> None:
+    master, _offer = declined_for_an_hour()
+    with pytest.raises(InvalidEvent):
+        master.send(contract.RemoveAgent(agent_id="nobody"))
+    event = contract.Event(sequence=master.sequence + 2, time_ns=master.now_ns)
+    event.revive_offers.CopyFrom(contract.ReviveOffers(framework_id="good", roles=["b"]))
+    master.engine.unheard([event])
+    assert master.restore(mirrored(master, sequence=master.sequence + 2)) == []
 
 
 def test_filters_are_not_kept_over_events_that_nobody_heard() -> None:

@@ -110,6 +110,16 @@ def test_who_has_refused_what_will_become_free_is_told_so_while_nothing_is() -> 
     )
 
 
+def test_who_has_refused_less_than_its_task_needs_has_not_refused_that() -> None:
+    master = MasterSide()
+    master.send(labelled("f1", "a", demand="cpus:1;mem:64"))
+    [offer] = master.add_agent("s1", "cpus:4;mem:512")
+    master.recover(offer, "cpus:0.5;mem:64", refuse_seconds=300)
+    assert master.add_framework("f2", "b"), "which takes what f1 has refused"
+    told = why(master.engine, closely=True)
+    assert (told.reason, told.refusing) == ("nothing_free", 0)
+
+
 def test_what_is_free_until_the_next_run_waits_for_its_turn() -> None:
     master = MasterSide()
     master.engine = Engine(replace(master.settings, allocation="batch"))

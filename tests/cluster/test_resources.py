@@ -17,6 +17,7 @@ from allocator.cluster.resources import (
     ranges,
 )
 from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import resource, resources, text_of
 
 integers = st.sets(st.integers(0, 40))
@@ -145,6 +146,29 @@ def disk(
     if shared:
         message.shared.SetInParent()
     return message
+
+
+def test_who_made_a_volume_and_where_it_is_mounted_do_not_matter() -> None:
+    ours, theirs = disk(100, volume="v1"), disk(100, volume="v1")
+    theirs.disk.persistence.principal = "operator"
+    theirs.disk.volume.container_path = "data"
+    theirs.disk.volume.mode = mesos.Volume.RW
+    assert parse_total([ours.SerializeToString()]) == parse_total([theirs.SerializeToString()])
+
+
+def test_of_items_and_ports_whole_ones_are_taken() -> None:
+    bag = parse_total(resources("cpus:4;licences:{a,b,c};ports:[1-9]"))
+    taken = bag.taken(Quantities.parse("licences:2;ports:3"))
+    assert taken is not None
+    assert text_of(taken.messages("eng")) == "licences:{a,b};ports:[1-3]"
+
+
+def test_what_may_be_taken_back_is_told_from_the_rest() -> None:
+    spare = resource("cpus", "2")
+    spare.revocable.SetInParent()
+    bag = parse_total([*resources("cpus:4;mem:64"), spare.SerializeToString()])
+    assert bag.revocable == parse_total([spare.SerializeToString()])
+    assert not parse_total(resources("cpus:4")).revocable
 
 
 def test_two_equal_mount_disks_stay_two() -> None:

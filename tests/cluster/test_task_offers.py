@@ -184,6 +184,27 @@ def test_a_demand_is_learned_from_what_is_kept_of_offers_and_forgotten_when_noth
     assert master.engine.demands() == {}
 
 
+def test_what_was_learned_outlives_a_snapshot() -> None:
+    master = with_settings(MasterSide(), learn_demands=True)
+    add(master, "f1", "a", None)
+    [whole] = master.add_agent("s1", "cpus:4;mem:4096")
+    master.recover(whole, "cpus:3;mem:3072", refuse_seconds=1)
+    learned = master.engine.demands()
+    assert learned
+    master.restore(
+        contract.Snapshot(
+            sequence=master.sequence,
+            time_ns=master.now_ns,
+            frameworks=[
+                contract.AddFramework(
+                    framework_id="f1", info=framework_info("f1", "a"), active=True
+                )
+            ],
+        )
+    )
+    assert master.engine.demands() == learned
+
+
 @given(
     users=st.integers(1, 5),
     demand=st.integers(1, 5),

@@ -223,6 +223,45 @@ def test_a_user_that_owes_is_known_to_the_successor_and_one_that_does_not_is_not
     assert users.memory().users["weighed"].weight == 2.0
 
 
+def test_while_over_use_is_not_charged_nobody_comes_to_owe_on_any_level() -> None:
+    users = new_users(SDRF)
+    client = join(users, "a/b")
+    join(users, "a/d")
+    join(users, "z")
+    users.allocate(users.get("a/b"), client, Quantities.parse("cpus:80"))
+    for times, charging in enumerate((False, True), start=1):
+        users.set_charging(charging=charging)
+        users.advance(1000.0 + times * HALF_LIFE)
+        owing = {
+            standing.user
+            for standing in users.standings()
+            if any(owed > 0.0 for owed in standing.commitments.values())
+        }
+        assert owing == ({"a", "a/b"} if charging else set())
+
+
+def test_what_a_role_is_beside_its_sub_roles_can_be_asked_for() -> None:
+    users = new_users(SDRF)
+    client = join(users, "a")
+    join(users, "a/b")
+    users.allocate(users.get("a"), client, Quantities.parse("cpus:80"))
+    standing = users.standing("a/.")
+    assert standing is not None
+    assert standing.allocation == Quantities.parse("cpus:80")
+    assert users.standing("b/.") is None
+
+
+def test_a_gift_counts_once_on_each_level() -> None:
+    users = new_users(DRF)
+    client = join(users, "a/b")
+    user = users.get("a/b")
+    for _ in range(2):
+        users.allocate(user, client, Quantities.parse("cpus:1"))
+    held = Quantities.parse("cpus:2"), 2
+    assert user.clients.holding(client) == held
+    assert [pool.holding(name) for pool, name in user.places()] == [held, held]
+
+
 def test_however_many_roles_come_in_one_event_each_level_is_told_its_part_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

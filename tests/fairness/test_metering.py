@@ -222,6 +222,21 @@ def test_in_a_gap_counts_what_was_held_both_before_and_after() -> None:
     assert cpus.owed == pytest.approx((0.1 * 60.0 + 0.4 * 1000.0 * part) * 160_000)
 
 
+@pytest.mark.parametrize("seconds", [0.5, LONGEST_GAP])
+def test_a_gap_counts_however_short_and_up_to_the_longest(seconds: float) -> None:
+    meter = Meter()
+    meter.bridge({"A": former(BEGIN, 9)}, {"A": former(BEGIN + seconds, 9)}, CAPACITY)
+    meter.counted.settle()
+    held = sum(users["A"].resources["cpus"].held for users in meter.counted.users.values())
+    assert held == pytest.approx(9000 * seconds)
+
+
+def test_how_a_user_stands_is_of_now_where_nothing_is_counted() -> None:
+    pool = made("drf", {})
+    pool.advance(pool.now + 5.0)
+    assert pool.count("A").at == pool.now
+
+
 @pytest.mark.parametrize("seconds", [0.0, -5.0, LONGEST_GAP + 1.0])
 def test_a_gap_that_is_too_long_or_none_is_left_out(seconds: float) -> None:
     meter = Meter()

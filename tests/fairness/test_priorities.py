@@ -99,3 +99,9 @@ def test_a_line_that_is_never_the_highest_is_left_out() -> None:
     assert envelope([below, highest], 1.0).lines == (highest,)
     assert envelope([rising, highest], 1.0).lines == (highest, rising)
     assert envelope([rising, highest], 0.5).lines == (highest,)
+
+
+def test_two_that_meet_now_do_not_meet_after_now() -> None:
+    rising, falling = envelope([(0.5, 0.5)], 1.0), envelope([(1.0, -0.5)], 1.0)
+    assert Envelopes().crossing(rising, falling, -0.5) is None
+    assert Envelopes().crossing(rising, falling, -0.75) is not None

@@ -5,6 +5,7 @@ from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import (
     SHARED,
     BatchMaster,
+    add_agent,
     agent_info,
     allocated,
     converted,
@@ -55,6 +56,19 @@ def test_an_operator_reserves_what_is_free() -> None:
     assert master.held() == {("s1", "f2", "r2"): "cpus:1;mem:64"}
     [offer] = master.add_framework("f1", "r1")
     assert offer.resources == "cpus(r1):3"
+
+
+def test_a_disk_whose_volume_an_operator_destroys_is_offered_as_if_there_had_been_none() -> None:
+    master = BatchMaster()
+    volume = disk(50, mount=True, reserved=["r1"], volume="v1")
+    master.send(add_agent("s1", [*resources("cpus:4;mem:64"), volume]))
+    operation = mesos.Operation(type=mesos.Operation.DESTROY)
+    operation.destroy.volumes.add().MergeFromString(volume)
+    master.send(contract.UpdateAvailable(agent_id="s1", operations=[operation.SerializeToString()]))
+    assert master.reply.error == ""
+    [offer] = master.add_framework("f1", "r1")
+    plain = disk(50, mount=True, reserved=["r1"])
+    assert plain in unallocated(offer.messages)
 
 
 def test_an_operator_cannot_reserve_what_is_offered() -> None:

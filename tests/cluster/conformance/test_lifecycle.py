@@ -309,6 +309,27 @@ def test_what_ends_a_refusal_to_leave_has_the_framework_asked_at_once(call: obje
     assert master.inverse_offers == [("f1", "s1")]
 
 
+def test_a_refusal_to_leave_outlives_a_snapshot_that_tells_the_same_schedule() -> None:
+    for start, kept in ((START_NS, True), (START_NS + 1, False)):
+        master, _ = asked_to_leave()
+        master.send(answer(mesos.InverseOfferStatus.DECLINE))
+        agent = agent_call("s1", WHOLE, {"f1": resources(WHOLE, "a")})
+        agent.unavailability = unavailability(start)
+        framework = contract.AddFramework(
+            framework_id="f1", info=framework_info("f1", "a"), active=True
+        )
+        decisions = master.engine.restore(
+            master.options,
+            contract.Snapshot(
+                sequence=master.sequence,
+                time_ns=master.now_ns,
+                agents=[agent],
+                frameworks=[framework],
+            ),
+        )
+        assert bool(decisions.inverse_offers) != kept
+
+
 def test_nobody_is_asked_to_leave_an_agent_whose_schedule_is_gone() -> None:
     master, _ = asked_to_leave()
     master.send(contract.UpdateUnavailability(agent_id="s1"))
