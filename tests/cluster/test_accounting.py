@@ -160,10 +160,11 @@ def test_ticks_that_have_queued_up_count_as_one() -> None:
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
     master.recover(offer, refuse_seconds=0)
-    runs = master.engine.statistics.runs
+    runs, messages = master.engine.statistics.runs, master.engine.statistics.messages
     offers = master.send(contract.Tick(), contract.Tick(), contract.Tick())
     assert len(offers) == 1
     assert master.engine.statistics.runs == runs + 1
+    assert master.engine.statistics.messages == messages + 1
 
 
 def test_a_snapshot_replaces_the_cluster_and_keeps_what_users_owe() -> None:

@@ -184,3 +184,10 @@ def test_a_list_of_hosts_beyond_a_limit_admits_no_agent_and_says_which(
 def test_a_long_list_of_plain_names_is_within_the_limits() -> None:
     names = " ".join(f"node-{number}" for number in range(6000))
     assert parse_labels(labels(whitelist=names), Limits()).admits(host("node-5999"))
+
+
+def test_attributes_beyond_a_limit_admit_no_agent_and_say_which() -> None:
+    text = ";".join(f"rack:{number}" for number in range(33))
+    constraint = parse_labels(labels(attributes=text), Limits())
+    assert "limits.attributes" in str(constraint)
+    assert not constraint.admits(host("node-1"))

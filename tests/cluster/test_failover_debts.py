@@ -103,6 +103,16 @@ def test_who_holds_more_than_its_share_is_charged_once_offers_are_made_and_not_b
     assert owed["b"] == owed["c"] == 0.0
 
 
+def test_nobody_is_charged_before_offers_are_made_again_however_much_it_holds() -> None:
+    failover = Failover("sdrf", {"half_life": HALF_LIFE}, None)
+    failover.whole()
+    failover.elected(expected=10)
+    for user in USERS:
+        failover.send(add_agent=failover.agent(user, holder="a"))
+    failover.wait(30)
+    assert failover.owed() == dict.fromkeys(USERS, 0.0)
+
+
 def test_agents_that_do_not_come_back_are_missed_for_ten_minutes() -> None:
     failover = Failover("sdrf", {"half_life": HALF_LIFE}, None)
     failover.whole()

@@ -204,3 +204,9 @@ def test_each_agent_counts_once_and_nothing_that_would_do_is_left_after_a_run(
         assert sum(told.agents.values()) == len(totals)
         assert told.agents.get("too_large", 0) == sum(total < demand for total in totals)
         assert "turn" not in told.agents
+
+
+def test_a_demand_of_too_many_resources_is_none_and_the_limit_is_named() -> None:
+    master = cluster(demand=";".join(f"r{number}:1" for number in range(65)))
+    assert why(master.engine).task is None
+    assert "limits.resources" in master.engine.misfits()["f1"]

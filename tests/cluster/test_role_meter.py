@@ -10,7 +10,8 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.role_meter import RoleMeter
 from allocator.cluster.steps import Steps, finished
 from allocator.contract import allocator_pb2 as contract
-from allocator.fairness.metering import LONGEST_GAP, Counted, Former, Meter
+from allocator.fairness.metering import LONGEST_GAP, Counted, Former, Meter, Stretch
+from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
 
 ROLES = ("eng/web", "eng/db", "ops", "eng")
@@ -155,6 +156,18 @@ def test_a_gap_that_is_too_long_or_none_is_left_out_and_a_clock_that_goes_back_w
     taken, formers = finished(meter.taking(master.engine.now))
     assert sums(taken) == {role: 2 * (110.0 + min(seconds, 0))}
     assert formers[role].at == begun + 110.0 + seconds
+
+
+@pytest.mark.parametrize(("seconds", "counted"), [(0.5, 0.5), (0.0, 0.0), (LONGEST_GAP + 1.0, 0.0)])
+def test_between_two_services_counts_what_was_held_before_and_after(
+    seconds: float, counted: float
+) -> None:
+    master, meter = metered()
+    begun = master.now_ns / 1e9
+    stretch = Stretch(Quantities({"cpus": 2000}), 1.0, {}, {}, active=True)
+    meter.bridge({"ops": Former(begun, stretch)}, {"ops": Former(begun + seconds, stretch)})
+    taken, _ = finished(meter.taking(master.engine.now))
+    assert sums(taken).get("ops", 0.0) == 2 * counted
 
 
 def test_what_was_held_again_before_the_clock_has_caught_up_counts_from_then_on() -> None:

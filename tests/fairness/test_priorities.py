@@ -105,3 +105,5 @@ def test_two_that_meet_now_do_not_meet_after_now() -> None:
     rising, falling = envelope([(0.5, 0.5)], 1.0), envelope([(1.0, -0.5)], 1.0)
     assert Envelopes().crossing(rising, falling, -0.5) is None
     assert Envelopes().crossing(rising, falling, -0.75) is not None
+    level = envelope([(0.5, -0.5)], 1.0)
+    assert Envelopes().crossing(rising, level, -0.5) is None, "they only come nearer, for ever"

@@ -92,6 +92,15 @@ def test_more_than_was_offered_never_runs() -> None:
     assert master.engine.statistics.ignored == 2
 
 
+def test_what_runs_already_cannot_be_begun_again() -> None:
+    master = telling()
+    master.add_framework("f1", "a")
+    [offer] = master.add_agent("s1", "cpus:4")
+    for ignored in (0, 1):
+        master.send(launched(offer, "cpus:3"))
+        assert master.engine.statistics.ignored == ignored
+
+
 def test_a_framework_that_is_gone_has_nothing_running() -> None:
     master = telling()
     master.add_framework("f1", "a")
