@@ -155,6 +155,13 @@ def test_an_earlier_stamp_is_read_as_the_latest_one_seen_and_counted() -> None:
     assert master.engine.statistics.early_stamps == 1
 
 
+def test_messages_are_counted_a_snapshot_as_one() -> None:
+    master = MasterSide()
+    assert master.engine.statistics.messages == 1
+    master.send(contract.Tick(), contract.Tick())
+    assert master.engine.statistics.messages == 2
+
+
 def test_ticks_that_have_queued_up_count_as_one() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")

@@ -26,3 +26,12 @@ def test_it_stays_the_same_while_the_constraint_does_and_follows_agents() -> Non
     exclusions.put_agent("s2", [PICKY])
     assert exclusions.may_use(PICKY, None) is may_use
     assert not may_use("s2")
+
+
+def test_what_a_framework_says_anew_is_all_that_it_excludes() -> None:
+    exclusions = Exclusions()
+    exclusions.add_framework("picky", {"a": ["s1"]})
+    exclusions.put_framework("picky", {"a": ["s2"]})
+    may_use = exclusions.may_use(PICKY, None)
+    assert may_use is not None
+    assert [may_use(agent) for agent in ("s1", "s2")] == [True, False]

@@ -16,3 +16,9 @@ def test_the_largest_agent_is_the_largest_of_those_that_are_there() -> None:
     floor.discard(large)
     assert floor.at_a_time(one) == 1
     assert floor.beyond(five) == "cpus:5, and no agent has more than 4"
+
+
+def test_tasks_of_what_no_agent_has_count_one_by_one() -> None:
+    floor = Floor(0.25)
+    floor.put(Quantities.parse("cpus:16"))
+    assert floor.at_a_time(Quantities.parse("gpus:1")) == 1

@@ -293,6 +293,16 @@ def test_a_framework_is_called_what_it_calls_itself_and_an_agent_by_its_host() -
     engine = master.engine
     assert [engine.framework_name(each) for each in ("f1", "f9")] == ["f1 of the tests", "f9"]
     assert [engine.agent_name(each) for each in ("s1", "s9")] == ["s1.example", "s9"]
+    assert (engine.user("a", "f1"), engine.user("a", "f9")) == ("a", None)
+
+
+def test_an_agent_is_full_when_nothing_of_it_is_free() -> None:
+    master = MasterSide()
+    master.add_agent("s1", "cpus:1")
+    states = [[place.state for place in master.engine.places()]]
+    master.add_framework("f1", "a")
+    states += [[place.state for place in master.engine.places()]]
+    assert states == [["offered"], ["full"]]
 
 
 def test_no_agent_is_always_the_first_to_be_used() -> None:

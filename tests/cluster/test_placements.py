@@ -209,3 +209,12 @@ def test_a_framework_with_a_known_constraint_and_a_known_agent_match_nothing_ane
     assert len(looked_at) == looks, "the other frameworks cost nothing"
     placements.put_agent("a10", Counted("h10", (), ()))
     assert len(looked_at) == looks + 2, "and a new agent meets each constraint once"
+
+
+def test_nothing_is_left_of_the_constraint_of_a_framework_that_is_gone() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", whitelist="s1.example")
+    placements = master.engine._cluster.ledger.placements
+    assert len(list(placements.groups())) == 1
+    master.send(contract.RemoveFramework(framework_id="f1"))
+    assert not list(placements.groups())

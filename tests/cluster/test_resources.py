@@ -171,6 +171,13 @@ def test_what_may_be_taken_back_is_told_from_the_rest() -> None:
     assert not parse_total(resources("cpus:4")).revocable
 
 
+def test_a_kind_is_in_what_has_some_of_it() -> None:
+    bag = parse_total(resources("cpus:4;mem:64"))
+    cpus, mem = (kind for kind, _ in bag.items())
+    assert cpus in bag
+    assert mem not in parse_total(resources("cpus:4"))
+
+
 def test_two_equal_mount_disks_stay_two() -> None:
     one = disk(100, mount="/mnt").SerializeToString()
     bag = parse_total([one, one])

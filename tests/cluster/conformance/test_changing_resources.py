@@ -71,6 +71,17 @@ def test_a_disk_whose_volume_an_operator_destroys_is_offered_as_if_there_had_bee
     assert plain in unallocated(offer.messages)
 
 
+def test_what_an_operator_frees_of_a_reservation_is_offered_in_the_next_run() -> None:
+    master = BatchMaster()
+    master.add_framework("f1", "r1")
+    assert master.add_agent("s1", "cpus(r2):4;mem(r2):64") == []
+    operation = mesos.Operation(type=mesos.Operation.UNRESERVE)
+    for data in resources("cpus(r2):4;mem(r2):64"):
+        operation.unreserve.resources.add().MergeFromString(data)
+    master.send(contract.UpdateAvailable(agent_id="s1", operations=[operation.SerializeToString()]))
+    assert [offer.resources for offer in master.tick()] == ["cpus:4;mem:64"]
+
+
 def test_an_operator_cannot_reserve_what_is_offered() -> None:
     master = BatchMaster()
     master.add_framework("f2", "r2")
