@@ -41,3 +41,10 @@ def test_many_large_resources_do_not_stay_in_memory() -> None:
     kept, _peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 2 * 64 * 2**20, "of the bags and of the messages"
+
+
+def test_what_would_drive_out_a_large_part_of_the_rest_is_not_remembered() -> None:
+    cache: Cache[int, int] = Cache(10_000_000)
+    cache.put(1, 1, 1_000)
+    cache.put(2, 2, 10_000)
+    assert (cache.get(1), cache.get(2)) == (1, None)

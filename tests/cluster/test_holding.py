@@ -278,6 +278,15 @@ def test_of_two_agents_that_are_ready_at_once_the_first_is_held_wherever_own_tas
     assert [hold.agent for hold in site.engine.holds()] == ["a"]
 
 
+def test_what_is_held_for_somebody_who_wants_no_more_is_free_in_the_next_run() -> None:
+    site = starving("one", longest=1e6)
+    while not site.holding("big"):
+        site.live(1)
+    site.send(contract.SuppressOffers(framework_id="big"))
+    site.live(60)
+    assert not list(site.engine.holds())
+
+
 def test_who_declines_what_was_held_for_it_waits_as_if_in_vain() -> None:
     site = starving("one", longest=50.0)
     while not (offers := [o for o in site.tick() if o.framework == "big"]):

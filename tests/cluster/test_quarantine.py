@@ -12,7 +12,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.limits import Limits
 from allocator.cluster.memory import Memory, Remembered
-from allocator.cluster.quarantine import Flaw
+from allocator.cluster.quarantine import MOST, Flaw, Quarantine
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -692,3 +692,23 @@ def test_users_that_come_and_go_do_not_add_up() -> None:
         master.send(call(framework_id="bad", info=info))
         master.tick()
         assert len(master.engine.standings()) <= 50 + 2 * 5
+
+
+def test_of_a_flood_of_flaws_so_many_subjects_are_kept_and_each_of_these_says_more() -> None:
+    quarantine, flaw = Quarantine(), Flaw("malformed", "it is")
+    for number in range(MOST + 1):
+        quarantine.put("framework", f"f{number}", "call", flaw)
+    assert len(quarantine) == MOST
+    for name in ("f0", f"f{MOST}"):
+        quarantine.put("framework", name, "answer", flaw)
+    assert len(quarantine) == MOST
+    assert quarantine.of("framework", "f0") == [flaw, flaw]
+    assert quarantine.of("framework", f"f{MOST}") == []
+
+
+def test_whoever_watches_is_told_the_instant_before_anything_changes() -> None:
+    told: list[float] = []
+    master = MasterSide()
+    engine = Engine(master.settings, before_change=told.append)
+    engine.restore(master.options, contract.Snapshot(time_ns=START_NS))
+    assert told == [START_NS / 1e9]

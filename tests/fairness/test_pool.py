@@ -37,6 +37,13 @@ def test_the_user_with_the_least_dominant_share_is_next() -> None:
     assert list(made) == ["C", "D", "B", "A"]
 
 
+@pytest.mark.parametrize("policy", ["cmmf", "yarn-fair"])
+def test_of_a_resource_that_the_cluster_does_not_have_all_hold_as_much(policy: str) -> None:
+    made = pool(policy, "AB", resource="gpus")
+    made.set_weight("B", 2.0)
+    assert list(made) == ["A", "B"]
+
+
 def test_weights_divide_priorities() -> None:
     made = pool("drf", "AB")
     made.set_weight("A", 3.0)
