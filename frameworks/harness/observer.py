@@ -3,6 +3,7 @@
 import json
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,16 @@ class Observer:
             OSError: it does not answer.
         """
         return self._get("/state")
+
+    def expect(self, framework: str, uptime: float) -> None:
+        """Have an embedded master await a framework from an instant of its time on.
+
+        Raises:
+            OSError: it does not answer, or is no embedded one.
+        """
+        asked = urllib.parse.urlencode({"framework": framework, "uptime": uptime})
+        url = f"{self._url}/longshare/expect?{asked}"
+        urllib.request.urlopen(url, data=b"", timeout=TIMEOUT).close()  # noqa: S310 - http
 
     def until(self, uptime: float) -> float:
         """Return the wall seconds until the master's time is there, as things go."""

@@ -87,12 +87,16 @@ def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], 
         observer = Observer(address)
         observer.wait_for(PATIENCE)
         frameworks = _prepare(experiment, settings, children, address)
-        start, measured = _conduct(
+        start = _begin(
+            experiment, observer, embedded=settings.master is None and settings.mesos_home is None
+        )
+        measured = _conduct(
             experiment,
             observer,
             frameworks,
             children,
             lambda elapsed, phase, held: watch(Progress(elapsed, phase, held, allocator)),
+            start=start,
         )
         began = observer.started() + start
         if experiment.finite:
@@ -232,13 +236,31 @@ def _prepare(
     return prepared
 
 
-def _conduct(
+def _begin(experiment: Experiment, observer: Observer, *, embedded: bool) -> float:
+    """Return when by the master's time it begins.
+
+    An embedded master awaits each framework, so that none comes late on a crowded machine.
+    """
+    expected = experiment.users if embedded else ()
+    for user in expected:
+        if user.start == 0.0:  # time waits from here on, until they are there
+            observer.expect(user.name, 0.0)
+    start = observer.glance().uptime
+    for user in expected:
+        if user.start > 0.0:
+            observer.expect(user.name, start + user.start)
+    return start
+
+
+def _conduct(  # noqa: PLR0913 - what is looked at, and how
     experiment: Experiment,
     observer: Observer,
     frameworks: list[tuple[float, Child]],
     children: Children,
     watch: Callable[[float, Phase, dict[str, float]], None],
-) -> tuple[float, Measurement]:
+    *,
+    start: float,
+) -> Measurement:
     """Release each framework at its time, and look on until the end.
 
     Raises:
@@ -247,23 +269,22 @@ def _conduct(
     names = [user.name for user in experiment.users]
     measured = Measurement(running={name: {} for name in names})
     waiting = list(frameworks)
-    start = observer.glance().uptime
     while True:
-        while waiting and observer.until(start + waiting[0][0]) <= 0.0:
-            waiting.pop(0)[1].release()
         glance: Glance = observer.glance()
+        while waiting and glance.uptime >= start + waiting[0][0]:
+            waiting.pop(0)[1].release()
         children.check()
         elapsed = glance.uptime - start
         held = {name: glance.cpus.get(name, 0.0) for name in names}
         for name, cpus in held.items():
             measured.running[name][elapsed] = cpus
         if experiment.finite and all(child.ended for _, child in frameworks):
-            return start, measured
+            return measured
         if elapsed >= experiment.duration:
             late = [child.name for _, child in frameworks if not child.ended]
             if experiment.finite:
                 raise TimeoutError(f"not finished after {elapsed:.0f} s: {', '.join(late)}")
-            return start, measured
+            return measured
         phase = next(p for p in reversed(experiment.phases) if p.start <= max(elapsed, 0.0))
         watch(elapsed, phase, held)
         upcoming = waiting[0][0] if waiting else experiment.duration

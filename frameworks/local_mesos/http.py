@@ -5,6 +5,7 @@ needed: this master has nothing to recover, it is ready as soon as it listens.
 """
 
 import asyncio
+import math
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -88,6 +89,7 @@ def application(master: Master, link: AllocatorLink) -> web.Application:
         app.router.add_get(f"{prefix}/health", _health)
         for path, answer in answers.items():
             app.router.add_get(prefix + path, _json(answer))
+    app.router.add_post("/longshare/expect", _expecting(master))
     return app
 
 
@@ -164,6 +166,22 @@ class _Schedulers:
 
 async def _health(_: web.Request) -> web.Response:
     return web.Response()
+
+
+def _expecting(master: Master) -> Callable[[web.Request], Any]:
+    """Answer what no Mesos has: for whom its time is to wait, and from when on."""
+
+    async def handler(request: web.Request) -> web.Response:
+        try:
+            name, uptime = request.query["framework"], float(request.query["uptime"])
+        except (KeyError, ValueError) as error:
+            raise web.HTTPBadRequest(text="Expecting framework=NAME and uptime=SECONDS") from error
+        if not 0.0 <= uptime < math.inf:
+            raise web.HTTPBadRequest(text=f"Expecting an uptime in seconds, not {uptime}")
+        master.expect(name, uptime)
+        return web.Response(status=202)
+
+    return handler
 
 
 def _json(answer: Callable[[], Any]) -> Callable[[web.Request], Any]:

@@ -57,6 +57,10 @@ class Master:
         self._offering = Offering(self._books, clock, offer_timeout)
         self._launching = Launching(self._books, self._tasks, self._updates)
         self._subscribing = Subscribing(self._books, self._tasks, self._updates)
+        self._expected: set[str] = set()
+        """Names of frameworks that have not come yet …"""
+        self._late: set[str] = set()
+        """… and of those whose time has come."""
         clock.after(interval, self._tick)
 
     # What others may look at
@@ -88,7 +92,9 @@ class Master:
 
     @property
     def awaiting(self) -> bool:
-        """Whether a scheduler has had less than `PROMPT` to answer its offer."""
+        """Whether a framework should be here, or has had less than `PROMPT` to answer its offer."""
+        if self._late:
+            return True
         latest = next(reversed(self._books.offers.values()), None)
         return latest is not None and self.clock.now_ns - latest.made_ns < PROMPT * SECOND
 
@@ -159,7 +165,16 @@ class Master:
 
     def subscribe(self, call: v1.Call, subscriber: Subscriber) -> Framework | None:
         """Open a stream; None: refused, and the stream says why."""
+        name = call.subscribe.framework_info.name
+        self._expected.discard(name)
+        self._late.discard(name)
         return self._subscribing.subscribe(call.subscribe, subscriber)
+
+    def expect(self, name: str, uptime: float) -> None:
+        """Await a framework from so many seconds after the master's start on, until it comes."""
+        self._expected.add(name)
+        missing = max(self.started + uptime - self.clock.now, 0.0)
+        self.clock.after(missing, lambda: self._late.update(self._expected & {name}))
 
     def disconnected(self, framework_id: str, subscriber: Subscriber) -> None:
         """Hear that a stream has broken."""

@@ -368,7 +368,7 @@ class Cluster:
     ) -> Scheduler:
         """Open a stream; `roles` makes it a MULTI_ROLE framework."""
         scheduler = Scheduler()
-        described = mesos.FrameworkInfo(user="u", name="n", **info)  # type: ignore[arg-type]
+        described = mesos.FrameworkInfo(**{"user": "u", "name": "n", **info})  # type: ignore[arg-type]
         for capability in capabilities:
             described.capabilities.add(type=capability)
         if roles is not None:

@@ -353,3 +353,28 @@ _RESERVED = [
         ranges=mesos.Value.Ranges(range=[mesos.Value.Range(begin=1, end=9)]),
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"framework": "a", "uptime": "0"}, 202),
+        ({"framework": "a"}, 400),
+        ({"framework": "a", "uptime": "soon"}, 400),
+        ({"framework": "a", "uptime": "nan"}, 400),
+        ({"framework": "a", "uptime": "1e999"}, 400),
+    ],
+)
+def test_who_is_expected_is_named_with_when(
+    asked: dict[str, str], status: int, tmp_path: Path
+) -> None:
+    async def scenario() -> bool:
+        async with system(tmp_path) as (_, embedded), aiohttp.ClientSession() as http:
+            url = f"http://{embedded.address}/longshare/expect"
+            async with http.post(url, params=asked) as response:
+                assert response.status == status
+            if status == 202:
+                await until(lambda: embedded.master.awaiting)
+            return embedded.master.awaiting
+
+    assert asyncio.run(scenario()) == (status == 202)

@@ -34,6 +34,25 @@ def test_a_new_scheduler_hears_its_id_and_then_heartbeats() -> None:
     assert cluster.book.kinds()[:2] == ["add_agent", "add_framework"]
 
 
+def test_whoever_should_be_here_is_awaited_until_it_comes_and_nobody_who_has_been() -> None:
+    cluster = Cluster()
+    for name, uptime in (("late", 30.0), ("early", 40.0)):
+        cluster.master.expect(name, uptime)
+    awaiting = [cluster.master.awaiting]
+    cluster.advance(29)
+    early = cluster.subscribe(name="early")
+    awaiting.append(cluster.master.awaiting)
+    cluster.advance(1)
+    awaiting.append(cluster.master.awaiting)
+    cluster.subscribe(name="another")
+    awaiting.append(cluster.master.awaiting)
+    cluster.subscribe(name="late")
+    cluster.call(early, v1.Call.TEARDOWN)
+    cluster.advance(20)
+    awaiting.append(cluster.master.awaiting)
+    assert awaiting == [False, False, True, True, False]
+
+
 def test_ids_are_made_as_mesos_makes_them() -> None:
     cluster = Cluster(agents=2)
     scheduler = cluster.subscribe()
