@@ -712,3 +712,12 @@ def test_whoever_watches_is_told_the_instant_before_anything_changes() -> None:
     engine = Engine(master.settings, before_change=told.append)
     engine.restore(master.options, contract.Snapshot(time_ns=START_NS))
     assert told == [START_NS / 1e9]
+
+
+def test_a_role_may_have_as_many_levels_as_the_limit_says() -> None:
+    master = MasterSide(limits=Limits(role_depth=3))
+    master.add_framework("f1", "a/b/c")
+    master.add_framework("f2", "a/b/c/d")
+    assert [(kept.name, kept.flaw.reason) for kept in master.engine.set_aside()] == [
+        ("f2", "limit")
+    ]

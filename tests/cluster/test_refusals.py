@@ -160,6 +160,16 @@ def test_leaving_a_role_ends_its_offers_and_filters_and_keeps_its_tasks_accounte
     assert all(s.allocation["cpus"] == 0 or s.user == "b" for s in master.engine.pool.standings())
 
 
+def test_who_has_left_a_role_and_given_all_back_is_not_known_there_any_more() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a", "b")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+    master.send(contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "b")))
+    assert master.engine.user("a", "f1") == "a", "as long as it holds something"
+    master.recover(offer)
+    assert master.engine.user("a", "f1") is None
+
+
 def test_resubscribing_sets_exactly_the_suppressed_roles_it_names() -> None:
     master = MasterSide()
     master.add_framework("f1", "a", "b", suppressed=["a"])
