@@ -7,6 +7,8 @@ alternate; CPU time of the process, medians.
 
 import argparse
 import time
+from collections import Counter
+from collections.abc import Sequence
 from statistics import median
 
 from rich.console import Console
@@ -26,21 +28,26 @@ OPTIONS = contract.Options(
         contract.Quantities(amounts={"mem": 32.0}),
     ],
 )
-CASES = [
-    (1000, 1000, 16, "cpus:1;mem:1024"),
-    (1000, 50, 64, "cpus:0.5"),
-    (3000, 2, 64, "cpus:0.5"),
-    (3000, 2, 16, "cpus:0.001"),
-    (3000, 1, 64, "cpus:0.001"),
-    (1000, 10, 64, "mem:0.001"),
-    (400, 1000, 16, "cpus:1;mem:1024"),
-    (400, 10, 64, "cpus:0.5"),
-    (10, 50, 16, "cpus:1;mem:1024"),
-    (1000, 50, 64, "cpus:0.5 | cpus:1"),
-    (1000, 2, 16, "cpus:0.001 | cpus:1"),
+CASES: list[tuple[int, int, int, list[str | None]]] = [
+    (1000, 1000, 16, ["cpus:1;mem:1024"]),
+    (1000, 50, 64, ["cpus:0.5"]),
+    (3000, 2, 64, ["cpus:0.5"]),
+    (3000, 2, 16, ["cpus:0.001"]),
+    (3000, 1, 64, ["cpus:0.001"]),
+    (1000, 10, 64, ["mem:0.001"]),
+    (400, 1000, 16, ["cpus:1;mem:1024"]),
+    (400, 10, 64, ["cpus:0.5"]),
+    (10, 50, 16, ["cpus:1;mem:1024"]),
+    (1000, 50, 64, ["cpus:0.5", "cpus:1"]),
+    (1000, 50, 64, [*49 * ["cpus:0.5"], "cpus:0.25"]),
+    (1000, 50, 64, [f"cpus:{0.5 + number / 10:.1f}" for number in range(50)]),
+    (1000, 50, 64, ["cpus:0.5", None]),
+    (1000, 50, 64, [*49 * ["cpus:0.5"], None]),
+    (1000, 2, 16, ["cpus:0.001", "cpus:1"]),
+    (1000, 1000, 64, [f"cpus:{0.5 + number / 100:.2f}" for number in range(1000)]),
 ]
-"""Agents, frameworks, processors of an agent, demand; of several, frameworks have one in turn."""
-FULL = (10_000, 1000, 16, "cpus:1;mem:1024")
+"""Agents, frameworks, processors of an agent, demands, which frameworks have in turn."""
+FULL: tuple[int, int, int, list[str | None]] = (10_000, 1000, 16, ["cpus:1;mem:1024"])
 
 
 def resources(cpus: float, mem: float) -> list[bytes]:
@@ -79,10 +86,9 @@ def engine(whole_from: int) -> Engine:
 
 
 def filled(
-    agents: int, frameworks: int, cpus: float, demand: str | None, whole_from: int
+    agents: int, frameworks: int, cpus: float, demands: Sequence[str | None], whole_from: int
 ) -> tuple[float, int]:
     """Return the seconds of CPU that a snapshot took, and how many offers it made."""
-    demands = [None] if demand is None else demand.split(" | ")
     snapshot = contract.Snapshot(
         time_ns=SECOND,
         leading_since_ns=1,
@@ -118,6 +124,14 @@ def registered(agents: int, frameworks: int) -> float:
     return (time.process_time() - begun) / agents
 
 
+def described(demands: Sequence[str | None]) -> str:
+    """Return demands in few words."""
+    if len(set(demands)) > 2:
+        return f"{len(demands)} sizes, {demands[0]} to {demands[-1]}"
+    counts = Counter(demand or "none" for demand in demands)
+    return ", ".join(f"{number} × {demand}" for demand, number in counts.items())
+
+
 def main() -> None:
     """Print a row for each size."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -130,15 +144,15 @@ def main() -> None:
         table.add_column(heading, justify="right")
     for heading in ("with", "ratio", "ratio per offer"):
         table.add_column(heading, justify="right")
-    for agents, frameworks, cpus, demand in [*CASES, *([FULL] if arguments.full else [])]:
+    for agents, frameworks, cpus, demands in [*CASES, *([FULL] if arguments.full else [])]:
         plain, told = [], []
         for _ in range(arguments.repeat):
-            plain.append(filled(agents, frameworks, cpus, None, arguments.whole_from))
-            told.append(filled(agents, frameworks, cpus, demand, arguments.whole_from))
+            plain.append(filled(agents, frameworks, cpus, [None], arguments.whole_from))
+            told.append(filled(agents, frameworks, cpus, demands, arguments.whole_from))
         without, with_ = median(took for took, _ in plain), median(took for took, _ in told)
         few, many = plain[0][1], told[0][1]
         table.add_row(
-            *(str(agents), str(frameworks), str(cpus), demand),
+            *(str(agents), str(frameworks), str(cpus), described(demands)),
             *(str(few), f"{without:.2f} s", str(many), f"{with_:.2f} s"),
             *(f"{with_ / without:.1f}", f"{with_ / many / (without / few):.2f}"),
         )

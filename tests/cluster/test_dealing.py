@@ -82,16 +82,13 @@ def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot, contract.E
         limits=Limits(smallest_demand=chance.choice([0.0, 0.02])),
     )
     demand = chance.choice(DEMANDS)
-    odd = chance.choice([demand, demand, demand, "cpus:0.7", ""])
     snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
     roles = ["a", *chance.sample(ROLES, chance.randrange(1, 5))]
     for number in range(chance.randrange(1, 7)):
         info = mesos.FrameworkInfo.FromString(framework_info(f"f{number}", chance.choice(roles)))
         if number == 0:
             info.roles[:] = ["a"]
-        said = odd if number == 3 else demand
-        if said:
-            info.labels.labels.add(key="longshare.demand", value=said)
+        info.labels.labels.add(key="longshare.demand", value=demand)
         if number == 4 and chance.random() < 0.3:
             info.labels.labels.add(key="longshare.blacklist", value="s1.example")
         snapshot.frameworks.add(

@@ -10,6 +10,7 @@ from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
 from allocator.cluster.steps import Steps
+from allocator.cluster.subscriptions import Alternatives
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
 
@@ -61,6 +62,11 @@ class Books:
         return not self._cluster.filters.any_by(client, agent.id) and self._reaches(
             client, self.cut(agent, needs, 1)
         )
+
+    def fewest(self, client: Client, task: Quantities) -> int:
+        """Return the least number of tasks that reach a client's minimum; 0: no number does."""
+        numbers = [_fewest(task, minimum) for minimum in self._alternatives(client)]
+        return min(filter(None, numbers), default=0) if numbers else 1
 
     def cut(self, agent: Agent, needs: Needs, number: int) -> Resources:
         """Return what so many tasks take of what an agent has free; there must be enough.
@@ -140,9 +146,7 @@ class Books:
 
     def _reaches(self, client: Client, give: Resources) -> bool:
         """Whether this is one of a client's alternatives at least; there need be none."""
-        alternatives = self.framework(client).min_allocatable.get(
-            client.role, self._cluster.rules.min_allocatable
-        )
+        alternatives = self._alternatives(client)
         key = id(give), id(alternatives)
         found = self._reached.get(key)
         if found is None:
@@ -151,3 +155,16 @@ class Books:
             )
             found = self._reached[key] = give, alternatives, reached
         return found[2]
+
+    def _alternatives(self, client: Client) -> Alternatives:
+        """Return of what an offer must reach one at least, if there are any."""
+        return self.framework(client).min_allocatable.get(
+            client.role, self._cluster.rules.min_allocatable
+        )
+
+
+def _fewest(task: Quantities, minimum: Quantities) -> int:
+    """Return the least number of tasks that reach a minimum; 0: no number does."""
+    if any(name not in task for name in minimum):
+        return 0
+    return max((-(-amount // task[name]) for name, amount in minimum.items()), default=1)

@@ -1,27 +1,47 @@
-"""Many agents at a time, dealt out whole as far as that goes, where all tasks need the same.
+"""Many agents at a time, dealt out whole as far as that goes.
 
 Filling agent after agent, task by task, gives equals a part of every agent: as many offers on each
-as it has room for tasks. How many tasks each gets of all agents together is the same however they
-are laid on agents, if it is the same for everybody where they are. So they are counted at once, and
-whoever is first gets whole agents, until the next one's begin on the agent where its own end.
+as it has room for tasks. So what many agents have is counted at once, as progressive filling gives
+it, and laid in a row for each client, until the next one's begin where its own end.
+
+For how many tasks of one size there is room is the same however they are laid, so everybody gets
+exactly what it would have got. With several sizes it depends, and agents are dealt in stages. Were
+there no other, there would be room for so many tasks of a size: one takes that part of all there
+is, and almost so many are given as come to all. If they cannot be laid it is half as much; with
+what is left then it goes on. So whatever a stage gives is what giving one by one to whoever is
+next would have come to, and no framework gains by what it says that it needs. Agents with room for
+few tasks of some size, where one would be much of a stage, are set apart, and what stages leave is
+shared agent by agent, as fewer agents are: nothing is left that somebody could use.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
-from allocator.cluster.allocation.filling import Leaf, Portion, Task
+from allocator.cluster.allocation.filling import Leaf, Needs, Room, Task
+from allocator.cluster.allocation.laying import Table
+from allocator.cluster.allocation.sharing import Laid
 from allocator.cluster.allocation.unanswered import Unanswered
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Client
-from allocator.cluster.resources import Resources
 from allocator.cluster.steps import Steps
+from allocator.fairness.quantities import Quantities
 
-_Kind: TypeAlias = tuple[int, bool, str | None, bool, bool]
+_Kind: TypeAlias = tuple[object, ...]
+
+_ALL = 1 << 128
+"""All that is left; in so many parts that rounding makes no task more or less."""
+_FEW = 4
+"""Where there is room for fewer tasks of a size, one would be much of a stage."""
+_SPARE = 8
+"""What a stage leaves for what large tasks waste: an agent for each size, and at most such a part
+of all."""
+_STAGES = 24
+_TRIES = 3
 
 
 @dataclass
@@ -35,11 +55,42 @@ class Hand:
     """What says that they are; None: an agent that is like no other."""
 
 
-class Dealing:
-    """Deals out agents in one run without quotas, under a policy that ranks on no machine apart.
+@dataclass(eq=False)
+class Size:
+    """What some clients get at a time."""
 
-    Costs O(clients · log tasks) for agents in a row, and O(agents + clients) offers.
-    """
+    task: Task
+    number: int
+    """Of tasks: the fewest of which they would take an offer."""
+    clients: list[Client] = field(default_factory=list)
+    room: int = 0
+    """How often there is room for that, were there no other size."""
+
+    @property
+    def needs(self) -> Needs:
+        """Of an agent."""
+        return self.task.multiple(self.number)[0]
+
+    @property
+    def scalars(self) -> Quantities:
+        """What of it counts as held."""
+        return self.task.multiple(self.number)[1]
+
+
+@dataclass
+class Deal:
+    """How far a hand has been dealt out."""
+
+    hand: Hand
+    sizes: list[Size]
+    """Those that there may be room for."""
+    table: Table
+    gifts: list[tuple[Client, Quantities]] = field(default_factory=list)
+    """What has been counted for whom."""
+
+
+class Dealing:
+    """Deals out agents in one run without quotas, under a policy that ranks on no machine apart."""
 
     def __init__(
         self,
@@ -75,78 +126,123 @@ class Dealing:
         if hand is not None:
             yield hand
 
-    def deal(self, hand: Hand) -> Steps[bool]:
-        """Deal agents out; return False, and do nothing, where that could change who gets what."""
+    def deal(self, hand: Hand) -> Steps[dict[str, list[Laid]]]:
+        """Count what agents are dealt out; return by agent what is to be given there."""
         hand.may = self._unanswered.without(hand.may)
-        task = self._task(hand)
-        if task is None:
-            return False
-        room = [_copies(agent, task) for agent in hand.agents]
+        sizes = self._sizes(hand)
+        tasks = {client: size.task for size in sizes for client in size.clients}
+        deal = Deal(hand, sizes, Table(agent.available.divisible for agent in hand.agents))
         yield
-        portion = self._counted(hand, task, sum(room))
-        gifts = [(leaf.client, number) for leaf, number in portion.leaves.items()]
-        if not self._unanswered.admits(
-            (client, task.multiple(number)[1]) for client, number in gifts
-        ):
-            return False
-        agents = iter(zip(hand.agents, room, strict=True))
-        agent, left = next(agents)
-        for client, number in gifts:
-            yield
-            self._books.count(client, task.multiple(number)[1], number)
-            wanted = number
-            while wanted:
-                while not left:
-                    agent, left = next(agents)
-                given = min(wanted, left)
-                self._give(agent, client, self._books.cut(agent, task.needs, given))
-                wanted, left = wanted - given, left - given
-                yield
-        return True
+        for _ in range(_STAGES):
+            if not (yield from self._stage(deal)):
+                break
+        laid: dict[str, list[Laid]] = {}
+        for number, client, times in deal.table.laid:
+            laid.setdefault(hand.agents[number].id, []).append((client, tasks[client], times))
+        return laid
 
-    def _give(self, agent: Agent, client: Client, tasks: Resources) -> None:
-        self._books.book(agent, client, tasks)
-        self._books.make(agent, client, tasks)
+    def _stage(self, deal: Deal) -> Steps[bool]:
+        """Give a part of what is left, or set agents apart; return whether that may go on."""
+        several = len(deal.sizes) > 1
+        part = _ALL
+        if several:
+            agents = self._gather(deal, deal.sizes)
+            part -= _ALL * min(_SPARE * len(deal.sizes), agents) // max(_SPARE * agents, 1)
+        rooms = yield from deal.table.rooms([size.needs for size in deal.sizes])
+        for size, room in zip(deal.sizes, rooms, strict=True):
+            size.room = room
+        few = [size for size in deal.sizes if size.room < (_FEW if several else 1)]
+        if few:
+            deal.sizes = [size for size in deal.sizes if size not in few]
+            self._gather(deal, few, out=True)
+            return bool(deal.sizes)
+        deal.sizes.sort(key=lambda size: size.room)
+        return bool(deal.sizes) and (yield from self.give(deal, part, _TRIES if several else 1))
+
+    def give(self, deal: Deal, part: int, tries: int) -> Steps[bool]:
+        """Give so much of what is left, or half of that, and so on; return whether it is given."""
+        of = {client: size for size in deal.sizes for client in size.clients}
+        tasks = {size: Task({"": _ALL // size.room}, size.scalars) for size in deal.sizes}
+        tree = self._walk.tree(
+            deal.hand.agents[0],
+            self._bits(deal.sizes),
+            lambda client, _below: Leaf(client, tasks[of[client]]),
+        )
+        assert tree is not None
+        for _ in range(tries):
+            portion = tree.fill(Room([("", part)], lambda _name: 0))
+            given = {leaf.client: number for leaf, number in portion.leaves.items()}
+            yield
+            more = [
+                (client, tasks[of[client]].multiple(number)[1]) for client, number in given.items()
+            ]
+            table = self._laid(deal, of, given)
+            if table is not None and self._unanswered.admits([*deal.gifts, *more]):
+                for client, scalars in more:
+                    self._books.count(client, scalars, given[client])
+                deal.table = table
+                deal.gifts += more
+                return bool(more)
+            part //= 2
+        return False
+
+    def _laid(
+        self, deal: Deal, of: Mapping[Client, Size], given: Mapping[Client, int]
+    ) -> Table | None:
+        """Return the table with all this laid on it; None: not all fits."""
+        by_size: dict[Size, list[tuple[Client, int]]] = {size: [] for size in deal.sizes}
+        for client, number in given.items():
+            by_size[of[client]].append((client, number))
+        table = deal.table.copy()
+        looks = table.looks(len(by_size))
+        for size, those in by_size.items():
+            if those and not table.lay(size.needs, those, size.number, looks):
+                return None
+        return table
+
+    def _gather(self, deal: Deal, sizes: list[Size], *, out: bool = False) -> int:
+        """Leave agents on the table that are of use for some sizes, or, out, those that are not."""
+        those = self._bits(sizes)
+        whole = self._whole(deal.hand)
+
+        def useful(left: Mapping[str, int]) -> bool:
+            fitting = self._wanting.fitting(left)
+            if left == whole:
+                fitting |= self._wanting.unknown
+            return bool(fitting & those) is not out
+
+        return deal.table.gather(useful)
+
+    def _sizes(self, hand: Hand) -> list[Size]:
+        """Return the sizes of those who can use the agents; with an unknown one, it is all."""
+        whole = Quantities(self._whole(hand))
+        found: dict[tuple[int, int], Size] = {}
+        for client, bit in self._wanting.bit.items():
+            if not bit & hand.may or self._books.usable(hand.agents[0], client) is None:
+                continue
+            demand = self._wanting.tasks.get(client, whole)
+            number = self._books.fewest(client, demand)
+            if number:
+                key = id(demand), number
+                if key not in found:
+                    found[key] = Size(Task(dict(demand.items()), demand), number)
+                found[key].clients.append(client)
+        return list(found.values())
+
+    def _bits(self, sizes: Iterable[Size]) -> int:
+        return sum(self._wanting.bit[client] for size in sizes for client in size.clients)
+
+    def _whole(self, hand: Hand) -> Mapping[str, int]:
+        """Return what the first agent has: as each, where somebody's demand is not known."""
+        return hand.agents[0].available.divisible
 
     def _kind(self, agent: Agent, may: int) -> _Kind | None:
         """Return what says that agents are the same to everybody; None: this one is not."""
-        if may & self._wanting.unknown or self._filters.any_on(agent.id):
+        free, unknown = agent.available, may & self._wanting.unknown
+        if unknown == may or self._filters.any_on(agent.id):
             return None
-        free = agent.available
         if not (free.ordinary and free.all_divisible) or free.counted:
             return None
-        return may, agent.has_gpus, agent.region, agent.multi_role, agent.hierarchical_role
-
-    def _task(self, hand: Hand) -> Task | None:
-        """Return what everybody's task takes; None: not all need the same, or may not have it."""
-        found = None
-        for client in self._clients(hand.may):
-            demand = self._wanting.tasks[client]
-            if found is None:
-                found = demand
-            if demand is not found or self._books.usable(hand.agents[0], client) is None:
-                return None
-        if found is None:
-            return None
-        task = Task(dict(found.items()), found)
-        for agent in hand.agents:
-            if _copies(agent, task):
-                one = self._books.cut(agent, task.needs, 1)
-                wanted = (self._books.wanted(agent, each, one) for each in self._clients(hand.may))
-                return task if all(wanted) else None
-        return None
-
-    def _counted(self, hand: Hand, task: Task, number: int) -> Portion:
-        """Return what so many tasks come to, given one by one to whoever is next."""
-        tree = self._walk.tree(hand.agents[0], hand.may, lambda client, _below: Leaf(client, task))
-        assert tree is not None
-        return tree.portion(number)
-
-    def _clients(self, those: int) -> Iterator[Client]:
-        return (client for client, bit in self._wanting.bit.items() if bit & those)
-
-
-def _copies(agent: Agent, task: Task) -> int:
-    """Return how many tasks fit on an agent."""
-    free = agent.available.divisible
-    return min(free.get(str(name), 0) // amount for name, amount in task.needs.items())
+        left = tuple(sorted(free.divisible.items())) if unknown else ()
+        abilities = agent.has_gpus, agent.region, agent.multi_role, agent.hierarchical_role
+        return may, left, *abilities

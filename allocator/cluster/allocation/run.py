@@ -101,13 +101,12 @@ class Allocation:
             return
         dealing = Dealing(self._filters, books, wanting, walk, unanswered)
         for hand in dealing.hands(agents, may_use):
-            many = len(hand.agents) >= self._cluster.whole_from
-            if many and (yield from dealing.deal(hand)):
-                continue
+            many = hand.kind is not None and len(hand.agents) >= self._cluster.whole_from
+            laid = (yield from dealing.deal(hand)) if many else {}
             for agent in hand.agents:
-                may = unanswered.without(hand.may)
-                if may:
-                    sharing.serve(agent, may)
+                may, tasks = unanswered.without(hand.may), laid.get(agent.id, ())
+                if may or tasks:
+                    sharing.serve(agent, may, tasks)
                     yield
 
     def _may_be_whole(self, agents: Sequence[Agent], walk: Walk) -> bool:

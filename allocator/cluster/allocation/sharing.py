@@ -1,7 +1,9 @@
 """The second stage of a run: fair shares (§3.4)."""
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
@@ -12,6 +14,9 @@ from allocator.cluster.frameworks import Client
 from allocator.cluster.quota import top_level
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.fairness.quantities import Quantities
+
+Laid: TypeAlias = tuple[Client, Task, int]
+"""So many tasks of a client, which have been counted, and which one agent has room for."""
 
 
 @dataclass(slots=True)
@@ -45,9 +50,20 @@ class Sharing:
         found at once, where too much would have to be halved."""
         self._tasks: dict[tuple[int, frozenset[str], str], Task] = {}
 
-    def serve(self, agent: Agent, may: int) -> None:
-        """Serve those who may use an agent until it has nothing left for anybody."""
+    def serve(self, agent: Agent, may: int, laid: Iterable[Laid] = ()) -> None:
+        """Serve those who may use an agent until it has nothing left for anybody.
+
+        Args:
+            agent: The agent.
+            may: Those who may use it.
+            laid: What is given before.
+        """
         turn = _Turn(agent, may, _room(agent))
+        for client, task, number in laid:
+            before = turn.counted.get(client, (task, 0))[1]
+            turn.counted[client] = task, before + number
+            for name, amount in task.needs.items():
+                turn.room[str(name)] -= number * amount
         self._fill(turn)
         for client, tasks in turn.tasks.items():
             self._books.make(agent, client, tasks)

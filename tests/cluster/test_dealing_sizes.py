@@ -1,0 +1,238 @@
+"""Agents dealt out where tasks have several sizes: in order, in few offers, with nothing left."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typing_extensions import override
+
+from allocator.cluster.agents import Agent
+from allocator.cluster.allocation import Allocation
+from allocator.cluster.allocation.dealing import Deal, Dealing
+from allocator.cluster.allocation.order import Order
+from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks import Client
+from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.steps import Steps
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness import policies
+from allocator.fairness.quantities import Quantities
+from tests.cluster.master_side import START_NS, agent_call, framework_info
+from tests.cluster.one_by_one import order
+from tests.cluster.test_dealing import OPTIONS, SIZES, WHOLE, agent, allocated
+from tests.cluster.test_filling import POLICIES, ROLES
+
+DEMANDS = ["cpus:1;mem:256", "cpus:0.3;mem:16", "cpus:2", "cpus:0.7;mem:2048", "mem:3000", ""]
+
+
+def framework(name: str, roles: Sequence[str], demand: str, least: float = 0.0) -> bytes:
+    info = mesos.FrameworkInfo.FromString(framework_info(name, *roles))
+    if demand:
+        info.labels.labels.add(key="longshare.demand", value=demand)
+    if least:
+        for role in roles:
+            minimum = info.offer_filters[role].min_allocatable_resources
+            minimum.quantities.add().quantities["cpus"].value = least
+    return info.SerializeToString()
+
+
+def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot]:
+    """Return settings that deal, and agents and frameworks with tasks of several sizes."""
+    policy = chance.choice(WHOLE)
+    made = EngineSettings(
+        policies.create(policy, POLICIES[policy]),
+        user_key=chance.choice(["role", "role", "framework"]),
+        users=tuple(
+            DeclaredUser(role, chance.choice([0.5, 1.0, 2.0]), chance.choice([0.0, 0.1, 0.3]))
+            for role in chance.sample(["a", "b", "c", "d"], chance.randrange(4))
+        ),
+        whole_from=2,
+    )
+    snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
+    roles = ["a", *chance.sample(ROLES, chance.randrange(1, 5))]
+    demands = chance.sample(DEMANDS, chance.randrange(2, len(DEMANDS)))
+    for number in range(chance.randrange(2, 9)):
+        own = ["a"] if number == 0 else [chance.choice(roles)]
+        least = chance.choice([0.0, 0.0, 0.0, 1.5])
+        info = framework(f"f{number}", own, demands[number % len(demands)], least)
+        snapshot.frameworks.add(framework_id=f"f{number}", info=info, active=True)
+    alike = "" in demands  # else agents are in several hands
+    few = chance.sample(SIZES, 1 if alike else chance.randrange(1, len(SIZES)))
+    used = 0.0 if alike else chance.choice([0.0, 0.3])
+    for number in range(chance.choice([8, 30])):
+        snapshot.agents.append(agent(number, chance.choice(few), used=chance.random() < used))
+    return made, snapshot
+
+
+@dataclass
+class Stage:
+    """A stage of dealing."""
+
+    each: dict[Client, Quantities]
+    """What those who take part get at a time."""
+    given: Counter[Client]
+    """How often they do."""
+
+
+def dealt(made: EngineSettings, snapshot: contract.Snapshot) -> list[Stage]:
+    """Return what is dealt of all agents, stage by stage."""
+    stages: list[Stage] = []
+
+    class Told(Dealing):
+        @override
+        def give(self, deal: Deal, part: int, tries: int) -> Steps[bool]:
+            each = {client: size.scalars for size in deal.sizes for client in size.clients}
+            before = len(deal.gifts)
+            done = yield from super().give(deal, part, tries)
+            given = Counter[Client]()
+            for client, quantities in deal.gifts[before:]:
+                name, amount = next(iter(each[client].items()))
+                given[client] = quantities[name] // amount
+            stages.append(Stage(each, given))
+            return done
+
+    with patch("allocator.cluster.allocation.run.Dealing", Told):
+        Engine(made).restore(OPTIONS, snapshot)
+    return stages
+
+
+def one_by_one(
+    made: EngineSettings, snapshot: contract.Snapshot, stages: Sequence[Stage]
+) -> list[Counter[Client]]:
+    """Return who gets how much when so much is given one by one, to whoever is first then."""
+    given: list[Counter[Client]] = []
+
+    class Plain(Allocation):
+        @override
+        def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Steps[int]:
+            clients = self._ledger.clients
+            for stage in stages if agents and not given else ():
+                given.append(Counter())
+                for _ in range(stage.given.total()):
+                    client = next(each for each in order(clients.users) if each in stage.each)
+                    gift = Order(clients)
+                    gift.give(client, stage.each[client], 1)
+                    gift.commit()
+                    given[-1][client] += 1
+                yield
+            return 0
+
+    with patch("allocator.cluster.engine.runs.Allocation", Plain):
+        Engine(made).restore(OPTIONS, snapshot)
+    return given
+
+
+@pytest.mark.slow
+@given(st.integers(0, 2**32))
+@settings(max_examples=30)
+def test_what_is_dealt_is_what_giving_one_by_one_comes_to(seed: int) -> None:
+    made, snapshot = world(Random(seed))
+    stages = dealt(made, snapshot)
+    assert [stage.given for stage in stages] == one_by_one(made, snapshot, stages)
+
+
+@pytest.mark.slow
+@given(st.integers(0, 2**32))
+@settings(max_examples=30)
+def test_no_more_is_given_than_there_is_and_nothing_is_left_that_somebody_could_use(
+    seed: int,
+) -> None:
+    made, snapshot = world(Random(seed))
+    left = {each.agent_id: free(each) for each in snapshot.agents}
+    offered = dict[tuple[str, str], Counter[str]]()
+    for offers in Engine(made).restore(OPTIONS, snapshot).offers:
+        for offer in offers.offers:
+            offered[offers.framework_id, offer.agent_id] = amounts(offer.resources)
+            left[offer.agent_id].subtract(amounts(offer.resources))
+    for each in snapshot.frameworks:
+        info = mesos.FrameworkInfo.FromString(each.info)
+        filters = info.offer_filters[info.roles[0]].min_allocatable_resources.quantities
+        least = 1500 * len(filters)
+        task = Quantities.parse(info.labels.labels[0].value) if info.labels.labels else None
+        for name, rest in left.items():
+            assert all(amount >= 0 for amount in rest.values())
+            if task is None:
+                assert rest["cpus"] < least or not any(rest.values())
+                continue
+            some = 1
+            if least and (each.framework_id, name) in offered:
+                assert offered[each.framework_id, name]["cpus"] >= least
+            elif least:
+                some = -(-least // task["cpus"]) if task["cpus"] else 1 << 40
+            assert any(some * amount > rest[what] for what, amount in task.items())
+
+
+def free(agent: contract.AddAgent) -> Counter[str]:
+    """Return thousandths of what an agent has for everybody, and nobody holds."""
+    left = amounts(agent.total)
+    for held in agent.used:
+        left.subtract(amounts(held.resources))
+    return left
+
+
+def amounts(resources: Sequence[bytes]) -> Counter[str]:
+    """Return thousandths, by name."""
+    found = Counter[str]()
+    for data in resources:
+        one = mesos.Resource.FromString(data)
+        found[one.name] += round(1000 * one.scalar.value)
+    return found
+
+
+def cluster(
+    agents: Sequence[str], demands: Sequence[str]
+) -> tuple[EngineSettings, contract.Snapshot]:
+    """Return settings that deal, agents that are free, and as many roles as demands."""
+    made = EngineSettings(policies.create("sdrf", {"half_life": 60.0}), whole_from=2)
+    snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
+    for number, size in enumerate(agents):
+        snapshot.agents.append(agent_call(f"s{number}", size, {}))
+    for number, demand in enumerate(demands):
+        info = framework(f"f{number}", [f"r{number}"], demand)
+        snapshot.frameworks.add(framework_id=f"f{number}", info=info, active=True)
+    return made, snapshot
+
+
+LARGE = "cpus:64;mem:65536"
+CASES = {
+    "neither fits beside the other": ([LARGE] * 60, ["cpus:33", "cpus:34"]),
+    "the small fill what the large leave": ([LARGE] * 60, ["cpus:48", "cpus:0.5"] * 3),
+    "one is another's half and a bit": ([LARGE] * 60, ["cpus:21", "cpus:22", "cpus:1"] * 3),
+    "each has its own": ([LARGE] * 60, [f"cpus:{0.5 + number / 10}" for number in range(30)]),
+    "the large fit on few": (["cpus:8;mem:8192"] * 50 + [LARGE] * 8, ["cpus:33", "cpus:1"] * 4),
+    "one has none": ([LARGE] * 60, ["cpus:0.5"] * 15 + ["cpus:1"] * 5 + [""]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_who_has_least_has_as_much_as_if_each_agent_were_shared_in_fewer_offers(case: str) -> None:
+    agents, demands = CASES[case]
+    made, snapshot = cluster(agents, demands)
+    dealt = allocated(made, snapshot, contract.Events())
+    shared = allocated(replace(made, whole_from=0), snapshot, contract.Events())
+    assert min(dealt.cpus.values()) >= 0.95 * min(shared.cpus.values())
+    assert len(dealt.cpus) == len(demands)
+    assert dealt.offers.total() <= max(
+        shared.offers.total() / 2, 2 * len(agents) + 2 * len(demands)
+    )
+
+
+def test_one_that_asks_for_a_size_of_its_own_makes_it_no_dearer_for_others() -> None:
+    made, snapshot = cluster([LARGE] * 100, ["cpus:0.5"] * 30 + ["cpus:0.25"])
+    offers = allocated(made, snapshot, contract.Events()).offers.total()
+    assert offers <= 100 + 3 * 31
+
+
+def test_one_that_takes_offers_of_several_tasks_alone_makes_it_no_dearer_for_others() -> None:
+    made, snapshot = cluster([LARGE] * 100, ["cpus:0.5"] * 30)
+    info = framework("f30", ["r30"], "cpus:0.5", 7.0)
+    snapshot.frameworks.add(framework_id="f30", info=info, active=True)
+    out = allocated(made, snapshot, contract.Events())
+    assert out.offers.total() <= 100 + 3 * 31
+    assert out.cpus["f30", "r30"] >= 200_000
