@@ -33,11 +33,14 @@ def test_what_is_used_lately_is_remembered() -> None:
 @pytest.mark.slow  # as each allocation is traced
 def test_many_large_resources_do_not_stay_in_memory() -> None:
     large = "[" + ",".join(f"{2 * n}-{2 * n}" for n in range(2500)) + "]"
-    messages = [resource("ports", large, role=f"r{n}").SerializeToString() for n in range(300)]
+    message, messages = resource("ports", large), []
+    for n in range(300):
+        message.allocation_info.role = f"r{n}"
+        messages.append(message.SerializeToString())
     assert len(messages[0]) > 15_000
     tracemalloc.start()
-    for message in messages:
-        parse_allocated([message])
+    for each in messages:
+        parse_allocated([each])
     kept, _peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 2 * 64 * 2**20, "of the bags and of the messages"

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.deploy.watched import DEPLOY, busy_service, prometheus, scraping
-from tests.service.served import PATIENCE
+from tests.service.served import PATIENCE, wait_for
 
 GRAFANA = DEPLOY / "grafana"
 SHOWN = sorted((GRAFANA / "dashboards").glob("*.json"))
@@ -91,5 +91,8 @@ def test_every_panel_of_longshare_has_data_from_a_real_prometheus(tmp_path: Path
     ):
         deadline = time.monotonic() + PATIENCE
         while asked_for and time.monotonic() < deadline:
+            before = asked.scraped()
             asked_for -= {each for each in asked_for if asked.samples(each)}
+            if asked_for:
+                wait_for(lambda before=before: asked.scraped() > before)  # type: ignore[misc]
     assert asked_for == set(), "no data"

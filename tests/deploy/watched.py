@@ -90,6 +90,11 @@ class Prometheus:
         found: list[dict[str, Any]] = self.get("query", query=expression)["result"]
         return found
 
+    def scraped(self) -> float:
+        """Return when something was scraped last; 0 if nothing was."""
+        found = self.samples("max(timestamp(up))")
+        return float(found[0]["value"][1]) if found else 0.0
+
     def answers(self) -> bool:
         try:
             self.get("status/buildinfo")
