@@ -8,6 +8,7 @@ same level. So nobody is frozen by comparing floating-point levels, and small pr
 in exact fractions.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,6 +26,9 @@ Watch: TypeAlias = Callable[[int, int], None]
 
 _CERTIFIED = 2000
 """Coefficients up to which a program is proved in fractions; that costs some milliseconds."""
+_DENSE = 2000
+"""Coefficients, zeros included, up to which these are cheaper than what SciPy does to leave them
+out."""
 _PRICED = 1e-6
 """Prices of shares add up to 1 and are exact to about 1e-9."""
 _TOLERANCE = 1e-10
@@ -199,9 +203,10 @@ def solve(program: Program) -> tuple[list[float], list[float], list[float]]:
     starts = np.cumsum([0, *map(len, program.rows)])
     cost = np.zeros(program.variables)
     cost[-1] = -1.0
+    matrix = csr_array((values, columns, starts), shape=(len(program.rows), program.variables))
     found = linprog(
         cost,
-        A_ub=csr_array((values, columns, starts), shape=(len(program.rows), program.variables)),
+        A_ub=matrix.toarray() if math.prod(matrix.shape) <= _DENSE else matrix,
         b_ub=[float(bound) for bound in program.bounds],
         method="highs-ds",
         options={
