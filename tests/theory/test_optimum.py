@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.theory.divisible import optimum as divisible
-from allocator.theory.divisible import water_filling
+from allocator.theory.divisible import progressive_filling, water_filling
 from allocator.theory.divisible.optimum import Shared, create, optimum
 from allocator.theory.divisible.problem import read_problem
 from allocator.theory.divisible.progressive_filling import Number, Tank, fill
@@ -357,3 +357,20 @@ def test_a_class_of_machines_is_the_same_as_its_machines_one_by_one(
     )
     assert tasks(by_class) == tasks(one_by_one)
     assert shares(by_class) == shares(one_by_one)
+
+
+def test_programs_that_are_too_large_to_be_written_with_their_zeros_have_the_same_solution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tanks = [
+        Tank(
+            share=Fraction(1, n + 2),
+            base=Fraction(0),
+            limit=None,
+            takes={m: {"cpu": Fraction(1, 7 + n + m)} for m in range(4) if (n + m) % 4},
+        )
+        for n in range(6)
+    ]
+    with_zeros = fill(tanks)
+    monkeypatch.setattr(progressive_filling, "_DENSE", 0)
+    assert fill(tanks) == with_zeros
