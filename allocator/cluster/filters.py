@@ -118,9 +118,12 @@ class OfferFilters:
                 mask |= entry.mask
         return mask
 
-    def any_on(self, agent: str) -> bool:
-        """Whether anybody refuses anything of an agent."""
-        return bool(self._refused.get(agent))
+    def refusing(self, agent: str) -> int:
+        """Return a bit for each client that refuses anything of an agent."""
+        mask = 0
+        for entry in self._refused.get(agent, {}).values():
+            mask |= entry.mask
+        return mask
 
     def any_by(self, client: Client, agent: str) -> bool:
         """Whether a client refuses anything of an agent."""

@@ -23,7 +23,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
-from tests.cluster.master_side import START_NS, agent_call, framework_info
+from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info
 from tests.cluster.one_by_one import order
 from tests.cluster.test_dealing import OPTIONS, SIZES, WHOLE, agent, allocated
 from tests.cluster.test_filling import POLICIES, ROLES
@@ -236,3 +236,29 @@ def test_one_that_takes_offers_of_several_tasks_alone_makes_it_no_dearer_for_oth
     out = allocated(made, snapshot, contract.Events())
     assert out.offers.total() <= 100 + 3 * 31
     assert out.cpus["f30", "r30"] >= 200_000
+
+
+def test_one_that_has_declined_every_agent_makes_it_no_dearer_for_others() -> None:
+    master = MasterSide("sdrf", {"half_life": 60.0})
+    master.engine = Engine(replace(master.settings, whole_from=100))
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    master.add_framework("picky", "p")
+    whole = master.send(*(agent_call(f"s{number}", LARGE, {}) for number in range(100)))
+    assert {offer.framework for offer in whole} == {"picky"}
+    for offer in whole:
+        assert master.recover(offer, refuse_seconds=3600) == []
+    others = [
+        contract.AddFramework(
+            framework_id=f"f{number}",
+            info=framework(f"f{number}", [f"r{number}"], "cpus:0.5"),
+            active=True,
+        )
+        for number in range(30)
+    ]
+    offers = master.send(*others)
+    assert len(offers) <= 100 + 30
+    held = [master.engine.standing(f"r{number}") for number in range(30)]
+    shares = [each.share for each in held if each is not None]
+    assert len(shares) == 30
+    assert min(shares) > 0.033
+    assert max(shares) - min(shares) <= 0.5 / 6400

@@ -239,7 +239,7 @@ class Dealing:
     def _kind(self, agent: Agent, may: int) -> _Kind | None:
         """Return what says that agents are the same to everybody; None: this one is not."""
         free, unknown = agent.available, may & self._wanting.unknown
-        if unknown == may or self._filters.any_on(agent.id):
+        if unknown == may or may & self._filters.refusing(agent.id):
             return None
         if not (free.ordinary and free.all_divisible) or free.counted:
             return None
