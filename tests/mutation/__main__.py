@@ -30,7 +30,13 @@ from tests.mutation.trials import Trials
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / ".cache" / "mutation"
 ROOMS = ("allocator/fairness", "allocator/cluster")
-TESTS = ("tests/fairness", "tests/cluster", "tests/conformance", "tests/plugins")
+TESTS = (
+    "tests/fairness",
+    "tests/cluster",
+    "tests/conformance",
+    "tests/plugins",
+    "tests/service/record/test_former_logs.py",
+)
 
 
 @dataclass(frozen=True)
