@@ -11,6 +11,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
+from tests.cluster.conformance.quota_side import agent_info
 from tests.cluster.master_side import MasterSide, Offered, resources
 from tests.cluster.one_by_one import order
 from tests.cluster.test_task_offers import add
@@ -63,6 +64,16 @@ def test_task_shares_follow_agents_that_come_and_go() -> None:
     assert task_shares(master) == {"a": 0.5}
     master.remove_agent("s2")
     assert task_shares(master) == {"a": 1.0}
+
+
+def test_task_shares_follow_what_an_agent_says_that_it_has() -> None:
+    master = MasterSide("tsf")
+    add(master, "f1", "a", "cpus:1;mem:512")
+    master.add_agent("s1", "cpus:2;mem:1024")
+    master.send(contract.SuppressOffers(framework_id="f1"))
+    total = contract.ResourceList(resources=resources("cpus:4;mem:2048"))
+    master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1"), total=total))
+    assert task_shares(master) == {"a": 0.5}
 
 
 def test_a_request_says_what_a_task_needs_and_gives_the_user_a_task_share() -> None:
