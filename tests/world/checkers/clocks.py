@@ -4,6 +4,7 @@ And only the clock of the master that is served does; one on standby moves nothi
 """
 
 import asyncio
+from weakref import WeakKeyDictionary
 
 from typing_extensions import override
 
@@ -27,11 +28,11 @@ class Clocks(Checker):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._origins: dict[Incarnation, float] = {}
+        self._origins: WeakKeyDictionary[Incarnation, float] = WeakKeyDictionary()
         """The machine's date when a service began, less the world's time then."""
         self._said: dict[str, tuple[int, float]] = {}
         """Stamps of the latest snapshots in which masters said that they lead, and when."""
-        self._reached: dict[Incarnation, int] = {}
+        self._reached: WeakKeyDictionary[Incarnation, int] = WeakKeyDictionary()
         """The latest stamp that has reached its engine."""
 
     @override
