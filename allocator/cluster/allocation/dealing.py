@@ -151,9 +151,10 @@ class Dealing:
         rooms = yield from deal.table.rooms([size.needs for size in deal.sizes])
         for size, room in zip(deal.sizes, rooms, strict=True):
             size.room = room
-        few = [size for size in deal.sizes if size.room < (_FEW if several else 1)]
+        least = _FEW if several else 1
+        few = [size for size in deal.sizes if size.room < least]
         if few:
-            deal.sizes = [size for size in deal.sizes if size not in few]
+            deal.sizes = [size for size in deal.sizes if size.room >= least]
             self._gather(deal, few, out=True)
             return bool(deal.sizes)
         deal.sizes.sort(key=lambda size: size.room)

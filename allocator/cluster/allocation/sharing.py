@@ -36,6 +36,11 @@ class _Turn:
     """What clients with a known demand have been given otherwise, in order of the first of it.
     Whoever is in here, or counted, has what it would take an offer of."""
 
+    def count(self, client: Client, task: Task, number: int) -> None:
+        """Note tasks that are not cut out yet."""
+        before = self.counted.get(client)
+        self.counted[client] = task, number + (before[1] if before is not None else 0)
+
 
 class Sharing:
     """Serves the clients in order, on one agent after the other."""
@@ -60,8 +65,7 @@ class Sharing:
         """
         turn = _Turn(agent, may, _room(agent))
         for client, task, number in laid:
-            before = turn.counted.get(client, (task, 0))[1]
-            turn.counted[client] = task, before + number
+            turn.count(client, task, number)
             for name, amount in task.needs.items():
                 turn.room[str(name)] -= number * amount
         self._fill(turn)
@@ -161,8 +165,7 @@ class Sharing:
             self._books.count(client, scalars, number)
             if self._quotas:
                 self._books.headroom.give(client.role, scalars)
-            before = turn.counted.get(client)
-            turn.counted[client] = leaf.task, number + (before[1] if before is not None else 0)
+            turn.count(client, leaf.task, number)
         if self._walk.per_machine:
             self._cut(turn)
 
