@@ -69,18 +69,22 @@ def agent(number: int, size: str, *, used: bool, disk: str = "") -> contract.Add
     return agent_call(f"s{number}", size + disk, held)
 
 
-def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot, contract.Events]:
-    """Return an engine's settings, what it is told first, and what comes then."""
+def drawn(chance: Random) -> EngineSettings:
+    """Return settings with any policy that deals, and any users."""
     policy = chance.choice(WHOLE)
-    made = EngineSettings(
+    return EngineSettings(
         policies.create(policy, POLICIES[policy]),
         user_key=chance.choice(["role", "role", "framework"]),
         users=tuple(
             DeclaredUser(role, chance.choice([0.5, 1.0, 2.0]), chance.choice([0.0, 0.1, 0.3]))
             for role in chance.sample(["a", "b", "c", "d"], chance.randrange(4))
         ),
-        limits=Limits(smallest_demand=chance.choice([0.0, 0.02])),
     )
+
+
+def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot, contract.Events]:
+    """Return an engine's settings, what it is told first, and what comes then."""
+    made = replace(drawn(chance), limits=Limits(smallest_demand=chance.choice([0.0, 0.02])))
     demand = chance.choice(DEMANDS)
     snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
     roles = ["a", *chance.sample(ROLES, chance.randrange(1, 5))]

@@ -17,7 +17,7 @@ from allocator.cluster.allocation.dealing import Deal, Dealing
 from allocator.cluster.allocation.order import Order
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks import Client
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -25,8 +25,8 @@ from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info
 from tests.cluster.one_by_one import order
-from tests.cluster.test_dealing import OPTIONS, SIZES, WHOLE, agent, allocated
-from tests.cluster.test_filling import POLICIES, ROLES
+from tests.cluster.test_dealing import OPTIONS, SIZES, agent, allocated, drawn
+from tests.cluster.test_filling import ROLES
 
 DEMANDS = ["cpus:1;mem:256", "cpus:0.3;mem:16", "cpus:2", "cpus:0.7;mem:2048", "mem:3000", ""]
 
@@ -44,16 +44,7 @@ def framework(name: str, roles: Sequence[str], demand: str, least: float = 0.0) 
 
 def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot]:
     """Return settings that deal, and agents and frameworks with tasks of several sizes."""
-    policy = chance.choice(WHOLE)
-    made = EngineSettings(
-        policies.create(policy, POLICIES[policy]),
-        user_key=chance.choice(["role", "role", "framework"]),
-        users=tuple(
-            DeclaredUser(role, chance.choice([0.5, 1.0, 2.0]), chance.choice([0.0, 0.1, 0.3]))
-            for role in chance.sample(["a", "b", "c", "d"], chance.randrange(4))
-        ),
-        whole_from=2,
-    )
+    made = replace(drawn(chance), whole_from=2)
     snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
     roles = ["a", *chance.sample(ROLES, chance.randrange(1, 5))]
     demands = chance.sample(DEMANDS, chance.randrange(2, len(DEMANDS)))

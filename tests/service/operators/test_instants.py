@@ -52,17 +52,18 @@ def _master(monkeypatch: pytest.MonkeyPatch) -> MasterSide:
 PEER: Any = SimpleNamespace(auth_context=dict)
 
 
-def serving(master: MasterSide, *turns: int) -> Admin:
+def serving(master: MasterSide, turn: Turn) -> Admin:
     waits = Waits(master.engine, SessionStatistics(connected=True))
-    return Admin(master.engine, waits, None, None, Rights(None), Ticking(master, *turns))
+    return Admin(master.engine, waits, None, None, Rights(None), turn)
 
 
 def asked(master: MasterSide, *turns: int) -> admin.SharesReply:
-    return asyncio.run(serving(master, *turns).Shares(admin.SharesRequest(), PEER))
+    serves = serving(master, Ticking(master, *turns))
+    return asyncio.run(serves.Shares(admin.SharesRequest(), PEER))
 
 
-def explained(master: MasterSide, *turns: int) -> admin.Explanation:
-    return asyncio.run(serving(master, *turns).Explain(admin.ExplainRequest(user="a"), PEER))
+def explained(master: MasterSide, turn: Turn) -> admin.Explanation:
+    return asyncio.run(serving(master, turn).Explain(admin.ExplainRequest(user="a"), PEER))
 
 
 def test_an_answer_that_nothing_came_between_names_the_last_message_that_it_knows(
@@ -98,7 +99,7 @@ def test_orders_and_what_is_refused_are_messages_too(master: MasterSide) -> None
 def test_an_explanation_says_how_many_messages_came_since_it_was_asked_for(
     turns: tuple[int, ...], master: MasterSide
 ) -> None:
-    explanation = explained(master, *turns)
+    explanation = explained(master, Ticking(master, *turns))
     assert explanation.meanwhile == len(turns)
     assert explanation.cluster.messages == master.engine.statistics.messages
 
@@ -111,9 +112,7 @@ def test_whoever_leaves_while_it_is_explained_is_explained_as_it_stood(master: M
             if self._taken == 4:  # its rank is known, what keeps it from more is not
                 self._master.send(contract.RemoveFramework(framework_id="f1"))
 
-    waits = Waits(master.engine, SessionStatistics(connected=True))
-    admin_side = Admin(master.engine, waits, None, None, Rights(None), Leaving(master))
-    explanation = asyncio.run(admin_side.Explain(admin.ExplainRequest(user="a"), PEER))
+    explanation = explained(master, Leaving(master))
     assert explanation.user.user == "a"
     assert explanation.meanwhile == 1
     assert not explanation.reasons
