@@ -7,7 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import grpc
 
@@ -143,7 +143,8 @@ class Master:
         self.process.wait()
         self._reader.join()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if pipe is not None:
+            assert pipe is not None
+            with suppress(BrokenPipeError):  # what it was not there to read any more
                 pipe.close()
 
     def _tell(self, *words: str) -> None:
@@ -157,7 +158,15 @@ class Master:
             self.listening.wait()
             self.said.append(line.rstrip("\n"))
             if line.startswith("wanted") and not self.mute:
-                self._tell("snapshot", self.snapshot.SerializeToString().hex())
+                self._answer()
+
+    def _answer(self) -> None:
+        """Send the snapshot that is wanted, unless a test has ended the process meanwhile."""
+        assert self.process.stdin is not None
+        words = "snapshot", self.snapshot.SerializeToString().hex()
+        with self._writing, suppress(BrokenPipeError):
+            if not self.process.stdin.closed:
+                print(*words, file=self.process.stdin, flush=True)
 
 
 @contextmanager
