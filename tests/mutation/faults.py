@@ -49,6 +49,12 @@ class Mutant:
         return source[: self.begin] + self.after + source[self.end :]
 
 
+def described(mutant: Mutant) -> tuple[str, str, str]:
+    """Return its place, its lines as they are, and as they become."""
+    place = f"{mutant.path} {mutant.function}".strip()
+    return place, mutant.was, mutant.now
+
+
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
     """Go through all faults that a file can be given."""
     starts = [0, *itertools.accumulate(len(line) for line in source.splitlines(keepends=True))]

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from tests.mutation.__main__ import ROOT, described, equivalents, sample
-from tests.mutation.faults import mutants_of
+from tests.mutation.__main__ import ROOT, every, sample
+from tests.mutation.explained import Equivalent, equivalents
+from tests.mutation.faults import described, mutants_of
+from tests.mutation.score import Score
 
 SOURCE = '''
 LIMIT = 2
@@ -63,14 +65,46 @@ def test_a_sample_stays_the_same_where_nothing_else_has_changed() -> None:
     assert few != {described(each) for each in sample(before, 5, 8)}
 
 
+def test_faults_are_drawn_from_the_folder_or_the_file_that_is_asked_for() -> None:
+    of_file = {mutant.path for mutant in every("allocator/fairness/exact.py")}
+    assert of_file == {"allocator/fairness/exact.py"}
+    of_folder = {mutant.path for mutant in every("allocator/fairness/policies")}
+    assert {path.rpartition("/")[0] for path in of_folder} == {
+        "allocator/fairness/policies",
+        "allocator/fairness/policies/rivals",
+    }
+    assert not every("allocator/fair"), "it is no folder"
+
+
+def test_a_reason_is_given_for_one_fault_or_for_all_of_some_lines_or_for_all_of_a_function() -> (
+    None
+):
+    mutants = list(mutants_of("rules.py", SOURCE))
+    place, was = "rules.py rule", "return inner() if n - 1 else False"
+    one = Equivalent(place, "", was, "return inner() if (n + 1) else False")
+    lines, function = Equivalent(place, "", was), Equivalent(place, "")
+    explained = [
+        {mutant.now for mutant in mutants if each.explains(mutant)} for each in (one, lines)
+    ]
+    assert explained[0] == {one.now}
+    assert explained[1] == {mutant.now for mutant in mutants if mutant.line == 14}
+    assert {mutant.line for mutant in mutants if function.explains(mutant)} == {7, 14}
+    assert [each.alone for each in (one, lines, function)] == [True, False, False]
+
+
+def test_the_score_is_of_what_is_found_or_explained() -> None:
+    assert Score(found=140, explained=50, open=10).of_all(1400) == (
+        "140 found, 50 explained, 10 open, of 200: "
+        "95.0% found or explained (91.0% to 97.3% of all 1400)"
+    )
+
+
 def test_what_is_explained_can_be_made_and_has_a_reason() -> None:
     explained = equivalents()
     paths = {each.place.partition(" ")[0] for each in explained}
-    made = {
-        described(mutant)
-        for path in paths
-        for mutant in mutants_of(path, Path(ROOT / path).read_text())
-    }
+    mutants = [
+        mutant for path in paths for mutant in mutants_of(path, Path(ROOT / path).read_text())
+    ]
     for each in explained:
-        assert (each.place, each.was, each.now) in made, each
+        assert any(map(each.explains, mutants)), each
         assert each.why

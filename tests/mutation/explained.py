@@ -1,0 +1,36 @@
+"""Faults that change nothing that anybody could see, each with the reason."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutation.faults import Mutant, described
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """One fault, all of some lines, or all of a function."""
+
+    place: str
+    """File and function."""
+    why: str
+    was: str | None = None
+    """The lines without a fault, in one; if there are none, any of the function."""
+    now: str | None = None
+    """The lines with the fault; if there are none, any fault of these lines."""
+
+    @property
+    def alone(self) -> bool:
+        """Return whether it is one fault, which need not be tried; some of several may be found."""
+        return self.now is not None
+
+    def explains(self, mutant: Mutant) -> bool:
+        """Return whether this fault is one of them."""
+        place, was, now = described(mutant)
+        return place == self.place and self.was in {None, was} and self.now in {None, now}
+
+
+def equivalents() -> list[Equivalent]:
+    """Return those that somebody has explained."""
+    text = (Path(__file__).parent / "equivalent.toml").read_text()
+    return [Equivalent(**each) for each in tomllib.loads(text)["equivalent"]]

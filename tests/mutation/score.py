@@ -1,0 +1,24 @@
+"""What became of the faults that were tried."""
+
+from dataclasses import dataclass
+
+from scipy.stats import binomtest
+
+
+@dataclass
+class Score:
+    """How many a test found, how many nobody could see, and how many are open."""
+
+    found: int = 0
+    explained: int = 0
+    open: int = 0
+
+    def of_all(self, places: int) -> str:
+        """Say so, and what part of all places is found or explained, with 95 % confidence."""
+        settled = self.found + self.explained
+        tried = settled + self.open
+        low, high = binomtest(settled, tried).proportion_ci(method="wilson")
+        return (
+            f"{self.found} found, {self.explained} explained, {self.open} open, of {tried}: "
+            f"{settled / tried:.1%} found or explained ({low:.1%} to {high:.1%} of all {places})"
+        )
