@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from allocator.figures.figure import Line, Panel, PaperFigure
-from allocator.theory.divisible.certificate import Program, certify
+from allocator.theory.divisible.certificate import Program
 from allocator.theory.divisible.progressive_filling import solve
 from allocator.theory.incentives.mechanism import Claim, share_epoch
 
@@ -50,12 +50,10 @@ def efficient(routes: Sequence[Sequence[str]]) -> list[Fraction]:
     rows += [{i: one} for i in range(flows)]
     rows.append(dict.fromkeys(range(flows), -one) | {flows: one})
     bounds = [*LINKS.values(), *[WANTED] * flows, Fraction(0)]
-    program = Program(rows, bounds, flows + 1)
-    point, prices, _slopes = solve(program)
-    proved = certify(program, point, prices)
-    if proved is None:
+    proof = solve(Program.of(rows, bounds, flows + 1)).proof
+    if proof is None:
         raise ArithmeticError("the highest sum of rates could not be proved")
-    return proved.point[:flows]
+    return [*proof.point[:flows]]
 
 
 def jain(rates: Sequence[Fraction]) -> Fraction:

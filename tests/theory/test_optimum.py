@@ -2,10 +2,12 @@
 
 from fractions import Fraction
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from allocator.theory.divisible import optimum as divisible
 from allocator.theory.divisible import progressive_filling, water_filling
@@ -371,6 +373,23 @@ def test_programs_that_are_too_large_to_be_written_with_their_zeros_have_the_sam
         )
         for n in range(6)
     ]
+    monkeypatch.setattr(progressive_filling, "_SMALL", 0)  # nothing is remembered
     with_zeros = fill(tanks)
     monkeypatch.setattr(progressive_filling, "_DENSE", 0)
     assert fill(tanks) == with_zeros
+
+
+def test_a_small_program_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Mock(wraps=linprog)
+    monkeypatch.setattr(progressive_filling, "linprog", asked)
+
+    def exact(part: Fraction) -> bool:
+        takes = {0: {"cpu": part}, 1: {"cpu": Fraction(1)}}
+        return fill([Tank(Fraction(1), Fraction(0), None, takes)]).exact
+
+    nearly = Fraction(10**20 + 1, 3 * 10**20)  # as a floating-point number, a third
+    progressive_filling._remembered.cache_clear()
+    assert [exact(Fraction(1, 3)), exact(Fraction(1, 3))] == [True, True]
+    assert asked.call_count == 1
+    assert not exact(nearly)
+    assert asked.call_count == 2

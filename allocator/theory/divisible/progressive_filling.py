@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
-from allocator.theory.divisible.certificate import Program, certify
+from allocator.theory.divisible.certificate import Program, Solution, certify
 
 Number: TypeAlias = Fraction | float
 Watch: TypeAlias = Callable[[int, int], None]
@@ -31,6 +32,11 @@ _DENSE = 2000
 out."""
 _PRICED = 1e-6
 """Prices of shares add up to 1 and are exact to about 1e-9."""
+_REMEMBERED = 1024
+"""Small programs that are not solved again. Nearly alike problems, as where lies are looked for or
+policies are compared, lead to the same ones again and again."""
+_SMALL = 64
+"""Coefficients of such a program at most."""
 _TOLERANCE = 1e-10
 _ZERO = Fraction(0)
 
@@ -114,24 +120,20 @@ class _Filling:
         unit = max(self._tanks[t].base + self._tanks[t].share * self._alone[t] for t in self.active)
         variables = [(t, place) for t, places in self._open.items() for place in places]
         program, rising = self._program(variables, unit)
-        found, found_prices, slopes = solve(program)
-        proved = certify(program, found, found_prices) if self._small(program) else None
-        self.exact = proved is not None
-        if proved is not None:
-            point, prices, least_price = proved.point, proved.prices, 0.0
+        solved = solve(program, proved=self.exact and program.coefficients <= _CERTIFIED)
+        self.exact = solved.proof is not None
+        if solved.proof is not None:
+            point, prices, least_price = solved.proof.point, solved.proof.prices, 0.0
         else:
-            point = [Fraction(value) for value in found]
-            prices = [Fraction(value) for value in found_prices]
+            point = tuple(Fraction(value) for value in solved.point)
+            prices = tuple(Fraction(value) for value in solved.prices)
             least_price = _PRICED
         for (t, place), amount in zip(variables, point[:-1], strict=True):
             self.placed[t][place] = amount * self._alone[t]
         for row, t in rising.items():
             if prices[row] > least_price:
                 self._freeze(t, point[-1] * unit)
-        self._close(variables, slopes)
-
-    def _small(self, program: Program) -> bool:
-        return self.exact and sum(map(len, program.rows)) <= _CERTIFIED
+        self._close(variables, solved.slopes)
 
     def _freeze(self, t: int, level: Fraction) -> None:
         tank = self._tanks[t]
@@ -168,7 +170,7 @@ class _Filling:
             if tank.limit is not None:
                 rows.append(dict.fromkeys(tasks, Fraction(1)))
                 bounds.append(tank.limit / self._alone[t])
-        return Program(rows, bounds, level + 1), rising
+        return Program.of(rows, bounds, level + 1), rising
 
     def _close(self, variables: list[tuple[int, int]], slopes: Sequence[float]) -> None:
         """Leave out what no later round can change.
@@ -192,14 +194,34 @@ class _Filling:
         self._open = {t: places for t, places in self._open.items() if t in reached}
 
 
-def solve(program: Program) -> tuple[list[float], list[float], list[float]]:
-    """Return an optimal point, the rows' prices, and by how much variables but the last cost.
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """What the solver has found."""
+
+    point: tuple[float, ...]
+    """An optimal one."""
+    prices: tuple[float, ...]
+    """Of the rows."""
+    slopes: tuple[float, ...]
+    """By how much variables but the last cost."""
+    proof: Solution | None
+    """In fractions, if that was wanted and is one."""
+
+
+def solve(program: Program, *, proved: bool = True) -> Solved:
+    """Find an optimal point, and prove it if that is wanted.
 
     Raises:
         ArithmeticError: the solver gave up.
     """
-    columns = [column for row in program.rows for column in row]
-    values = [float(factor) for row in program.rows for factor in row.values()]
+    if program.coefficients <= _SMALL:
+        return _remembered(program, proved=proved)
+    return _solve(program, proved=proved)
+
+
+def _solve(program: Program, *, proved: bool) -> Solved:
+    columns = [column for row in program.rows for column, _factor in row]
+    values = [float(factor) for row in program.rows for _column, factor in row]
     starts = np.cumsum([0, *map(len, program.rows)])
     cost = np.zeros(program.variables)
     cost[-1] = -1.0
@@ -216,8 +238,10 @@ def solve(program: Program) -> tuple[list[float], list[float], list[float]]:
     )
     if found.x is None:
         raise ArithmeticError(f"the linear program was not solved: {found.message}")
-    return (
-        [max(0.0, value) for value in found.x.tolist()],
-        [max(0.0, -price) for price in found.ineqlin.marginals.tolist()],
-        found.lower.marginals.tolist()[:-1],
-    )
+    point = tuple(max(0.0, value) for value in found.x.tolist())
+    prices = tuple(max(0.0, -price) for price in found.ineqlin.marginals.tolist())
+    slopes = tuple(found.lower.marginals.tolist()[:-1])
+    return Solved(point, prices, slopes, certify(program, point, prices) if proved else None)
+
+
+_remembered = lru_cache(_REMEMBERED)(_solve)

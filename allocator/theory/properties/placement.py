@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import TypeAlias
 
-from allocator.theory.divisible.certificate import Program, certify
+from allocator.theory.divisible.certificate import Program
 from allocator.theory.divisible.problem import Machine, Problem, User
 from allocator.theory.divisible.progressive_filling import solve
 from allocator.theory.properties.case import Placement, UndecidedError
@@ -44,12 +44,10 @@ def best_placement(
         (_gained(places, gains), _ZERO),
     ]
     rows, bounds = ([*column] for column in zip(*constraints, strict=True))
-    program = Program(rows, bounds, len(places) + 1)
     try:
-        point, prices, _slopes = solve(program)
+        proof = solve(Program.of(rows, bounds, len(places) + 1)).proof
     except ArithmeticError as error:
         raise UndecidedError(str(error)) from None
-    proof = certify(program, point, prices)
     if proof is None:
         raise UndecidedError("the best placement is not proved in fractions")
     placed: dict[str, dict[str, Fraction]] = {user.name: {} for user in problem.users}
