@@ -64,10 +64,10 @@ def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> N
     for client in before.ledger.clients.of(framework.id):
         if now is None or client not in after.ledger.clients:
             before.filters.forget(client)
-        elif not now.active or client.role not in now.roles:
+            continue
+        if not now.active or client.role not in now.roles:
             before.filters.drop(client)
-        else:
-            after.demands.recall(client, before.demands.learned(client))
+        after.demands.recall(client, before.demands.learned(client))
     if now is not None and now.said == framework.said:
         now.demand = framework.demand
         after.ledger.refresh(now)

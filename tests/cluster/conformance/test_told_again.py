@@ -1,0 +1,358 @@
+"""Who is told everything again sees what it saw before, and finds nothing more to give."""
+
+from collections import Counter
+from dataclasses import fields
+from random import Random
+from typing import Any
+
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
+from allocator.cluster.steps import finished
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.contract import operator_pb2 as operator
+from allocator.fairness import policies
+from tests.cluster.conformance.mirror import Bag, Mirror, bag, written
+from tests.cluster.conformance.quota_side import BatchMaster, set_quota
+from tests.cluster.conformance.test_resynchronisation import AGENTS, FRAMEWORKS, KINDS, Chance
+from tests.cluster.master_side import Offered, resources
+
+Place = tuple[str, str, str]
+"""(agent, framework, role)"""
+
+LABELS: list[dict[str, str]] = [
+    {},
+    {"longshare.demand": "cpus:1;mem:256"},
+    {"longshare.demand": "cpus:1;mem:128", "longshare.blacklist": "s1.*"},
+    {"longshare.demand": "cpus:0.5", "longshare.attributes": "rack:r1"},
+    {"longshare.demand": "cpus:99"},
+    {"longshare.demand": "nonsense", "longshare.whitelist": "nowhere"},
+]
+REFUSALS = (0.0, 0.5, 4.0, 1000.0)
+WORLDS: dict[str, tuple[tuple[str, dict[str, object]], UserKey, bool]] = {
+    "roles": (("drf", {}), "role", False),
+    "roles that remember": (("sdrf", {"half_life": 60.0}), "role", False),
+    "task shares": (("tsf", {}), "role", False),
+    "task shares that remember": (("stsf", {"half_life": 60.0}), "role", True),
+    "monopolies": (("cdrf", {}), "framework", False),
+    "principals": (("sdrf", {"half_life": 60.0}), "principal", True),
+    "names": (("drfh", {}), "framework_name", False),
+    "what is learned": (("drf", {}), "role", True),
+}
+"""The policy, whose shares are kept equal, and whether demands are learned."""
+
+
+class Teller(Mirror):
+    """Notes besides who keeps off which agent, what runs, and what people have labelled."""
+
+    def __init__(self, master: BatchMaster) -> None:
+        super().__init__(master)
+        self.labels: dict[str, dict[str, str]] = {}
+        self.racks: dict[str, str] = {}
+        self.running: dict[Place, Bag] = {}
+        self.excluded: set[Place] = set()
+        self.limited: dict[str, contract.UpdateQuota] = {}
+
+    def snapshot(self) -> contract.Snapshot:
+        snapshot = super().snapshot()
+        snapshot.limited_quotas.extend(self.limited.values())
+        return snapshot
+
+    def agent_call(self, name: str) -> contract.AddAgent:
+        call = super().agent_call(name)
+        info = mesos.SlaveInfo.FromString(call.info)
+        if name in self.racks:
+            rack = mesos.Value.Text(value=self.racks[name])
+            info.attributes.add(name="rack", type=mesos.Value.TEXT, text=rack)
+        call.info = info.SerializeToString()
+        for (agent, framework, role), part in sorted(self.running.items()):
+            if agent == name and part:
+                call.running.add(framework_id=framework, resources=written(part, role))
+        call.excluded.CopyFrom(self.exclusions(name))
+        return call
+
+    def exclusions(self, name: str) -> contract.ExclusionList:
+        told = contract.ExclusionList()
+        for agent, framework, role in sorted(self.excluded):
+            if agent == name:
+                told.exclusions.add(framework_id=framework, role=role)
+        return told
+
+    def framework_call(self, name: str) -> contract.AddFramework:
+        call = super().framework_call(name)
+        info = mesos.FrameworkInfo.FromString(call.info)
+        for key, value in self.labels.get(name, {}).items():
+            info.labels.labels.add(key=key, value=value)
+        if name != "f1":
+            info.principal = "team"
+        call.info = info.SerializeToString()
+        return call
+
+    def add_agent(self, name: str, total: str, used: dict[tuple[str, str], str]) -> None:
+        self.running |= {(name, *place): bag(text) for place, text in used.items()}
+        super().add_agent(name, total, used)
+
+    def remove_agent(self, name: str) -> None:
+        self.forget(0, name)
+        super().remove_agent(name)
+
+    def remove_framework(self, name: str) -> None:
+        self.forget(1, name)
+        super().remove_framework(name)
+
+    def forget(self, part: int, name: str) -> None:
+        self.excluded = {place for place in self.excluded if place[part] != name}
+        self.running = {p: held for p, held in self.running.items() if p[part] != name}
+
+    def add_provider(self, name: str, total: str, used: dict[tuple[str, str], str]) -> None:
+        for place, text in used.items():
+            self.running[name, *place] = self.running.get((name, *place), Counter()) + bag(text)
+        super().add_provider(name, total, used)
+
+    def resize(self, name: str, total: str) -> None:
+        self.agents[name].total = bag(total)
+        told = contract.ResourceList(resources=resources(total))
+        info = self.agent_call(name).info
+        self.send(contract.UpdateAgent(agent_id=name, info=info, total=told))
+
+    def move(self, name: str, rack: str) -> None:
+        self.racks[name] = rack
+        info = self.agent_call(name).info
+        excluded = self.exclusions(name)
+        self.send(contract.UpdateAgent(agent_id=name, info=info, excluded=excluded))
+
+    def update_framework(self, name: str, roles: tuple[str, ...], suppressed: set[str]) -> None:
+        framework = self.frameworks[name]
+        framework.roles, framework.suppressed = roles, suppressed
+        by_role: dict[str, list[str]] = {}
+        for agent, _, role in sorted(place for place in self.excluded if place[1] == name):
+            by_role.setdefault(role, []).append(agent)
+        told = [contract.ExcludedAgents(role=r, agent_ids=a) for r, a in by_role.items()]
+        call = contract.UpdateFramework(
+            framework_id=name, info=self.framework_call(name).info, excluded=told
+        )
+        call.suppressed_roles.extend(sorted(suppressed))
+        self.send(call)
+
+    def give_back(self, offer: Offered, part: Bag, filters: bytes | None) -> None:
+        place = (offer.agent, offer.framework, offer.role)
+        used = bag(offer.resources) - part
+        if used:
+            self.running[place] = self.running.get(place, Counter()) + used
+            self.send(
+                contract.TransitionOfferedToAllocated(
+                    agent_id=offer.agent,
+                    framework_id=offer.framework,
+                    resources=written(used, offer.role),
+                )
+            )
+        super().give_back(offer, part, filters)
+        self.follow(place)
+
+    def follow(self, place: Place) -> None:
+        """What runs is never more than what is held."""
+        held = self.agents[place[0]].held.get(place[1:], Counter())
+        running = self.running.pop(place, Counter()) & held
+        if running:
+            self.running[place] = running
+
+    def reserve_offered(self, offer: Offered) -> None:
+        super().reserve_offered(offer)
+        self.follow((offer.agent, offer.framework, offer.role))
+
+    def end(self, place: Place, part: Bag) -> None:
+        """A task ends that used so much."""
+        agent, framework, role = place
+        held = self.agents[agent].held
+        held[framework, role] = held[framework, role] - part
+        if not held[framework, role]:
+            del held[framework, role]
+        self.running[place] = self.running.get(place, Counter()) - part
+        self.follow(place)
+        self.send(
+            contract.RecoverResources(
+                framework_id=framework,
+                agent_id=agent,
+                resources=written(part, role),
+                is_allocated=True,
+            )
+        )
+
+
+class Talk(Chance):
+    """More that a master may say."""
+
+    mirror: Teller
+
+    def labels(self) -> None:
+        for name in self.one(self.mirror.frameworks):
+            self.mirror.labels[name] = self.random.choice(LABELS)
+            framework = self.mirror.frameworks[name]
+            self.mirror.update_framework(name, framework.roles, framework.suppressed)
+
+    def rack(self) -> None:
+        for name in self.one(self.mirror.agents):
+            self.mirror.move(name, self.random.choice(["r1", "r2"]))
+
+    def excludes(self) -> None:
+        for framework in self.one(self.mirror.frameworks):
+            for agent in self.one(self.mirror.agents):
+                for role in self.mirror.frameworks[framework].roles[:1]:
+                    self.mirror.excluded ^= {(agent, framework, role)}
+                if self.either():
+                    self.mirror.move(agent, self.mirror.racks.get(agent, "r1"))
+                else:
+                    said = self.mirror.frameworks[framework]
+                    self.mirror.update_framework(framework, said.roles, said.suppressed)
+
+    def request(self) -> None:
+        for name in self.one(self.mirror.frameworks):
+            request = mesos.Request()
+            for data in resources(self.random.choice(["cpus:2;mem:64", "mem:300"])):
+                request.resources.add().MergeFromString(data)
+            call = contract.RequestResources(framework_id=name)
+            call.requests.append(request.SerializeToString())
+            self.mirror.send(call)
+
+    def answer(self) -> None:
+        for offer in self.mirror.offers[:1]:
+            whole = bag(offer.resources)
+            part: Bag = Counter({name: self.random.choice([0, m // 2, m]) for name, m in whole.items()})
+            seconds = self.random.choice(REFUSALS)
+            filters = mesos.Filters(refuse_seconds=seconds).SerializeToString()
+            framework = self.mirror.frameworks[offer.framework]
+            if not framework.active or offer.role not in framework.roles:
+                self.mirror.give_back(offer, whole, None)  # the master takes it back
+            elif self.random.random() < 0.2 and whole <= self.mirror.agents[offer.agent].total:
+                self.mirror.reserve_offered(offer)
+            else:
+                self.mirror.give_back(offer, whole if self.either() else +part, filters)
+
+    def task_ends(self) -> None:
+        for place in list(self.mirror.running)[:1]:
+            self.mirror.end(place, self.mirror.running[place])
+
+    def limit(self) -> None:
+        for role in self.one("ab" if self.quotas else ""):
+            call = contract.UpdateQuota(role=role)
+            call.limits.amounts["cpus"] = self.random.choice([1, 4])
+            call.guarantees.amounts["mem"] = self.random.choice([100, 600])
+            self.mirror.limited[role] = call
+            self.mirror.send(call)
+
+    def quota(self) -> None:
+        for role in self.one("" if self.quotas else "ab"):
+            if role in self.mirror.quotas:
+                self.mirror.remove_quota(role)
+            else:
+                self.mirror.set_quota(set_quota(role, "cpus:2;mem:600"))
+
+    def order(self) -> None:
+        for user in self.one(user for user in self.mirror.master.engine.users() if "." not in user):
+            weight = self.random.choice([None, 0.5, 3.0])
+            seconds = 20.0 if weight and self.either() else None
+            said = operator.SetWeight(user=user, weight=weight, seconds=seconds)
+            self.mirror.master.engine.order(operator.Order(set_weight=said))
+
+    def speak(self) -> None:
+        for name in self.one(self.mirror.frameworks):
+            framework = self.mirror.frameworks[name]
+            for role in framework.roles[:1]:
+                if self.either():
+                    framework.suppressed |= {role}
+                    self.mirror.send(contract.SuppressOffers(framework_id=name, roles=[role]))
+                else:
+                    framework.suppressed -= {role}
+                    self.mirror.send(contract.ReviveOffers(framework_id=name, roles=[role]))
+
+
+SAID = [
+    *(kind for kind in KINDS if kind != "bracket"),
+    *("labels", "rack", "excludes", "request", "limit", "order", "speak"),
+    *("answer", "answer", "answer", "tick", "agent", "framework"),
+]
+
+
+def seen(engine: Engine) -> dict[str, Any]:
+    """All that people can look at, of those who hold something or have frameworks."""
+    clients = engine.clients()
+    survey = finished(engine.survey())
+    told = {user for client in clients for user in engine.users_of(client)}
+    standings = [each for each in engine.standings() if each.user in told]
+    return {
+        "places": list(engine.places()),
+        "holdings": engine.holdings(),
+        "offered": engine.offered(),
+        "clients": sorted(clients),
+        "users": {client: engine.users_of(client) for client in clients},
+        "below": {user: sorted(engine.clients(user)) for user in told},
+        "why": {client: finished(survey.look(client, closely=True)) for client in clients},
+        "filters": {role: n for role, n in engine.filters_by_role().items() if n},
+        "quotas": engine.quotas(),
+        "demands": engine.demands(),
+        "constraints": engine.constraints(),
+        "misfits": engine.misfits(),
+        "fits": {user: engine.fits(user) for user in told},
+        "set aside": sorted(map(str, engine.set_aside())),
+        "weights": {user: engine.weights.by(user) for user in told},
+        "beside the gone": beside_the_gone(engine, told),
+        "standings": {
+            each.user: {one.name: getattr(each, one.name) for one in fields(each)}
+            for each in standings
+        },
+    }
+
+
+def beside_the_gone(engine: Engine, told: set[str]) -> set[str]:
+    """Sub-roles of those who have gone themselves and owe something: that counts until they do
+    not, or the engine is told anew."""
+    leaves = {user for user in engine.users() if user.endswith("/.")} - told
+    return {user for user in told if any(user.startswith(leaf[:-1]) for leaf in leaves)}
+
+
+def the_same(before: dict[str, Any], after: dict[str, Any]) -> None:
+    for what in before:
+        if what not in {"standings", "beside the gone"}:
+            assert after[what] == before[what], what
+    assert set(after["standings"]) == set(before["standings"])
+    for user in set(before["standings"]) - before["beside the gone"]:
+        for what, value in before["standings"][user].items():
+            now = after["standings"][user][what]
+            if isinstance(value, float | dict):
+                value, now = (pytest.approx(value, abs=1e-9), now)
+            assert now == value, (user, what)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_who_is_told_everything_again_sees_the_same_and_gives_nothing_more(world: str) -> None:
+    (policy, parameters), key, learns = WORLDS[world]
+    master = BatchMaster()
+    master.settings = EngineSettings(
+        policy=policies.create(policy, parameters),
+        user_key=key,
+        users=(DeclaredUser("a", 2.0),),
+        allocation="batch",
+        learn_demands=learns,
+        forget_after=0.0,
+    )
+    master.options.tells_running = True
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    mirror = Teller(master)
+    talk = Talk(mirror, len(world), filters=True, quotas=learns)
+    for name in AGENTS:
+        mirror.add_agent(name, AGENTS[name], {})
+    for name, roles in FRAMEWORKS.items():
+        mirror.add_framework(name, roles, set(), active=True)
+    for _ in range(40):
+        for _ in range(4):
+            talk.call(talk.random.choice(SAID))
+        for seconds in (talk.random.choice([0.4, 1, 3]), 0, 0, 0):
+            mirror.tick(seconds)  # who is gone is forgotten level by level
+        before = seen(master.engine)
+        again = master.engine.restore(master.options, mirror.snapshot())
+        assert not again.offers, "what could go had gone"
+        assert not again.inverse_offers, "whoever is to be asked had been asked"
+        the_same(before, seen(master.engine))
