@@ -271,10 +271,11 @@ class Survey:
         role, quotas = wants.client.role, headroom.quotas
         if any(not (kind.plain and kind.scalar) for kind in give):
             return False  # of which no quota speaks
-        if role in quotas and headroom.missing(role):
-            return False
-        if not headroom.divisible and top_level(role) in quotas:
-            return True  # in Mesos 1.8 its guarantee is all it gets
+        if role in quotas:
+            if any(give.scalars[name] for name in headroom.missing(role)):
+                return False
+            if not headroom.divisible:
+                return True  # in Mesos 1.8 its guarantee is all it gets
         if wants.task is not None:
             return not headroom.admits(role, wants.task)
         if headroom.admits(role, give.scalars):

@@ -1,6 +1,7 @@
 """Who is told everything again sees what it saw before, and finds nothing more to give."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import fields
 from random import Random
 from typing import Any
@@ -8,16 +9,18 @@ from typing import Any
 import pytest
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks import Client
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
+from allocator.fairness.quantities import Quantities
 from tests.cluster.conformance.mirror import Bag, Mirror, bag, written
 from tests.cluster.conformance.quota_side import BatchMaster, set_quota
 from tests.cluster.conformance.test_resynchronisation import AGENTS, FRAMEWORKS, KINDS, Chance
-from tests.cluster.master_side import Offered, resources
+from tests.cluster.master_side import Offered, read, resources
 
 Place = tuple[str, str, str]
 """(agent, framework, role)"""
@@ -323,6 +326,123 @@ def the_same(before: dict[str, Any], after: dict[str, Any]) -> None:
             if isinstance(value, float | dict):
                 value, now = (pytest.approx(value, abs=1e-9), now)
             assert now == value, (user, what)
+
+
+def noted(mirror: Teller) -> dict[str, Any]:
+    """What the one who has made all calls would say of agents and of roles that are users."""
+    running = mirror.running
+    offered: dict[str, Bag] = {}
+    holding: dict[str, set[Client]] = {}
+    for name, agent in mirror.agents.items():
+        for (framework, role), held in agent.held.items():
+            if framework in mirror.frameworks:
+                holding.setdefault(role, set()).add(Client(role, framework))
+                idle = held - running.get((name, framework, role), Counter())
+                offered[role] = offered.get(role, Counter()) + idle
+    for framework, said in mirror.frameworks.items():
+        for role in said.roles:
+            holding.setdefault(role, set()).add(Client(role, framework))
+    return {
+        "clients": {
+            top: sorted(c for role in holding if below(role, top) for c in holding[role])
+            for top in holding
+        },
+        "offered": {
+            top: by_name(sum((offered[r] for r in offered if below(r, top)), Counter()))
+            for top in holding
+        },
+        "places": [place(mirror, name) for name in mirror.agents],
+    }
+
+
+def below(role: str, top: str) -> bool:
+    return role == top or role.startswith(f"{top}/")
+
+
+def place(mirror: Teller, name: str) -> tuple[str, str, str, dict[str, str]]:
+    agent, allowed = mirror.agents[name], mirror.whitelist
+    state = "offered" if agent.free() else "full"
+    if allowed is not None and f"{name}.example" not in allowed.hostnames:
+        state = "not on the whitelist"
+    if not agent.active:
+        state = "deactivated"
+    held: dict[str, Bag] = {}
+    for (_, role), amounts in agent.held.items():
+        held[role] = held.get(role, Counter()) + amounts
+    return name, state, by_name(agent.free()), {role: by_name(each) for role, each in held.items()}
+
+
+def by_name(amounts: Bag) -> str:
+    sums: Bag = Counter()
+    for name, milli in amounts.items():
+        sums[name.partition("(")[0]] += milli
+    return ";".join(f"{name}:{milli / 1000:g}" for name, milli in sorted(sums.items()) if milli)
+
+
+def in_order(quantities: Quantities) -> str:
+    return ";".join(sorted(filter(None, str(quantities).split(";"))))
+
+
+def people_see(engine: Engine, users: Iterable[str]) -> dict[str, Any]:
+    """The same, as the engine says it."""
+    offered = engine.offered() or {}
+    return {
+        "clients": {user: sorted(engine.clients(user)) for user in users},
+        "offered": {user: in_order(offered.get(user, Quantities())) for user in users},
+        "places": [
+            (
+                each.agent,
+                each.state,
+                in_order(each.free),
+                {user: in_order(held) for user, held in each.held.items()},
+            )
+            for each in engine.places()
+        ],
+    }
+
+
+def alone(mirror: Teller, client: Client) -> list[Offered]:
+    """What a client would be offered of what is free if nobody else wanted anything."""
+    snapshot = mirror.snapshot()
+    for each in snapshot.frameworks:
+        each.active = each.active and each.framework_id == client.framework
+        each.suppressed_roles.extend(role for role in ("a", "b", "c", "a/b") if role != client.role)
+    engine = Engine(mirror.master.settings)
+    return read(engine.restore(mirror.master.options, snapshot))
+
+
+@pytest.mark.parametrize("world", ["roles", "task shares"])
+def test_who_is_said_to_wait_for_its_turn_would_get_something_if_it_were_alone(world: str) -> None:
+    (policy, parameters), key, _ = WORLDS[world]
+    master = BatchMaster()
+    master.settings = EngineSettings(policies.create(policy, parameters), key, allocation="batch")
+    master.options.tells_running = True
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    mirror = Teller(master)
+    talk = Talk(mirror, 7, filters=False, quotas=world == "roles")
+    for name in AGENTS:
+        mirror.add_agent(name, AGENTS[name], {})
+    for name, roles in FRAMEWORKS.items():
+        mirror.add_framework(name, roles, set(), active=True)
+    seen_reasons = set[str]()
+    for _ in range(50):
+        for _ in range(3):
+            talk.call(talk.random.choice([kind for kind in SAID if kind != "request"]))
+        told = noted(mirror)
+        assert people_see(master.engine, told["clients"]) == told
+        survey = finished(master.engine.survey())
+        for client in master.engine.clients():
+            why = finished(survey.look(client))
+            assert why is not None
+            guaranteed = client.role in master.engine.quotas()  # whatever its tasks need
+            if "refused" not in why.agents and not (guaranteed and why.task):
+                seen_reasons.add(why.reason)
+                served = {offer.agent for offer in alone(mirror, client)}
+                assert bool(served) == (why.reason == "turn"), (why, served)
+        if talk.either():
+            mirror.tick(1)
+    assert {"turn", "quota", "nothing_free", "inactive"} <= seen_reasons, seen_reasons
 
 
 @pytest.mark.parametrize("world", WORLDS)

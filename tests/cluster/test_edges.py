@@ -1,0 +1,260 @@
+"""As much as a bound says is let through, and the least bit more is not."""
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.engine.engine import LONGEST_LEAP_NS, PATIENCE_NS
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.limits import Limits
+from allocator.cluster.settings import EngineSettings
+from allocator.cluster.state import Recovery, Statistics
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness import policies
+from tests.cluster.master_side import (
+    SECOND,
+    START_NS,
+    MasterSide,
+    agent_call,
+    framework_info,
+    resources,
+)
+
+
+def subscribed(info: mesos.FrameworkInfo) -> contract.AddFramework:
+    return contract.AddFramework(
+        framework_id=info.id.value, info=info.SerializeToString(), active=True
+    )
+
+
+def framework(*roles: str, **said: str) -> mesos.FrameworkInfo:
+    return mesos.FrameworkInfo.FromString(framework_info("f2", *(roles or ("b",)), **said))
+
+
+def labelled(key: str, value: str) -> contract.AddFramework:
+    info = framework()
+    info.labels.labels.add(key=f"longshare.{key}", value=value)
+    return subscribed(info)
+
+
+def named(size: int) -> contract.AddFramework:
+    return subscribed(framework(name="n" * size))
+
+
+def acting_for(size: int) -> contract.AddFramework:
+    return subscribed(framework(principal="ä" * (size // 2) + "p" * (size % 2)))
+
+
+def long_info(size: int) -> contract.AddFramework:
+    info = framework()
+    info.hostname = "h" * (size - len(info.SerializeToString()) - 3)
+    assert info.ByteSize() == size
+    return subscribed(info)
+
+
+def long_host(size: int) -> contract.AddAgent:
+    call = agent_call("s1", "cpus:1;mem:64")
+    info = mesos.SlaveInfo.FromString(call.info)
+    rest = len(info.SerializeToString()) - len(info.hostname) - 1
+    info.hostname = "h" * (size - rest - 2)
+    call.info = info.SerializeToString()
+    assert len(call.info) == size
+    return call
+
+
+def long_request(size: int) -> contract.RequestResources:
+    request = mesos.Request()
+    request.slave_id.value = "s" * (size - 6)
+    assert request.ByteSize() == size
+    return contract.RequestResources(framework_id="f1", requests=[request.SerializeToString()])
+
+
+def requested(number: int) -> contract.RequestResources:
+    request = mesos.Request()
+    for data in resources(many(number)):
+        request.resources.add().MergeFromString(data)
+    return contract.RequestResources(framework_id="f1", requests=[request.SerializeToString()])
+
+
+def many(number: int) -> str:
+    return ";".join(f"r{each}:1" for each in range(number))
+
+
+def minima(alternatives: int, names: int) -> contract.AddFramework:
+    info = framework()
+    told = info.offer_filters["b"].min_allocatable_resources
+    for _ in range(alternatives):
+        quantities = told.quantities.add().quantities
+        for name in range(names):
+            quantities[f"r{name}"].value = 1.0
+    return subscribed(info)
+
+
+def large_resource(size: int) -> contract.AddAgent:
+    call = agent_call("s1", "cpus:1")
+    resource = mesos.Resource(name="", type=mesos.Value.SET)
+    resource.set.item.append("x")
+    resource.name = "n" * (size - resource.ByteSize() - 1)
+    call.total.append(resource.SerializeToString())
+    assert len(call.total[-1]) == size
+    return call
+
+
+def levels(number: int) -> str:
+    return "/".join("l" * number)
+
+
+EDGES: dict[str, tuple[str, int, Callable[[int], object]]] = {
+    "what a framework says": ("subscription", 3000, long_info),
+    "what an agent says": ("subscription", 3000, long_host),
+    "a request": ("subscription", 3000, long_request),
+    "a role's name": ("name", 100, lambda size: subscribed(framework("r" * size))),
+    "a framework's name": ("name", 100, named),
+    "a principal": ("name", 100, acting_for),
+    "levels": ("role_depth", 4, lambda number: subscribed(framework(levels(number)))),
+    "roles": ("roles", 4, lambda number: subscribed(framework(*map(str, range(number))))),
+    "roles above": ("roles", 4, lambda number: subscribed(framework(levels(number)))),
+    "all roles": ("all_roles", 4, lambda n: subscribed(framework(*map(str, range(n - 1))))),
+    "a label": ("label", 64, lambda size: labelled("blacklist", "h" * size)),
+    "a demand's label": ("label", 64, lambda size: labelled("demand", "cpus:1".ljust(size))),
+    "globs": ("patterns", 3, lambda n: labelled("blacklist", " ".join("h*" for _ in range(n)))),
+    "networks": ("patterns", 3, lambda n: labelled("blacklist", ",".join(["10.0.0.0/24"] * n))),
+    "attributes": ("attributes", 3, lambda n: labelled("attributes", ";".join(["a:b"] * n))),
+    "a demand": ("resources", 8, lambda number: labelled("demand", many(number))),
+    "what is requested": ("resources", 8, requested),
+    "a minimum": ("resources", 8, lambda number: minima(1, number)),
+    "alternatives": ("resources", 8, lambda number: minima(number, 1)),
+    "a resource": ("resource", 1024, large_resource),
+}
+DECIDING = {"smallest_demand", "unanswered", "idle_users"}
+"""Limits of what comes of it, not of what may be said."""
+
+
+@pytest.mark.parametrize("what", EDGES)
+def test_exactly_as_much_as_a_limit_says_may_be_said(what: str) -> None:
+    limit, most, said = EDGES[what]
+    for more in (0, 1):
+        master = MasterSide(limits=replace(Limits(), **{limit: most}))
+        master.add_framework("f1", "a")
+        master.add_agent("s0", "cpus:1;mem:64")
+        master.send(said(most + more))
+        told = [each.flaw.words for each in master.engine.set_aside()]
+        told += [wrong for wrong in master.engine.misfits().values() if "limits." in wrong]
+        assert bool(told) == bool(more), told
+        assert all(f"limits.{limit}" in words for words in told)
+
+
+def test_there_is_no_other_limit_of_what_may_be_said() -> None:
+    known = {limit for limit, _, _ in EDGES.values()} | DECIDING
+    assert known == {each.name for each in fields(Limits)}
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_the_last_role_that_is_left_for_all_may_be_taken(update: bool) -> None:  # noqa: FBT001
+    master = MasterSide(limits=Limits(all_roles=3))
+    master.add_framework("f1", "a")
+    if update:
+        master.add_framework("f2", "b")
+    call = contract.UpdateFramework if update else contract.AddFramework
+    master.send(call(framework_id="f2", info=framework("b", "c").SerializeToString()))
+    assert not list(master.engine.set_aside())
+    master.send(contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "d")))
+    assert not list(master.engine.set_aside()), "one role instead of another is no more"
+    master.add_framework("f3", "e")
+    assert [each.name for each in master.engine.set_aside()] == ["f3"]
+
+
+@pytest.mark.parametrize("role", ["r" * 100, levels(4)])
+def test_what_is_held_for_a_role_within_limits_is_its_own_and_beyond_its_frameworks(
+    role: str,
+) -> None:
+    limits = Limits(name=100, role_depth=4)
+    for more, user in (("", role), ("/l" if "/" in role else "r", "f1")):
+        master = MasterSide(limits=limits)
+        master.add_framework("f1", "a")
+        master.add_agent("s1", "cpus:1", {"f1": resources("cpus:1", role + more)})
+        assert master.engine.user(role + more, "f1") == user
+
+
+@pytest.mark.parametrize(("most", "known"), [(2, 2), (3, 3), (4, 3)])
+def test_as_many_idle_users_as_the_limit_says_stay_known(most: int, known: int) -> None:
+    master = MasterSide(limits=Limits(idle_users=most))
+    for name in ("a", "b", "c"):
+        master.add_framework(f"of-{name}", name)
+        master.send(contract.RemoveFramework(framework_id=f"of-{name}"))
+        master.wait(1.0)
+    master.tick()
+    assert master.engine.users() == ["a", "b", "c"][3 - known :], "the longest idle go first"
+
+
+def test_an_idle_user_is_forgotten_at_its_time_and_not_a_nanosecond_before() -> None:
+    master = MasterSide()
+    master.settings = replace(master.settings, forget_after=100.0)
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    master.add_framework("f1", "a")
+    master.send(contract.RemoveFramework(framework_id="f1"))
+    master.now_ns += 100 * SECOND - 1_000
+    master.send(contract.Tick())
+    assert master.engine.users() == ["a"]
+    master.now_ns += 1_000
+    master.send(contract.Tick())
+    assert master.engine.users() == []
+
+
+def test_an_event_may_leap_as_far_as_the_bound_says_and_a_snapshot_farther() -> None:
+    master = MasterSide()
+    master.now_ns += LONGEST_LEAP_NS
+    master.send(contract.Tick())
+    master.now_ns += LONGEST_LEAP_NS + 1
+    with pytest.raises(InvalidEvent, match="stamped 7200 s after"):
+        master.send(contract.Tick())
+    master.restore(contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence))
+    assert master.engine.now == master.now_ns / SECOND
+
+
+def test_what_contradicts_asks_again_when_a_minute_is_over_and_not_before() -> None:
+    master = MasterSide()
+    wrong = contract.RemoveAgent(agent_id="nobody")
+    for later in (0, PATIENCE_NS, PATIENCE_NS):
+        master.tick(later / SECOND)
+        with pytest.raises(InvalidEvent):
+            master.send(wrong)
+    master.now_ns += PATIENCE_NS - 1
+    master.send(contract.Tick())
+    master.send(wrong)
+    assert master.engine.statistics.passed_over == 1
+    master.restore(contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence))
+    master.send(wrong)
+    assert master.engine.statistics.passed_over == 2, "nor sooner after a snapshot"
+    assert master.engine.divergence() is None
+    master.now_ns += 1
+    master.send(contract.Tick())
+    assert master.engine.divergence() is not None, "what was passed over is told with what follows"
+
+
+def test_a_new_engine_has_counted_nothing() -> None:
+    counted = asdict(Engine(EngineSettings(policies.create("drf", {}))).statistics)
+    assert not any(counted.pop("holds").values())
+    assert not any(counted.values())
+    assert asdict(Statistics()) == {**counted, "holds": asdict(Statistics().holds)}
+
+
+def test_what_holds_unless_somebody_says_otherwise_is_what_the_documentation_says() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    written = {
+        name: float(value)
+        for name, value in re.findall(r"^\| `(\w+)` \|[^|]*\| `([\d.]+)` \|", text, re.MULTILINE)
+    }
+    assert {name: written[name] for name in asdict(Limits())} == asdict(Limits())
+    settings = EngineSettings(policies.create("drf", {}))
+    assert settings.forget_after == written["forget_after"]
+    assert settings.longest_hold == written["longest_hold"]
+    assert settings.seed == 0
+    assert not settings.learn_demands
+    assert Recovery() == Recovery(0.8, 600 * SECOND), "as in Mesos"
