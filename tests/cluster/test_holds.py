@@ -1,0 +1,152 @@
+"""Who holds an agent, and what is remembered of whoever has held one."""
+
+import pytest
+
+from allocator.cluster.frameworks import Client
+from allocator.cluster.holding.holds import Holding, Holds, HoldStatistics
+from allocator.cluster.holding.run_times import RunTimes
+from allocator.fairness.quantities import Quantities
+
+ONE, OTHER = Client("a", "f1"), Client("b", "f2")
+TASK = Quantities.parse("cpus:1")
+LONGEST = 100
+
+
+def held(holding: Holding = "one") -> Holds:
+    """Holds of which ONE has one, on s1, from instant 0 on."""
+    holds = Holds(holding, LONGEST, HoldStatistics())
+    holds.begin(ONE, "s1", TASK, 0, 10)
+    return holds
+
+
+def paused() -> Holds:
+    holds = held()
+    assert holds.expire(LONGEST) == ["s1"]
+    assert not holds.may_have_more(ONE)
+    return holds
+
+
+def served() -> Holds:
+    holds = held()
+    assert holds.served(ONE, "s1") == "s1"
+    return holds
+
+
+@pytest.mark.parametrize("before", [held, paused, served])
+def test_who_is_gone_and_comes_again_is_new(before: object) -> None:
+    holds = before()  # type: ignore[operator]
+    assert holds.forget(ONE) == (["s1"] if before is held else [])
+    assert not list(holds)
+    holds.declined(ONE, "s1", 0)
+    assert holds.may_begin(ONE)
+
+
+def test_who_goes_takes_nothing_from_others() -> None:
+    holds = held("all")
+    holds.begin(OTHER, "s2", TASK, 0, 10)
+    assert holds.forget(OTHER) == ["s2"]
+    assert [hold.client for hold in holds] == [ONE]
+
+
+def test_an_agent_that_is_gone_is_held_for_nobody() -> None:
+    holds = held("all")
+    holds.begin(OTHER, "s2", TASK, 0, 10)
+    holds.forget_agent("s1")
+    assert holds.on("s1") is None
+    assert [hold.agent for hold in holds] == ["s2"]
+    assert not holds.may_begin(ONE), "it has had its turn"
+
+
+def test_a_hold_lasts_as_long_as_it_may_and_its_pause_as_long_again() -> None:
+    holds = held()
+    assert holds.expire(LONGEST - 1) == []
+    assert holds.expire(LONGEST) == ["s1"]
+    assert holds.expire(2 * LONGEST - 1) == []
+    assert not holds.may_have_more(ONE)
+    assert holds.expire(2 * LONGEST) == []
+    assert holds.may_have_more(ONE)
+    assert not holds.may_begin(ONE)
+    assert holds.next_round()
+    assert holds.may_begin(ONE)
+    assert not holds.next_round(), "nobody is helped by another"
+
+
+def test_only_who_declines_what_was_held_for_it_waits() -> None:
+    holds = served()
+    holds.declined(ONE, "s2", 0)
+    assert holds.may_have_more(ONE)
+    holds.declined(ONE, "s1", 0)
+    assert holds.may_have_more(ONE), "its answer has come"
+    holds = served()
+    holds.declined(ONE, "s1", 0)
+    assert not holds.may_have_more(ONE)
+
+
+def test_what_is_offered_elsewhere_ends_the_hold_that_would_have_helped_last() -> None:
+    holds = held("all")
+    holds.begin(ONE, "s2", TASK, 0, 30)
+    holds.begin(ONE, "s3", TASK, 0, 20)
+    assert holds.served(ONE, "s9") == "s2"
+    assert holds.served(OTHER, "s1") is None
+    assert holds.served(ONE, "s1") == "s1"
+    assert [hold.agent for hold in holds] == ["s3"]
+
+
+def test_without_holding_nobody_has_or_may_have_one() -> None:
+    holds = Holds("off", LONGEST, HoldStatistics())
+    assert (holds.enabled, holds.full, bool(holds)) == (False, True, False)
+    assert not holds.may_begin(ONE)
+    assert held().full
+    assert not held("all").full
+
+
+def test_begun_served_and_vain_holds_count_once_each() -> None:
+    statistics = HoldStatistics()
+    holds = Holds("all", LONGEST, statistics)
+    holds.begin(ONE, "s1", TASK, 0, 1)
+    holds.begin(OTHER, "s2", TASK, 0, 1)
+    holds.served(ONE, "s1")
+    holds.expire(LONGEST)
+    assert statistics == HoldStatistics(begun=2, served=1, in_vain=1)
+
+
+def test_what_ends_is_the_oldest_and_what_is_declined_the_newest() -> None:
+    times = RunTimes()
+    times.given(ONE, "s1", Quantities.parse("cpus:2"), 0)
+    times.given(ONE, "s1", Quantities.parse("cpus:2"), 50)
+    times.declined(ONE, "s1", Quantities.parse("cpus:1"))
+    assert times.longest_ns("f1") is None, "that was no task"
+    times.ended(ONE, "s1", Quantities.parse("cpus:3"), 60)
+    assert times.longest_ns("f1") == 60
+    assert times.clients("s1") == frozenset()
+    times.ended(ONE, "s1", TASK, 99)
+    assert list(times.known()) == [("f1", 60)]
+
+
+def test_a_part_that_ends_leaves_the_rest() -> None:
+    times = RunTimes()
+    times.given(ONE, "s1", Quantities.parse("cpus:2;mem:1"), 0)
+    times.given(OTHER, "s1", Quantities.parse("cpus:2"), 5)
+    times.ended(ONE, "s1", TASK, 10)
+    assert [(when, str(stay.amounts)) for when, stay in times.ends("s1", 12)] == [
+        (19, "cpus:2"),
+        (24, "cpus:1;mem:1"),
+    ]
+    times.ended(ONE, "s1", TASK, 30)
+    assert [when for when, _ in times.ends("s1", 12)] == [19, 30]
+
+
+def test_of_the_latest_eight_the_longest_counts_until_the_framework_is_gone() -> None:
+    times = RunTimes()
+    for number, lasted in enumerate([90, 10, 20, 10, 10, 10, 10, 10, 10]):
+        assert times.longest_ns("f1") == (None if number == 0 else 90)
+        times.given(ONE, "s1", TASK, 0)
+        times.ended(ONE, "s1", TASK, lasted)
+    assert times.longest_ns("f1") == 20
+    times.given(ONE, "s1", TASK, 0)
+    times.given(OTHER, "s1", TASK, 0)
+    times.forget_framework("f1", ["s1"])
+    assert times.longest_ns("f1") is None
+    assert times.clients("s1") == {OTHER}
+    times.forget_agent("s1")
+    assert times.clients("s1") == frozenset()

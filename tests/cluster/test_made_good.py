@@ -1,0 +1,130 @@
+"""What was set aside stays so until it is made good, and nothing else is with it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from allocator.cluster.limits import Limits
+from allocator.cluster.quarantine import Flaw, Quarantine
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.conformance.quota_side import agent_info
+from tests.cluster.master_side import MasterSide, agent_call, resources
+
+FLAW = Flaw("malformed", "it is")
+
+
+def test_what_is_wrong_about_one_thing_stays_when_another_is_made_good() -> None:
+    quarantine = Quarantine()
+    quarantine.put("framework", "f1", "request", FLAW)
+    quarantine.put("framework", "f1", "answer", FLAW)
+    quarantine.put("framework", "f1", "request", None)
+    assert [each.topic for each in quarantine] == ["answer"]
+    quarantine.put("framework", "f1", "answer", None)
+    assert not quarantine
+    assert len(quarantine) == 0
+
+
+def beyond(role: str | None) -> bytes:
+    """A resource that is larger than any may be."""
+    [data] = resources("n" * 2000 + ":1", role)
+    return data
+
+
+Said = Callable[[list[bytes]], object]
+OF_A_FRAMEWORK: dict[str, Said] = {
+    "recover": lambda more: contract.RecoverResources(
+        framework_id="f1", agent_id="s1", resources=[*resources("cpus:1", "a"), *more]
+    ),
+    "reject": lambda more: contract.RejectOffer(
+        framework_id="f1", agent_id="s1", resources=[*resources("cpus:1", "a"), *more]
+    ),
+    "transition": lambda more: contract.TransitionOfferedToAllocated(
+        framework_id="f1", agent_id="s1", resources=[*resources("cpus:1", "a"), *more]
+    ),
+    "update": lambda more: contract.UpdateAllocation(
+        framework_id="f1", agent_id="s1", offered=[*resources("cpus:1", "a"), *more]
+    ),
+}
+
+
+def small() -> MasterSide:
+    master = MasterSide(limits=Limits(resource=1024))
+    master.add_framework("f1", "a")
+    master.add_agent("s1", "cpus:8;mem:1024")
+    assert not list(master.engine.set_aside())
+    return master
+
+
+@pytest.mark.parametrize("bad", OF_A_FRAMEWORK)
+@pytest.mark.parametrize("good", OF_A_FRAMEWORK)
+def test_a_resource_that_cannot_be_used_is_told_until_one_can_by_whichever_call(
+    bad: str, good: str
+) -> None:
+    master = small()
+    master.send(OF_A_FRAMEWORK[bad]([beyond("a")]))
+    [kept] = master.engine.set_aside()
+    assert (kept.kind, kept.name, kept.topic) == ("framework", "f1", "resources")
+    assert "(limits.resource)" in kept.flaw.words
+    master.send(OF_A_FRAMEWORK[good]([]))
+    assert not list(master.engine.set_aside())
+
+
+def test_what_an_agent_brings_that_cannot_be_used_is_told_until_it_says_what_it_has() -> None:
+    master = small()
+    master.send(contract.AddResourceProvider(agent_id="s1", total=[beyond(None)]))
+    [kept] = master.engine.set_aside()
+    assert (kept.kind, kept.name, kept.topic) == ("agent", "s1", "resources")
+    master.send(contract.AddResourceProvider(agent_id="s1", total=resources("disk:1")))
+    assert list(master.engine.set_aside()), "of what came before nothing better was said"
+    total = contract.ResourceList(resources=resources("cpus:8"))
+    master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1"), total=total))
+    assert not list(master.engine.set_aside())
+    total.resources.append(beyond(None))
+    master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1"), total=total))
+    assert [each.topic for each in master.engine.set_aside()] == ["resources"]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (agent_call("s2", "", None), "resource 'cpus' has an allocation_info.role"),
+        (
+            agent_call("s2", "cpus:1", {"f1": resources("cpus:1")}),
+            "resource 'cpus' has no allocation_info.role",
+        ),
+    ],
+)
+def test_whether_a_resource_is_somebodys_must_be_as_it_should(
+    call: contract.AddAgent, words: str
+) -> None:
+    master = small()
+    if not call.total:
+        call.total.extend(resources("cpus:1", "a"))
+    master.send(call)
+    assert [each.flaw.words for each in master.engine.set_aside()] == [words]
+
+
+@pytest.mark.parametrize("status", [b"", b"\x08\x01", None])
+def test_an_answer_must_be_a_whole_one_and_say_yes_or_no(status: bytes | None) -> None:
+    master = small()
+    said = mesos.InverseOfferStatus(status=mesos.InverseOfferStatus.UNKNOWN)
+    said.framework_id.value, said.timestamp.nanoseconds = "f1", 1
+    data = said.SerializeToString() if status is None else status
+    master.send(contract.UpdateInverseOffer(agent_id="s1", framework_id="f1", status=data))
+    assert [each.topic for each in master.engine.set_aside()] == ["answer"]
+    said.status = mesos.InverseOfferStatus.ACCEPT
+    call = contract.UpdateInverseOffer(agent_id="s1", framework_id="f1")
+    call.status = said.SerializeToString()
+    master.send(call)
+    assert not list(master.engine.set_aside())
+
+
+def test_nothing_that_was_wrong_is_told_of_who_is_gone() -> None:
+    master = small()
+    master.send(OF_A_FRAMEWORK["recover"]([beyond("a")]))
+    master.send(contract.AddResourceProvider(agent_id="s1", total=[beyond(None)]))
+    master.send(contract.RemoveAgent(agent_id="s1"))
+    assert [each.kind for each in master.engine.set_aside()] == ["framework"]
+    master.send(contract.RemoveFramework(framework_id="f1"))
+    assert not list(master.engine.set_aside())
