@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.unanswered import bound, offered, reached
 from allocator.cluster.frameworks import Client, Framework
-from allocator.cluster.quota import Headroom, top_level
+from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
 from allocator.cluster.steps import Steps

@@ -32,8 +32,8 @@ def subscribed(info: mesos.FrameworkInfo) -> contract.AddFramework:
     )
 
 
-def framework(*roles: str, **said: str) -> mesos.FrameworkInfo:
-    return mesos.FrameworkInfo.FromString(framework_info("f2", *(roles or ("b",)), **said))
+def framework(*roles: str) -> mesos.FrameworkInfo:
+    return mesos.FrameworkInfo.FromString(framework_info("f2", *(roles or ("b",))))
 
 
 def labelled(key: str, value: str) -> contract.AddFramework:
@@ -43,11 +43,15 @@ def labelled(key: str, value: str) -> contract.AddFramework:
 
 
 def named(size: int) -> contract.AddFramework:
-    return subscribed(framework(name="n" * size))
+    info = framework()
+    info.name = "n" * size
+    return subscribed(info)
 
 
 def acting_for(size: int) -> contract.AddFramework:
-    return subscribed(framework(principal="ä" * (size // 2) + "p" * (size % 2)))
+    info = framework()
+    info.principal = "ä" * (size // 2) + "p" * (size % 2)
+    return subscribed(info)
 
 
 def long_info(size: int) -> contract.AddFramework:

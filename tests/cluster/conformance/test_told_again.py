@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import fields
-from random import Random
 from typing import Any
 
 import pytest
@@ -222,7 +221,9 @@ class Talk(Chance):
     def answer(self) -> None:
         for offer in self.mirror.offers[:1]:
             whole = bag(offer.resources)
-            part: Bag = Counter({name: self.random.choice([0, m // 2, m]) for name, m in whole.items()})
+            part: Bag = Counter(
+                {name: self.random.choice([0, m // 2, m]) for name, m in whole.items()}
+            )
             seconds = self.random.choice(REFUSALS)
             filters = mesos.Filters(refuse_seconds=seconds).SerializeToString()
             framework = self.mirror.frameworks[offer.framework]
@@ -316,16 +317,15 @@ def beside_the_gone(engine: Engine, told: set[str]) -> set[str]:
 
 
 def the_same(before: dict[str, Any], after: dict[str, Any]) -> None:
-    for what in before:
+    for what, value in before.items():
         if what not in {"standings", "beside the gone"}:
-            assert after[what] == before[what], what
+            assert after[what] == value, what
     assert set(after["standings"]) == set(before["standings"])
     for user in set(before["standings"]) - before["beside the gone"]:
         for what, value in before["standings"][user].items():
-            now = after["standings"][user][what]
-            if isinstance(value, float | dict):
-                value, now = (pytest.approx(value, abs=1e-9), now)
-            assert now == value, (user, what)
+            near = isinstance(value, float | dict)
+            expected = pytest.approx(value, abs=1e-9) if near else value
+            assert after["standings"][user][what] == expected, (user, what)
 
 
 def noted(mirror: Teller) -> dict[str, Any]:
