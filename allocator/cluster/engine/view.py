@@ -304,21 +304,19 @@ class View:
     def _misfit(self, framework: Framework) -> str:
         ledger = self._cluster.ledger
         wrong = [framework.said.unreadable] if framework.said.unreadable else []
-        wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
+        if self._cluster.quarantine:
+            wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         known = len(ledger.agents)
-        if known and not ledger.placements.number(framework.id) and not self._cluster.holds_off:
-            constraint = ledger.placements.describe(framework.id)
-            wrong.append(f"no agent meets its constraint: {constraint}")
-        if ledger.agents and not self._cluster.holds_off:
-            wrong += dict.fromkeys(
-                f"one task needs {beyond}"
-                for client in ledger.clients.of(framework.id)
-                if (demand := self._cluster.demands.of(client, framework)) is not None
-                and (beyond := ledger.floor.beyond(demand))
-            )
-        wrong += [
-            f"its offer constraints for the role {client.role!r} exclude every agent"
-            for client in ledger.clients.of(framework.id)
-            if known and ledger.exclusions.number(client) == known
-        ]
+        clients = ledger.clients.of(framework.id) if known else []
+        if known and not self._cluster.holds_off:
+            if not ledger.placements.number(framework.id):
+                constraint = ledger.placements.describe(framework.id)
+                wrong.append(f"no agent meets its constraint: {constraint}")
+            demands = [self._cluster.demands.of(client, framework) for client in clients]
+            beyond = [ledger.floor.beyond(demand) for demand in demands if demand is not None]
+            wrong += dict.fromkeys(f"one task needs {words}" for words in beyond if words)
+        for client in clients:
+            if ledger.exclusions.number(client) == known:
+                role = client.role
+                wrong.append(f"its offer constraints for the role {role!r} exclude every agent")
         return "; ".join(wrong)

@@ -1,4 +1,4 @@
-"""Long work in the event loop's thread, cut into slices between which others are heard."""
+"""Long work, cut into slices between which others are heard: those in the event loop's thread."""
 
 import asyncio
 import time
@@ -15,12 +15,16 @@ SLICE = 0.001
 """Seconds of work at a stretch; a step between two yields may take longer."""
 PACE = 2.0
 """The loop belongs to others for so many times what it took to follow, or to add up, what waits."""
+_BURST = 0.0001
+"""Seconds for which another thread than the loop's computes at a stretch."""
+_BREATH = 0.0003
+"""Seconds that it leaves to the loop's after that."""
 _REST = 2.0
 """Before an answer is made again, the loop belongs to others for so many times what it took."""
 
 
 async def spread(
-    work: Work[T], turn: AbstractAsyncContextManager[None] | None = None, *, rest: float = 1.0
+    work: Work[T], turn: AbstractAsyncContextManager[None] | None = None, *, rest: float = 4.0
 ) -> T:
     """Do work in slices, and in between leave the loop to others.
 
@@ -43,9 +47,26 @@ async def spread(
         await asyncio.sleep(rest * spent)
 
 
+def giving_way(work: Work[T]) -> T:
+    """Do work in another thread than the loop's, and give way to that again and again.
+
+    Whoever has to take the interpreter's lock from a thread that computes waits for some time,
+    and the loop has to whenever it has received or sent something.
+    """
+    while True:
+        until = time.perf_counter() + _BURST
+        while time.perf_counter() < until:
+            try:
+                next(work)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+        time.sleep(_BREATH)
+
+
 @asynccontextmanager
 async def repeating(
-    work: Callable[[], Work[None]], every: float, *, rest: float = 1.0
+    work: Callable[[], Work[None]], every: float, *, rest: float = 4.0
 ) -> AsyncIterator[None]:
     """Do what waits in slices, again and again while the block runs; what is left then is left.
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from allocator.cluster.memory import Boost, Changes, Course, Memory, Remembered
+from allocator.cluster.steps import Steps
 from allocator.complaints import complaints
 from allocator.service.store import StoreDamaged, StoreError
 from allocator.service.store.codec import plain
@@ -22,6 +23,7 @@ VERSION = 2
 BOOSTED = 3
 """Version of a head that has rows with boosts below it, which releases before cannot read."""
 _MODULUS = 2**256
+_ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -64,13 +66,16 @@ class Rows:
         self._unwritten: set[str] = set()
         """Users who have another row than was written, or none any more."""
 
-    def take(self, changes: Changes) -> None:
-        """Follow changes.
+    def take(self, changes: Changes) -> Steps[None]:
+        """Follow changes, a user a step.
 
         Raises:
-            ValueError: a number is none.
+            ValueError: a number is none; nothing is followed then.
         """
-        encoded = {user: _encoded(course) for user, course in changes.courses.items()}
+        encoded = {}
+        for user, course in changes.courses.items():
+            encoded[user] = _encoded(course)
+            yield
         if changes.complete:
             for user in self._rows.keys() - encoded.keys():
                 self._sum -= self._rows.pop(user)[1]
@@ -88,6 +93,7 @@ class Rows:
             self._rows[user] = row, addend
             self._sum += addend
             self._unwritten.add(user)
+            yield
         self._time = changes.time
 
     def unwritten(self) -> Iterator[tuple[str, bytes | None]]:
@@ -181,5 +187,4 @@ def _total(rows: int, claims: Mapping[str, object]) -> str:
 
 
 def _canonical(value: Mapping[str, Any]) -> bytes:
-    text = json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
-    return text.encode("ascii")
+    return _ENCODER.encode(value).encode("ascii")

@@ -3,12 +3,14 @@
 import sqlite3
 import tempfile
 from contextlib import ExitStack, closing, suppress
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 import structlog
 
 from allocator.cluster.memory import Changes, Memory
+from allocator.service.loop.slices import giving_way
 from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, file, rows
 
 APPLICATION_ID = 0x4C534852
@@ -19,6 +21,8 @@ FORMER = 1
 """A layout that is read, too, and becomes ours with the first save."""
 BUSY = 1.0
 """Seconds to wait for somebody who reads the file."""
+_AT_ONCE = 400
+"""Rows in a statement. After each statement the loop's thread is made to wait for ours."""
 _log = structlog.get_logger(__name__)
 _TABLES = (
     f"PRAGMA application_id = {APPLICATION_ID}",
@@ -79,7 +83,7 @@ class SqliteStore:
 
     def save(self, changes: Changes) -> None:
         """Write durably what has changed: it is on the disk when this returns."""
-        self._rows.take(changes)
+        giving_way(self._rows.take(changes))
         with file.explained(self._path):
             self._stay()
             if not self._ours:
@@ -91,10 +95,14 @@ class SqliteStore:
                         transaction.execute(statement)
                     transaction.execute("DELETE FROM users")
                 changed = self._rows.unwritten() if self._ours else self._rows.all()
-                transaction.executemany(
-                    "INSERT OR REPLACE INTO users (name, data) VALUES (?, ?)",
-                    [(user.encode(), row) for user, row in changed if row is not None],
-                )
+                put = [(user.encode(), row) for user, row in changed if row is not None]
+                for start in range(0, len(put), _AT_ONCE):
+                    some = put[start : start + _AT_ONCE]
+                    places = ", ".join(["(?, ?)"] * len(some))
+                    transaction.execute(
+                        f"INSERT OR REPLACE INTO users (name, data) VALUES {places}",  # noqa: S608
+                        [*chain.from_iterable(some)],
+                    )
                 gone = [(user.encode(),) for user, row in self._rows.unwritten() if row is None]
                 transaction.executemany("DELETE FROM users WHERE name = ?", gone)
                 transaction.execute(

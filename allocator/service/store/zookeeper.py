@@ -22,6 +22,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import make_digest_acl
 
 from allocator.cluster.memory import Changes, Memory
+from allocator.service.loop.slices import giving_way
 from allocator.service.store import (
     StoreDamaged,
     StoreError,
@@ -134,7 +135,7 @@ class ZookeeperStore:
 
         A node is written as a whole, but only what has changed is encoded.
         """
-        self._rows.take(changes)
+        giving_way(self._rows.take(changes))
         data = packed(self._rows, self._writer)
         with self._explained():
             if len(data) > LARGEST:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from allocator.cluster.steps import finished
-from allocator.service.loop.slices import SLICE, Once, Work, spread
+from allocator.service.loop.slices import SLICE, Once, Work, giving_way, spread
 
 
 def work(steps: int, seen: list[int]) -> Work[int]:
@@ -40,6 +40,30 @@ def test_others_are_heard_between_slices() -> None:
     gaps = [after - before for before, after in pairwise(heard)]
     assert len(set(heard)) > 5
     assert max(gaps) <= 4, "no more than a slice's steps at a stretch"
+
+
+def test_long_work_takes_a_fifth_of_the_loop_at_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    slept = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        await slept(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(spread(work(40, [])))
+    assert len(rests) >= 8, "after four steps at the most"
+    assert min(rests) >= 4 * SLICE
+
+
+def test_what_computes_in_another_thread_gives_way_before_it_must(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    breaths: list[float] = []
+    monkeypatch.setattr(time, "sleep", breaths.append)
+    assert giving_way(work(40, [])) == 40
+    assert len(breaths) == 40, "each step is longer than a burst"
+    assert min(breaths) > 0
 
 
 def test_who_asks_meanwhile_shares_the_next_answer() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from allocator.cluster.frameworks import Client
 from allocator.cluster.memory import Memory, Remembered
 from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.steps import finished
 from allocator.cluster.users import Users
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
@@ -117,7 +118,7 @@ def test_changes_add_up_to_the_memory(policy: str, steps: list[tuple[str, str, i
         if what != "store":
             world.go_on(what, role, number)
             continue
-        rows.take(world.users.changes())
+        finished(rows.take(world.users.changes()))
         read = assembled(rows.head(), rows.all())
         remembered = world.users.memory()
         assert read.time == remembered.time
@@ -128,32 +129,32 @@ def test_only_who_gets_or_gives_back_something_is_written() -> None:
     world, rows = World("sdrf"), Rows()
     for role in ROLES:
         world.go_on("join", role, 0)
-    rows.take(world.users.changes())
+    finished(rows.take(world.users.changes()))
     rows.written()
     world.go_on("time", "", 30)
-    rows.take(world.users.changes())
+    finished(rows.take(world.users.changes()))
     assert list(rows.unwritten()) == [], "time alone changes no course"
     world.go_on("allocate", "d", 0)
     world.go_on("time", "", 30)
-    rows.take(world.users.changes())
+    finished(rows.take(world.users.changes()))
     assert [user for user, _ in rows.unwritten()] == ["d"]
 
 
 def test_a_user_that_is_gone_is_deleted() -> None:
     world, rows = World("sdrf"), Rows()
     world.go_on("join", "e/f", 0)
-    rows.take(world.users.changes())
+    finished(rows.take(world.users.changes()))
     rows.written()
     for what in ("leave", "time", "time", "forget"):
         world.go_on(what, "e/f", 40)
-    rows.take(world.users.changes())
+    finished(rows.take(world.users.changes()))
     assert ("e/f", None) in list(rows.unwritten())
 
 
 @given(MEMORIES)
 def test_rows_are_read_back_bit_for_bit(kept: Memory) -> None:
     rows = Rows()
-    rows.take(whole(kept))
+    finished(rows.take(whole(kept)))
     assert assembled(rows.head(), rows.all()) == kept
     assert unpacked(packed(rows, WRITER)) == kept
 
@@ -161,7 +162,7 @@ def test_rows_are_read_back_bit_for_bit(kept: Memory) -> None:
 @given(MEMORIES, st.data())
 def test_no_damage_to_rows_goes_unnoticed(kept: Memory, data: st.DataObject) -> None:
     rows = Rows()
-    rows.take(whole(kept))
+    finished(rows.take(whole(kept)))
     pairs = dict(rows.all())
     parts = {"": rows.head(), **pairs} if "" not in pairs else pairs
     hurt = data.draw(st.sampled_from(sorted(parts)))
