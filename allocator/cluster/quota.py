@@ -182,14 +182,13 @@ class Headroom:
         return limit - self._consumed[top][name] if limit is not None else None
 
     def give_guaranteed(self, role: str, towards: Quantities, quantities: Quantities) -> None:
-        """Book what a role with a quota gets: all of it, and the part its guarantee asks for."""
+        """Book what a role with a quota gets: the part its guarantee asks for, and all with that."""
         self._consumed[role] = self._consumed[role] + quantities
         for name, amount in towards.items():
             left = self._required.pop(name, 0) - amount
             if left > 0:
                 self._required[name] = left
         self._take(quantities)
-        self._judge(towards)
 
     def give(self, role: str, quantities: Quantities) -> None:
         """Book what a role gets beside what it is guaranteed."""

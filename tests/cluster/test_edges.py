@@ -10,12 +10,14 @@ import pytest
 from allocator.cluster.engine import Engine
 from allocator.cluster.engine.engine import LONGEST_LEAP_NS, PATIENCE_NS
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.failover import Failover
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Recovery, Statistics
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
+from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import (
     SECOND,
     START_NS,
@@ -262,3 +264,56 @@ def test_what_holds_unless_somebody_says_otherwise_is_what_the_documentation_say
     assert settings.seed == 0
     assert not settings.learn_demands
     assert Recovery() == Recovery(0.8, 600 * SECOND), "as in Mesos"
+
+
+def test_a_hold_off_ends_at_its_instant_and_not_a_nanosecond_before() -> None:
+    failover = Failover(needed=2, expected=4, until_ns=100)
+    assert failover.holds_off(1, 99)
+    assert not failover.holds_off(2, 99)
+    assert not failover.holds_off(1, 100)
+    assert not failover.over(3, 99)
+    assert failover.over(4, 99)
+    assert failover.over(3, 100)
+
+
+def test_who_is_late_is_taken_to_be_like_those_who_are_there() -> None:
+    failover, known = Failover(2, 4, 100), Quantities.parse("cpus:6")
+    assert failover.counted(known, 3) == Quantities.parse("cpus:8")
+    assert failover.counted(known, 4) == known
+    assert failover.counted(Quantities(), 0) == Quantities()
+    before = replace(failover, before=Quantities.parse("cpus:7;mem:1"))
+    assert before.counted(known, 3) == Quantities.parse("cpus:7;mem:1")
+
+
+def test_a_task_as_large_as_the_largest_agent_is_no_misfit() -> None:
+    for cores, said in (("4", {}), ("4.001", {"f2"})):
+        master = MasterSide()
+        master.add_agent("s1", "cpus:4;mem:64")
+        master.send(labelled("demand", f"cpus:{cores}"))
+        assert set(master.engine.misfits()) == set(said)
+
+
+def test_so_many_tasks_count_as_one_as_come_to_the_least_part_of_an_agent() -> None:
+    master = MasterSide(limits=Limits(smallest_demand=0.5))
+    for demand, number in (
+        ("cpus:2", 1),
+        ("cpus:1.999", 2),
+        ("cpus:1", 2),
+        ("cpus:0.9", 3),
+        ("", 1),
+    ):
+        master.add_agent("s1", "cpus:4;mem:64")
+        master.send(labelled("demand", demand))
+        [fit] = master.engine.fits("b")
+        assert (demand, fit.at_a_time) == (demand, number)
+        master.remove_agent("s1")
+        master.send(contract.RemoveFramework(framework_id="f2"))
+
+
+def test_a_weight_may_be_as_small_and_as_large_as_is_counted() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    for weight, told in ((1e-6, 0), (1e6, 0), (9e-7, 1), (1.1e6, 1)):
+        said = [contract.Weight(role="a", weight=weight)]
+        master.send(contract.UpdateWeights(weights=said))
+        assert len(list(master.engine.set_aside())) == told

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from allocator.cluster.quota import Headroom, Quota
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
-from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info
+from tests.cluster.conformance.quota_side import (
+    REVOCABLE,
+    BatchMaster,
+    add_agent,
+    allocated,
+    revocable,
+)
+from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info, resources
 
 ROLES = ["a", "b", "c"]
 some = st.dictionaries(st.sampled_from(["cpus", "mem", "disk"]), st.integers(0, 9))
@@ -128,3 +135,45 @@ def work(quotas: int, agents: int) -> int:
 def test_an_agent_costs_the_same_however_many_quotas_there_are() -> None:
     few, many = (work(quotas, 20) - work(quotas, 10) for quotas in (10, 300))
     assert many == pytest.approx(few, rel=0.05)
+
+
+def headroom(available: str) -> Headroom:
+    """The role `q` is guaranteed two cores, and has nothing."""
+    quotas = {"q": Quota(Quantities.parse("cpus:2"))}
+    return Headroom(quotas, {"q": Quantities()}, Quantities.parse(available))
+
+
+def test_the_last_thousandth_of_a_guarantee_is_held_back() -> None:
+    left = headroom("cpus:3")
+    most = Quantities.parse("cpus:1.999")
+    left.give_guaranteed("q", most, most)
+    assert left.missing("q") == Quantities.parse("cpus:0.001")
+    assert left.spare() == Quantities.parse("cpus:1")
+    assert left.admits("other", Quantities.parse("cpus:1"))
+    assert not left.admits("other", Quantities.parse("cpus:1.001"))
+
+
+def test_what_is_met_although_there_seemed_to_be_too_little_keeps_nobody_from_anything() -> None:
+    left = headroom("cpus:1;mem:64")
+    assert not left.admits("other", Quantities.parse("mem:64"))
+    assert left.slack(["cpus"]) is None
+    whole = Quantities.parse("cpus:2")
+    left.give_guaranteed("q", whole, whole)
+    assert left.admits("other", Quantities.parse("mem:64"))
+
+
+def test_what_is_shown_as_the_limit_is_what_a_role_can_have_at_most() -> None:
+    guaranteed = Quantities.parse("cpus:2")
+    assert Quota(guaranteed, {"cpus": 4000}).shown_limits == {"cpus": 4000}
+    assert Quota(guaranteed, capped=True).shown_limits == {"cpus": 2000}
+
+
+def test_what_may_be_taken_back_and_is_held_is_not_taken_off_what_is_free() -> None:
+    master = BatchMaster()
+    guaranteed = contract.Quantities(amounts={"cpus": 3.0, "mem": 64.0})
+    master.send(contract.UpdateQuota(role="absent", guarantees=guaranteed))
+    master.add_framework("f1", "a", capabilities=[REVOCABLE])
+    spare = allocated(revocable("cpus:4"), "a")
+    total = [*resources("cpus:4;mem:128"), *revocable("cpus:4")]
+    [offer] = master.send(add_agent("s1", total, {"f1": spare}))
+    assert offer.resources == "cpus:1;mem:64"

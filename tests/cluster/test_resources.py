@@ -11,11 +11,13 @@ from allocator.cluster.resources import (
     InvalidResource,
     Kind,
     Resources,
+    amounts,
     parse_allocated,
     parse_total,
     parse_used,
     ranges,
 )
+from allocator.cluster.resources.amounts import Amount
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import resource, resources, text_of
@@ -231,3 +233,78 @@ def test_what_mesos_would_drop_or_abort_on_is_refused(spoil: object, complaint: 
 def test_a_refinement_must_refine() -> None:
     with pytest.raises(InvalidResource, match="does not refine"):
         parse_total(resources("cpus(eng,ops):1"))
+
+
+thousandths = st.integers(0, 5000)
+parts = st.builds(
+    lambda cpus, reserved, mem, disks: parse_total(
+        [
+            *resources(f"cpus:{cpus / 1000};cpus(eng):{reserved / 1000};mem:{mem / 1000}"),
+            *(disk(size, mount="/mnt").SerializeToString() for size in disks),
+        ]
+    ),
+    *(thousandths, thousandths, thousandths),
+    st.lists(st.sampled_from([0, 1, 2]), max_size=3),
+)
+
+
+@given(parts, st.dictionaries(st.sampled_from(["cpus", "mem", "disk"]), thousandths))
+def test_as_much_is_kept_as_a_limit_says_and_of_what_is_whole_what_fits(
+    bag: Resources, limit: dict[str, int]
+) -> None:
+    kept = bag.shrunk(Quantities(limit))
+    assert kept in bag
+    for name in ("cpus", "mem"):
+        assert kept.scalars[name] == min(bag.scalars[name], limit.get(name, 0))
+    assert kept.scalars["disk"] <= limit.get("disk", 0)
+    for kind, amount in bag.items():
+        if kind.whole is not None and kept.get(kind, 0) != amount:
+            assert kept.scalars["disk"] + kind.whole > limit.get("disk", 0), "no more would fit"
+
+
+@given(parts, st.dictionaries(st.sampled_from(["cpus", "mem", "gpus"]), thousandths))
+def test_exactly_what_is_demanded_is_taken_or_nothing(
+    bag: Resources, demand: dict[str, int]
+) -> None:
+    wanted = Quantities(demand)
+    taken = bag.taken(wanted)
+    enough = all(bag.scalars[name] >= amount for name, amount in demand.items())
+    assert (taken is not None) == enough
+    if taken is not None:
+        assert taken in bag
+        assert taken.scalars == wanted
+        assert taken.all_divisible == all(kind.plain for kind in taken)
+
+
+def test_of_ports_in_parts_no_more_are_taken_than_are_asked_for() -> None:
+    bag = parse_total(resources("ports:[1-2,5-6]"))
+    for wanted, text in ((1, "[1-1]"), (2, "[1-2]"), (3, "[1-2,5-5]"), (4, "[1-2,5-6]")):
+        taken = bag.taken(Quantities.parse(f"ports:{wanted}"))
+        assert taken is not None
+        assert text_of(taken.messages("a")) == f"ports:{text}"
+        assert taken.quantities == Quantities.parse(f"ports:{wanted}")
+    assert bag.taken(Quantities.parse("ports:5")) is None
+
+
+def test_a_disk_of_nothing_is_nothing() -> None:
+    assert parse_total([disk(0, mount="/mnt").SerializeToString()]) == NOTHING
+
+
+def test_amounts_of_one_kind_are_of_one_type() -> None:
+    unlike: list[Amount] = [1, ((1, 2),), frozenset("a")]
+    for one in unlike:
+        for other in unlike:
+            if one is not other:
+                assert not amounts.covers(one, other)
+                for together in (amounts.plus, amounts.minus):
+                    with pytest.raises(TypeError):
+                        together(one, other)
+
+
+def test_items_are_added_taken_away_and_counted() -> None:
+    a, b = parse_total(resources("disks:{a,b}")), parse_total(resources("disks:{b,c}"))
+    assert text_of((a + b).messages("r")) == "disks:{a,b,c}"
+    assert text_of((a - b).messages("r")) == "disks:{a}"
+    assert (a in a + b, a in b) == (True, False)
+    assert a.quantities == Quantities.parse("disks:2")
+    assert a.divisible == {"disks": 2000}

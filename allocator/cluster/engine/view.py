@@ -57,7 +57,7 @@ class Fit:
     """How many it may use."""
     misfit: str
     """What it has said that cannot be met or understood; empty: nothing."""
-    at_a_time: int = 1
+    at_a_time: int
     """How many of its tasks count as one, because one is below the floor of demands."""
 
 
@@ -298,7 +298,7 @@ class View:
             constraint=ledger.placements.describe(framework.id),
             agents=ledger.placements.number(framework.id),
             misfit=self._misfit(framework),
-            at_a_time=max(map(ledger.at_a_time, ledger.clients.of(framework.id)), default=1),
+            at_a_time=max(map(ledger.at_a_time, ledger.clients.of(framework.id))),
         )
 
     def _misfit(self, framework: Framework) -> str:

@@ -161,7 +161,7 @@ class Resources(Mapping[Kind, Amount]):
                 taken: Amount = min(amount, room)
                 size = cast("int", taken)
             else:
-                copies = min(amount, room // kind.whole) if kind.whole else 0
+                copies = min(amount, room // kind.whole)
                 if not copies:
                     continue
                 taken, size = copies, copies * kind.whole

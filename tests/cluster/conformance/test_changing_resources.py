@@ -189,3 +189,15 @@ def test_the_books_balance_when_a_shared_volume_is_created_used_and_destroyed() 
     master.send(freed(second, "cpus:100;mem:1024;disk(r1):200"))
     assert told(master.tick()) == {("f1", "s1", "cpus:100;disk(r1):200;mem:1024")}
     assert master.engine.statistics.clamped == 0
+
+
+def test_a_shared_volume_that_an_operator_destroys_leaves_a_plain_disk() -> None:
+    master = BatchMaster()
+    volume = disk(50, reserved=["r1"], volume="v1", shared=True)
+    master.send(add_agent("s1", [*resources("cpus:4;mem:64"), volume]))
+    operation = mesos.Operation(type=mesos.Operation.DESTROY)
+    operation.destroy.volumes.add().MergeFromString(volume)
+    master.send(contract.UpdateAvailable(agent_id="s1", operations=[operation.SerializeToString()]))
+    assert master.reply.error == ""
+    [offer] = master.add_framework("f1", "r1")
+    assert disk(50, reserved=["r1"]) in unallocated(offer.messages), "without a word of any volume"

@@ -447,3 +447,29 @@ def test_a_partly_free_agent_serves_an_operation_on_what_is_free_only() -> None:
         master.send(contract.UpdateAvailable(agent_id="s1", operations=[reserve(resources(text))]))
         assert (master.reply.error == "") is works
     assert master.held() == {("s1", "f1", "a"): "cpus:1;mem:1024"}
+
+
+def test_a_refusal_to_leave_holds_to_the_end_of_its_last_instant() -> None:
+    master, _ = asked_to_leave()
+    master.send(answer(mesos.InverseOfferStatus.DECLINE))
+    master.tick(5)
+    assert master.inverse_offers == []
+    master.now_ns += 1
+    master.send(contract.Tick())
+    assert master.inverse_offers == [("f1", "s1")]
+
+
+def test_who_has_answered_without_a_filter_is_asked_again_at_once() -> None:
+    master, _ = asked_to_leave()
+    call = answer(mesos.InverseOfferStatus.DECLINE)
+    call.ClearField("filters")
+    master.send(call)
+    master.send(contract.Tick())
+    assert master.inverse_offers == [("f1", "s1")]
+
+
+def test_a_schedule_that_cannot_be_read_is_told_until_one_can() -> None:
+    master, _ = asked_to_leave()
+    for said, told in ((b"\xff", ["maintenance"]), (unavailability(START_NS), [])):
+        master.send(contract.UpdateUnavailability(agent_id="s1", unavailability=said))
+        assert [each.topic for each in master.engine.set_aside()] == told

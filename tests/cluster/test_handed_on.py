@@ -1,0 +1,196 @@
+"""What one engine, or one cluster, leaves is what the next one goes on with."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.memory import Boost, Memory, Remembered
+from allocator.cluster.settings import DeclaredUser
+from allocator.cluster.users import Users
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.contract import operator_pb2 as operator
+from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info, resources
+
+NOW = START_NS / 1e9
+TAU = 60.0 / math.log(2.0)
+"""Of a half-life of a minute."""
+LEFT = Memory(
+    NOW - 60.0,
+    {
+        "a": Remembered({"cpus": 0.5}, overuse={"cpus": 0.25}),
+        "a/b": Remembered({"cpus": 0.25}, overuse={"cpus": 0.125}),
+        "a/c": Remembered({"cpus": 0.25}),
+        "d": Remembered({"cpus": 0.25}),
+    },
+    TAU,
+)
+
+
+def made(memory: Memory | None = LEFT, **more: object) -> MasterSide:
+    master = MasterSide("sdrf", {"half_life": 60.0})
+    master.settings = replace(master.settings, **more)  # type: ignore[arg-type]
+    master.engine = Engine(master.settings, memory=memory)
+    return master
+
+
+def mirrored(master: MasterSide, *frameworks: str) -> contract.Snapshot:
+    snapshot = contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence)
+    for name in frameworks:
+        info = framework_info(name, "a")
+        snapshot.frameworks.add(framework_id=name, info=info, active=True)
+    snapshot.agents.append(agent_call("s1", "cpus:2;mem:64"))
+    return snapshot
+
+
+def test_before_any_snapshot_what_is_passed_on_is_what_was_inherited() -> None:
+    engine = made().engine
+    kept = engine.memory()
+    assert kept.time == LEFT.time
+    assert kept.tau == LEFT.tau
+    assert kept.users == LEFT.users
+    changes = engine.changes()
+    assert changes.complete
+    told = {user: course.at(changes.time) for user, course in changes.courses.items()}
+    assert told == LEFT.users
+    assert {course.tau for course in changes.courses.values()} == {TAU}
+
+
+@pytest.mark.parametrize("asked", ["standing", "standings", "twin"])
+def test_before_any_snapshot_each_level_knows_its_part(asked: str) -> None:
+    engine = made().engine
+    match asked:
+        case "standing":
+            standing = engine.standing("a/b")
+        case "standings":
+            [standing] = [each for each in engine.standings() if each.user == "a/b"]
+        case _:
+            twin = engine.twin("a/b")
+            standing = twin.standing("a/b") if twin is not None else None
+    assert standing is not None
+    assert standing.entitlement == 0.25, "half of its parent's half"
+    assert engine.twin("nobody") is None
+    assert engine.standing("nobody/.") is None
+
+
+def test_what_was_handed_on_holds_even_if_the_users_themselves_break(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master = made()
+
+    def broken(_self: Users) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Users, "remembering", broken)
+    master.restore(mirrored(master, "f1"))
+    assert master.engine.statistics.faults == 1
+    standing = master.engine.standing("d")
+    assert standing is not None
+    assert standing.commitments["cpus"] == pytest.approx(0.125), "a half-life later"
+
+
+def test_a_debt_of_a_policy_without_memory_fades_on_every_level() -> None:
+    master = MasterSide()
+    master.engine = Engine(master.settings, memory=LEFT)
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    for _ in range(2):
+        owed = {each.user: each.commitments.get("cpus") for each in master.engine.standings()}
+        assert owed["d"] == pytest.approx(owed["a/c"])
+        master.tick(60.0)
+    standing = master.engine.standing("a/c")
+    assert standing is not None
+    assert standing.commitments["cpus"] == pytest.approx(0.25 / 8)
+
+
+def test_what_a_role_owed_beside_its_sub_roles_is_owed_once() -> None:
+    left = Memory(NOW, {"a/.": Remembered({"cpus": 0.5}, others=0.5)}, 1e9)
+    master = made(left, forget_after=5.0)
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    master.add_framework("f1", "a")
+    master.add_framework("f2", "a/b")
+    leaf = master.engine.standing("a/.")
+    assert leaf is not None
+    assert max(leaf.commitments.values(), default=leaf.inherited) > 0.1
+    master.engine.order(operator.Order(reset_commitments=operator.ResetCommitments()))
+    assert not any(
+        any(each.commitments.values()) or each.others
+        for each in master.engine.memory().users.values()
+    )
+    master.send(contract.RemoveFramework(framework_id="f1"))
+    for _ in range(3):
+        master.tick(10.0)
+    assert "a/." not in master.engine.users()
+    master.add_framework("f1", "a")
+    leaf = master.engine.standing("a/.")
+    assert leaf is not None
+    assert max(leaf.commitments.values(), default=0.0) == 0.0
+    assert leaf.inherited == 0.0
+
+
+@pytest.mark.parametrize("why", ["declared", "ordered", "boosted", ""])
+def test_who_was_said_something_about_stays_known(why: str) -> None:
+    users = (DeclaredUser("a"),) if why == "declared" else ()
+    master = made(None, users=users, forget_after=5.0)
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    master.add_framework("f1", "a")
+    if why in {"ordered", "boosted"}:
+        seconds = 1e6 if why == "boosted" else None
+        said = operator.SetWeight(user="a", weight=2.0, seconds=seconds)
+        master.engine.order(operator.Order(set_weight=said))
+    master.send(contract.RemoveFramework(framework_id="f1"))
+    for _ in range(3):
+        master.tick(10.0)
+    assert master.engine.users() == (["a"] if why else [])
+
+
+@pytest.mark.parametrize("boost", [Boost(3.0, NOW + 10.0), Boost(3.0, NOW)])
+def test_a_boost_is_handed_on_as_long_as_it_lasts(boost: Boost) -> None:
+    master = made(Memory(NOW, {"a": Remembered(boost=boost)}))
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    assert master.engine.users() == (["a"] if boost.until > NOW else [])
+
+
+def test_of_what_was_set_aside_a_snapshot_leaves_what_it_says_nothing_of() -> None:
+    master = made(None)
+    master.restore(mirrored(master, "f1", "gone"))
+    for name in ("f1", "gone"):
+        master.send(contract.RequestResources(framework_id=name, requests=[b"\xff"]))
+    assert len(list(master.engine.set_aside())) == 2
+    master.restore(mirrored(master, "f1"))
+    assert [(each.name, each.topic) for each in master.engine.set_aside()] == [("f1", "request")]
+
+
+def declined() -> MasterSide:
+    """f1 and f2 have each refused the only agent for an hour."""
+    master = made(None)
+    master.restore(mirrored(master, "f1", "f2"))
+    master.sequence = 0
+    refused = mesos.Filters(refuse_seconds=3600).SerializeToString()
+    for name in ("f1", "f2"):
+        call = contract.RecoverResources(framework_id=name, agent_id="s1", filters=refused)
+        call.resources.extend(resources("cpus:2;mem:64", "a"))
+        master.send(call)
+    assert master.engine.filters == 2
+    return master
+
+
+def test_nothing_is_left_of_the_filters_of_a_framework_that_is_gone() -> None:
+    master = declined()
+    master.send(contract.RemoveFramework(framework_id="f1"))
+    assert master.engine.filters == 1
+    master.restore(mirrored(master))
+    assert master.engine.filters == 0
+
+
+def test_filters_are_not_kept_over_a_gap_in_what_was_heard() -> None:
+    master = declined()
+    with pytest.raises(InvalidEvent):
+        master.send(contract.RemoveAgent(agent_id="nobody"))
+    tick = contract.Event(sequence=master.sequence + 3, time_ns=master.now_ns)
+    tick.tick.SetInParent()
+    master.engine.unheard([tick])
+    master.sequence += 3
+    assert master.restore(mirrored(master, "f1", "f2")), "one event is missing before it"
