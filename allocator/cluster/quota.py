@@ -182,7 +182,7 @@ class Headroom:
         return limit - self._consumed[top][name] if limit is not None else None
 
     def give_guaranteed(self, role: str, towards: Quantities, quantities: Quantities) -> None:
-        """Book what a role with a quota gets: the part its guarantee asks for, and all with that."""
+        """Book what a role with a quota gets: the part its guarantee asks for, and all of it."""
         self._consumed[role] = self._consumed[role] + quantities
         for name, amount in towards.items():
             left = self._required.pop(name, 0) - amount

@@ -194,3 +194,37 @@ def test_filters_are_not_kept_over_a_gap_in_what_was_heard() -> None:
     master.engine.unheard([tick])
     master.sequence += 3
     assert master.restore(mirrored(master, "f1", "f2")), "one event is missing before it"
+
+
+def recovered(
+    agent: str, framework: str, filters: bytes | None = None
+) -> contract.RecoverResources:
+    call = contract.RecoverResources(framework_id=framework, agent_id=agent, filters=filters)
+    call.resources.extend(resources("cpus:1", "a"))
+    return call
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        recovered("gone", "f1", filters=b""),
+        recovered("s1", "gone", filters=b""),
+        recovered("s1", "f1"),
+        contract.RecoverResources(framework_id="f1", agent_id="s1", resources=[b"\xff"]),
+    ],
+    ids=["no such agent", "no such framework", "no filter", "no resource"],
+)
+def test_what_comes_back_while_a_snapshot_is_under_way_costs_nobody_a_filter(
+    late: contract.RecoverResources,
+) -> None:
+    master = declined()
+    with pytest.raises(InvalidEvent):
+        master.send(contract.RemoveAgent(agent_id="nobody"))
+    wrong = contract.Event(sequence=master.sequence + 1, time_ns=master.now_ns)
+    wrong.remove_agent.agent_id = "nobody"
+    event = contract.Event(sequence=master.sequence + 2, time_ns=master.now_ns)
+    event.recover_resources.CopyFrom(late)
+    master.engine.unheard([wrong, event])
+    master.sequence += 2
+    assert master.restore(mirrored(master, "f1", "f2")) == []
+    assert (master.engine.filters, master.engine.statistics.faults) == (2, 0)

@@ -17,7 +17,6 @@ from allocator.cluster.resources import (
     parse_used,
     ranges,
 )
-from allocator.cluster.resources.amounts import Amount
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import resource, resources, text_of
@@ -291,7 +290,7 @@ def test_a_disk_of_nothing_is_nothing() -> None:
 
 
 def test_amounts_of_one_kind_are_of_one_type() -> None:
-    unlike: list[Amount] = [1, ((1, 2),), frozenset("a")]
+    unlike: list[amounts.Amount] = [1, ((1, 2),), frozenset("a")]
     for one in unlike:
         for other in unlike:
             if one is not other:

@@ -164,7 +164,7 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
 def _too_many(cluster: Cluster, more: int) -> Flaw | None:
     """Return what is wrong with so many more roles; None: there is room for them."""
     most = cluster.limits.all_roles
-    if more <= 0 or cluster.roles + more <= most:
+    if cluster.roles + more <= most:
         return None
     words = f"all frameworks together would have {cluster.roles + more} roles, more than {most}"
     return Flaw("limit", f"{words} (limits.all_roles)")

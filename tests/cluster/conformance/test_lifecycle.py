@@ -470,6 +470,6 @@ def test_who_has_answered_without_a_filter_is_asked_again_at_once() -> None:
 
 def test_a_schedule_that_cannot_be_read_is_told_until_one_can() -> None:
     master, _ = asked_to_leave()
-    for said, told in ((b"\xff", ["maintenance"]), (unavailability(START_NS), [])):
+    for said, topics in ((b"\xff", ["maintenance"]), (unavailability(START_NS), [])):
         master.send(contract.UpdateUnavailability(agent_id="s1", unavailability=said))
-        assert [each.topic for each in master.engine.set_aside()] == told
+        assert [each.topic for each in master.engine.set_aside()] == topics
