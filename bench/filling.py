@@ -9,8 +9,11 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
 from statistics import median
+from typing import Literal
 
+from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
 
@@ -47,6 +50,8 @@ CASES: list[tuple[int, int, int, list[str | None]]] = [
     (1000, 1000, 64, [f"cpus:{0.5 + number / 100:.2f}" for number in range(1000)]),
 ]
 """Agents, frameworks, processors of an agent, demands, which frameworks have in turn."""
+DECLINING = [1, 5, 25, 50]
+"""How many frameworks decline agents that 50 others share, of 1,000."""
 FULL: tuple[int, int, int, list[str | None]] = (10_000, 1000, 16, ["cpus:1;mem:1024"])
 
 
@@ -79,10 +84,10 @@ def framework(number: int, role: str, demand: str | None) -> contract.AddFramewo
     )
 
 
-def engine(whole_from: int) -> Engine:
+def engine(whole_from: int, allocation: Literal["event", "batch"] = "event") -> Engine:
     """Return an engine that knows nothing yet."""
     policy = policies.create("sdrf", {"half_life": 3600.0})
-    return Engine(EngineSettings(policy=policy, whole_from=whole_from))
+    return Engine(EngineSettings(policy=policy, whole_from=whole_from, allocation=allocation))
 
 
 def filled(
@@ -101,6 +106,56 @@ def filled(
     new = engine(whole_from)
     begun = time.process_time()
     decisions = new.restore(OPTIONS, snapshot)
+    took = time.process_time() - begun
+    return took, sum(len(offers.offers) for offers in decisions.offers)
+
+
+def declined(frameworks: int, declining: int, demand: str | None) -> tuple[float, int]:
+    """Return the seconds of CPU and the offers when frameworks come to agents that others decline.
+
+    Each of these is offered agents so often that it has declined about half of them, at random.
+    """
+    chance = Random(declining)  # noqa: S311 - to be drawn again
+    new = engine(100, "batch")
+    new.restore(OPTIONS, contract.Snapshot(time_ns=SECOND, leading_since_ns=1))
+    sequence = 0
+
+    def sent(calls: Sequence[tuple[str, Message]]) -> contract.Decisions:
+        nonlocal sequence
+        events = contract.Events()
+        for name, call in calls:
+            sequence += 1
+            event = events.events.add(sequence=sequence, time_ns=SECOND)
+            getattr(event, name).CopyFrom(call)
+        return new.apply(events)
+
+    def back(decisions: contract.Decisions) -> list[tuple[str, Message]]:
+        calls: list[tuple[str, Message]] = []
+        for offers in decisions.offers:
+            for offer in offers.offers:
+                call = contract.RecoverResources(
+                    framework_id=offers.framework_id, agent_id=offer.agent_id
+                )
+                call.resources.extend(offer.resources)
+                seconds = chance.choice([0.0, 3600.0])
+                call.filters = mesos.Filters(refuse_seconds=seconds).SerializeToString()
+                calls.append(("recover_resources", call))
+        return calls
+
+    come = [
+        ("add_framework", framework(number, f"d{number}", demand)) for number in range(declining)
+    ]
+    decisions = sent([*come, *(("add_agent", agent(number, 64)) for number in range(1000))])
+    for _ in range(declining):
+        sent(back(decisions))
+        decisions = sent([("tick", contract.Tick())])
+    sent(back(decisions))
+    others = [
+        ("add_framework", framework(declining + number, f"r{number}", demand))
+        for number in range(frameworks)
+    ]
+    begun = time.process_time()
+    decisions = sent(others)
     took = time.process_time() - begun
     return took, sum(len(offers.offers) for offers in decisions.offers)
 
@@ -158,6 +213,15 @@ def main() -> None:
         )
     console = Console(width=110)
     console.print(table)
+    for declining in DECLINING:
+        took, offers = zip(
+            *(declined(50, declining, demand) for demand in (None, "cpus:0.5")), strict=True
+        )
+        console.print(
+            f"50 frameworks with cpus:0.5, {declining} that declined half of 1,000 agents: "
+            f"{offers[0]:,} offers in {took[0]:.2f} s without demands, "
+            f"{offers[1]:,} in {took[1]:.2f} s with"
+        )
     each = median(registered(1000, 1000) for _ in range(arguments.repeat))
     console.print(
         f"An agent that registers, with 1,000 frameworks in one role: {1000 * each:.3f} ms"

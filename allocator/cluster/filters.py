@@ -6,6 +6,7 @@ agent is stored once for all clients that refused it, and each of them is a numb
 
 import heapq
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -118,12 +119,10 @@ class OfferFilters:
                 mask |= entry.mask
         return mask
 
-    def refusing(self, agent: str) -> int:
-        """Return a bit for each client that refuses anything of an agent."""
-        mask = 0
+    def on(self, agent: str) -> Iterator[tuple[int, Resources]]:
+        """Go through what has been refused of an agent, with a bit for each client that has."""
         for entry in self._refused.get(agent, {}).values():
-            mask |= entry.mask
-        return mask
+            yield entry.mask, entry.resources
 
     def any_by(self, client: Client, agent: str) -> bool:
         """Whether a client refuses anything of an agent."""

@@ -38,8 +38,8 @@ class EngineSettings:
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
     """Where tasks may run, by framework name; on top of what frameworks say themselves."""
     whole_from: int = 0
-    """From how many agents in a row that are the same to everybody, tasks of one size are laid on
-    as few of them as will do; 0: never, which is what event logs mean that do not say."""
+    """From how many agents that are free at once tasks are laid on as few of them as will do; 0:
+    never, which is what event logs mean that do not say."""
     learn_demands: bool = False
     """Whether to take what a framework keeps of its offers for its task, if it does not say."""
     hold_for: Holding = "off"

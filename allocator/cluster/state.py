@@ -139,7 +139,7 @@ class Cluster:
     limits: Limits
     holds: Holds
     whole_from: int = 0
-    """From how many agents in a row that are the same to everybody they are dealt out whole."""
+    """From how many agents they are dealt out together."""
     quarantine: Quarantine = field(default_factory=Quarantine)
     meter: Meter | None = None
     """Counts what users have; None: nobody does, or not yet."""

@@ -132,10 +132,10 @@ class OffersSection(_Section):
     """What one task needs, by framework name: `{ spark = "cpus:1;mem:1024" }`."""
     whole_from: Annotated[int, Field(ge=0)] = 100
     """With so many agents free at once, as after a failover, each framework's tasks are laid on as
-    few of them as will do, if those who want offers may use all of them; with fewer, or with
-    quotas, frameworks share each agent. Everybody gets as many tasks either way, or where tasks
-    have several sizes about as many, in fewer offers and so in less time. 0: agents are always
-    shared.
+    few as will do of those that it may use and does not refuse; with fewer, or with quotas,
+    frameworks share each agent. Everybody gets as many tasks either way, or where tasks have
+    several sizes, or not all may use the same agents, about as many, in fewer offers and so in
+    less time. 0: agents are always shared.
     """
     hold_for: Holding = "off"
     """For how many frameworks at a time an agent may be held back, because the task that they say

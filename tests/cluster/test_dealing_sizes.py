@@ -42,6 +42,12 @@ def framework(name: str, roles: Sequence[str], demand: str, least: float = 0.0) 
     return info.SerializeToString()
 
 
+def keeping_off(data: bytes, hosts: Sequence[str]) -> bytes:
+    info = mesos.FrameworkInfo.FromString(data)
+    info.labels.labels.add(key="longshare.blacklist", value=",".join(hosts))
+    return info.SerializeToString()
+
+
 def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot]:
     """Return settings that deal, and agents and frameworks with tasks of several sizes."""
     made = replace(drawn(chance), whole_from=2)
@@ -52,6 +58,9 @@ def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot]:
         own = ["a"] if number == 0 else [chance.choice(roles)]
         least = chance.choice([0.0, 0.0, 0.0, 1.5])
         info = framework(f"f{number}", own, demands[number % len(demands)], least)
+        if not chance.randrange(4):
+            hosts = [f"s{each}.example" for each in range(30) if not chance.randrange(3)]
+            info = keeping_off(info, hosts)
         snapshot.frameworks.add(framework_id=f"f{number}", info=info, active=True)
     alike = "" in demands  # else agents are in several hands
     few = chance.sample(SIZES, 1 if alike else chance.randrange(1, len(SIZES)))
@@ -145,9 +154,15 @@ def test_no_more_is_given_than_there_is_and_nothing_is_left_that_somebody_could_
         info = mesos.FrameworkInfo.FromString(each.info)
         filters = info.offer_filters[info.roles[0]].min_allocatable_resources.quantities
         least = 1500 * len(filters)
-        task = Quantities.parse(info.labels.labels[0].value) if info.labels.labels else None
+        said = {label.key: label.value for label in info.labels.labels}
+        demand = said.get("longshare.demand")
+        task = Quantities.parse(demand) if demand is not None else None
+        keeps_off = said.get("longshare.blacklist", "").split(",")
         for name, rest in left.items():
             assert all(amount >= 0 for amount in rest.values())
+            if f"{name}.example" in keeps_off:
+                assert (each.framework_id, name) not in offered
+                continue
             if task is None:
                 assert rest["cpus"] < least or not any(rest.values())
                 continue

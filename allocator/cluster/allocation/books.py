@@ -63,7 +63,7 @@ class Books:
             client, self.cut(agent, needs, 1)
         )
 
-    def fewest(self, client: Client, task: Quantities) -> int:
+    def fewest(self, client: Client, task: Needs) -> int:
         """Return the least number of tasks that reach a client's minimum; 0: no number does."""
         numbers = [_fewest(task, minimum) for minimum in self._alternatives(client)]
         return min(filter(None, numbers), default=0) if numbers else 1
@@ -163,7 +163,7 @@ class Books:
         )
 
 
-def _fewest(task: Quantities, minimum: Quantities) -> int:
+def _fewest(task: Needs, minimum: Quantities) -> int:
     """Return the least number of tasks that reach a minimum; 0: no number does."""
     if any(name not in task for name in minimum):
         return 0

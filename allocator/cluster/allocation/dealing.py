@@ -5,24 +5,27 @@ as it has room for tasks. So what many agents have is counted at once, as progre
 it, and laid in a row for each client, until the next one's begin where its own end.
 
 For how many tasks of one size there is room is the same however they are laid, so everybody gets
-exactly what it would have got. With several sizes it depends, and agents are dealt in stages. Were
-there no other, there would be room for so many tasks of a size: one takes that part of all there
-is, and almost so many are given as come to all. If they cannot be laid it is half as much; with
-what is left then it goes on. So whatever a stage gives is what giving one by one to whoever is
-next would have come to, and no framework gains by what it says that it needs. Agents with room for
-few tasks of some size, where one would be much of a stage, are set apart, and what stages leave is
-shared agent by agent, as fewer agents are: nothing is left that somebody could use.
+exactly what it would have got, if all may use the same agents. Those who may use others than the
+rest, or have refused some, have a size of their own. With several sizes it depends, and agents are
+dealt in stages. Were there no other, there would be room for so many tasks of a size, on agents
+that are for it: one takes that part of all there is, and almost so many are given as come to all.
+If they cannot be laid it is half as much; with what is left then it goes on. So whatever a stage
+gives is what giving one by one to whoever is next would have come to, and no framework gains by
+what it says that it needs. Agents with room for few tasks of some size, where one would be much of
+a stage, are set apart, and what stages leave is shared agent by agent, as fewer agents are: nothing
+is left that somebody could use.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
 from allocator.cluster.allocation.filling import Leaf, Needs, Room, Task
-from allocator.cluster.allocation.laying import Table
-from allocator.cluster.allocation.sharing import Laid
+from allocator.cluster.allocation.laying import Run, Table
+from allocator.cluster.allocation.sharing import Laid, task_of
+from allocator.cluster.allocation.taking import Taking, alike, ones
 from allocator.cluster.allocation.unanswered import Unanswered
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting
@@ -41,18 +44,18 @@ _SPARE = 8
 """What a stage leaves for what large tasks waste: an agent for each size, and at most such a part
 of all."""
 _STAGES = 24
+_STRETCH = 50
+"""Agents that are looked at in a step."""
 _TRIES = 3
 
 
-@dataclass
+@dataclass(eq=False)
 class Hand:
-    """Agents in a row that are the same to everybody."""
+    """Agents that are dealt out together, or one that is not."""
 
     agents: list[Agent]
-    may: int
-    """Those who may use them, and refuse nothing there."""
-    kind: _Kind | None
-    """What says that they are; None: an agent that is like no other."""
+    may: list[int]
+    """For each, those who may use it, and do not refuse all there is."""
 
 
 @dataclass(eq=False)
@@ -100,45 +103,54 @@ class Dealing:
         walk: Walk,
         unanswered: Unanswered,
     ) -> None:
-        self._filters = filters
+        self._taking = Taking(filters, books, wanting)
         self._books = books
         self._wanting = wanting
         self._walk = walk
         self._unanswered = unanswered
 
-    def hands(self, agents: Iterable[Agent], may: Callable[[Agent], int]) -> Iterator[Hand]:
-        """Go through agents in order, with those that are the same to everybody taken together.
+    def hands(
+        self, agents: Sequence[Agent], may: Callable[[Agent], int], whole_from: int
+    ) -> Steps[list[Hand]]:
+        """Return agents in order, with those that are dealt out together where the first is.
 
         Args:
             agents: In the order in which they are visited.
             may: Returns who may use one, and does not refuse all there is.
+            whole_from: So many are dealt out, fewer are not.
         """
-        hand: Hand | None = None
-        for agent in agents:
+        by_kind: dict[_Kind, Hand] = {}
+        visited: list[tuple[Hand, Agent, int]] = []
+        for number, agent in enumerate(agents):
+            if number and not number % _STRETCH:
+                yield
             those = may(agent)
             kind = self._kind(agent, those)
-            if hand is not None and kind is not None and kind == hand.kind:
-                hand.agents.append(agent)
-                continue
-            if hand is not None:
-                yield hand
-            hand = Hand([agent], those, kind)
-        if hand is not None:
-            yield hand
+            hand = Hand([], []) if kind is None else by_kind.setdefault(kind, Hand([], []))
+            hand.agents.append(agent)
+            hand.may.append(those)
+            visited.append((hand, agent, those))
+        hands: dict[Hand, None] = {}
+        for among, agent, those in visited:
+            hand = among if len(among.agents) >= whole_from else Hand([agent], [those])
+            hands[hand] = None
+        return list(hands)
 
     def deal(self, hand: Hand) -> Steps[dict[str, list[Laid]]]:
         """Count what agents are dealt out; return by agent what is to be given there."""
-        hand.may = self._unanswered.without(hand.may)
-        sizes = self._sizes(hand)
-        tasks = {client: size.task for size in sizes for client in size.clients}
-        deal = Deal(hand, sizes, Table(agent.available.divisible for agent in hand.agents))
+        fewest = self._fewest(hand.agents[0])
+        may = [self._unanswered.without(those) for those in hand.may]
+        on = yield from self._taking.settle(hand.agents, may, fewest)
+        sizes = self._sizes(fewest, (yield from alike(on)))
+        free = [agent.available.divisible for agent in hand.agents]
+        deal = Deal(hand, sizes, Table(free, on))
         yield
         for _ in range(_STAGES):
             if not (yield from self._stage(deal)):
                 break
         laid: dict[str, list[Laid]] = {}
         for number, client, times in deal.table.laid:
-            laid.setdefault(hand.agents[number].id, []).append((client, tasks[client], times))
+            laid.setdefault(hand.agents[number].id, []).append((client, fewest[client][0], times))
         return laid
 
     def _stage(self, deal: Deal) -> Steps[bool]:
@@ -148,10 +160,12 @@ class Dealing:
         if several:
             agents = self._gather(deal, deal.sizes)
             part -= _ALL * min(_SPARE * len(deal.sizes), agents) // max(_SPARE * agents, 1)
-        rooms = yield from deal.table.rooms([size.needs for size in deal.sizes])
+        least = _FEW if several else 1
+        rooms = yield from deal.table.rooms(
+            [(size.needs, self._wanting.bit[size.clients[0]]) for size in deal.sizes], least
+        )
         for size, room in zip(deal.sizes, rooms, strict=True):
             size.room = room
-        least = _FEW if several else 1
         few = [size for size in deal.sizes if size.room < least]
         if few:
             deal.sizes = [size for size in deal.sizes if size.room >= least]
@@ -177,7 +191,7 @@ class Dealing:
             more = [
                 (client, tasks[of[client]].multiple(number)[1]) for client, number in given.items()
             ]
-            table = self._laid(deal, of, given)
+            table = yield from self._laid(deal, of, given)
             if table is not None and self._unanswered.admits([*deal.gifts, *more]):
                 for client, scalars in more:
                     self._books.count(client, scalars, given[client])
@@ -189,7 +203,7 @@ class Dealing:
 
     def _laid(
         self, deal: Deal, of: Mapping[Client, Size], given: Mapping[Client, int]
-    ) -> Table | None:
+    ) -> Steps[Table | None]:
         """Return the table with all this laid on it; None: not all fits."""
         by_size: dict[Size, list[tuple[Client, int]]] = {size: [] for size in deal.sizes}
         for client, number in given.items():
@@ -197,53 +211,57 @@ class Dealing:
         table = deal.table.copy()
         looks = table.looks(len(by_size))
         for size, those in by_size.items():
-            if those and not table.lay(size.needs, those, size.number, looks):
+            bit = self._wanting.bit[size.clients[0]]
+            if those and not table.lay(size.needs, bit, those, size.number, looks):
                 return None
+            yield
         return table
 
     def _gather(self, deal: Deal, sizes: list[Size], *, out: bool = False) -> int:
         """Leave agents on the table that are of use for some sizes, or, out, those that are not."""
         those = self._bits(sizes)
-        whole = self._whole(deal.hand)
+        whole = deal.hand.agents[0].available.divisible  # of each, where that is somebody's task
 
-        def useful(left: Mapping[str, int]) -> bool:
-            fitting = self._wanting.fitting(left)
-            if left == whole:
+        def useful(run: Run) -> bool:
+            fitting = self._wanting.fitting(run.left)
+            if run.left == whole:
                 fitting |= self._wanting.unknown
-            return bool(fitting & those) is not out
+            return bool(fitting & run.on & those) is not out
 
-        return deal.table.gather(useful)
+        return deal.table.gather(those | self._bits(deal.sizes), useful)
 
-    def _sizes(self, hand: Hand) -> list[Size]:
-        """Return the sizes of those who can use the agents; with an unknown one, it is all."""
-        whole = Quantities(self._whole(hand))
-        found: dict[tuple[int, int], Size] = {}
-        for client, bit in self._wanting.bit.items():
-            if not bit & hand.may or self._books.usable(hand.agents[0], client) is None:
-                continue
+    def _fewest(self, agent: Agent) -> dict[Client, tuple[Task, int]]:
+        """Return what clients get of agents like one, and how often at least."""
+        free, tasks, fewest = agent.available, dict[int, Task](), dict[Client, tuple[Task, int]]()
+        whole = Quantities(free.divisible)
+        for client in self._wanting.bit:
             demand = self._wanting.tasks.get(client, whole)
-            number = self._books.fewest(client, demand)
+            task = tasks.get(id(demand))
+            if task is None:
+                task = tasks[id(demand)] = task_of(demand, free.counted)
+            number = self._books.fewest(client, task.needs)
             if number:
-                key = id(demand), number
-                if key not in found:
-                    found[key] = Size(Task(dict(demand.items()), demand), number)
-                found[key].clients.append(client)
+                fewest[client] = task, number
+        return fewest
+
+    def _sizes(self, fewest: Mapping[Client, tuple[Task, int]], parts: Iterable[int]) -> list[Size]:
+        """Return the sizes of those who can be dealt tasks, parted by on which agents."""
+        part = {bit: number for number, bits in enumerate(parts) for bit in ones(bits)}
+        found: dict[tuple[Task, int, int], Size] = {}
+        for client, (task, number) in fewest.items():
+            bit = self._wanting.bit[client]
+            if bit in part:
+                size = found.setdefault((task, number, part[bit]), Size(task, number))
+                size.clients.append(client)
         return list(found.values())
 
     def _bits(self, sizes: Iterable[Size]) -> int:
         return sum(self._wanting.bit[client] for size in sizes for client in size.clients)
 
-    def _whole(self, hand: Hand) -> Mapping[str, int]:
-        """Return what the first agent has: as each, where somebody's demand is not known."""
-        return hand.agents[0].available.divisible
-
     def _kind(self, agent: Agent, may: int) -> _Kind | None:
-        """Return what says that agents are the same to everybody; None: this one is not."""
-        free, unknown = agent.available, may & self._wanting.unknown
-        if unknown == may or may & self._filters.refusing(agent.id):
+        """Return what agents have in common that are dealt out together; None: this one is not."""
+        free = agent.available
+        if not may & ~self._wanting.unknown or not (free.ordinary and free.all_divisible):
             return None
-        if not (free.ordinary and free.all_divisible) or free.counted:
-            return None
-        left = tuple(sorted(free.divisible.items())) if unknown else ()
-        abilities = agent.has_gpus, agent.region, agent.multi_role, agent.hierarchical_role
-        return may, left, *abilities
+        left = tuple(sorted(free.divisible.items())) if self._wanting.unknown else ()
+        return free.counted, left

@@ -22,22 +22,23 @@ _FEWEST = 64
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Agents with the same left."""
+    """Agents with the same left for the same clients."""
 
     left: Mapping[str, int]
     """By name, in the order of names."""
+    on: int
+    """Those who can be dealt tasks there."""
     agents: Sequence[int]
     """Their numbers."""
 
     def copies(self, needs: Needs) -> int:
         """Return how many tasks fit on one of them."""
-        get = self.left.get
-        return min([get(str(name), 0) // amount for name, amount in needs.items()])
+        return copies(self.left, needs)
 
     def less(self, needs: Needs, number: int, agents: Sequence[int]) -> "Run":
         """Return some of them with so many tasks laid on each."""
         left = {name: size - number * needs.get(name, 0) for name, size in self.left.items()}
-        return Run(left, agents)
+        return Run(left, self.on, agents)
 
 
 class Table:
@@ -45,13 +46,14 @@ class Table:
 
     Args:
         free: What each has at first.
+        on: Who can be dealt tasks there.
     """
 
-    def __init__(self, free: Iterable[Mapping[str, int]]) -> None:
-        left = [dict(sorted(each.items())) for each in free]
+    def __init__(self, free: Iterable[Mapping[str, int]], on: Iterable[int]) -> None:
+        each = [(dict(sorted(left.items())), those) for left, those in zip(free, on, strict=True)]
         self._runs = [
-            Run(left[number], [number, *others])
-            for _, (number, *others) in groupby(range(len(left)), left.__getitem__)
+            Run(*each[number], [number, *others])
+            for _, (number, *others) in groupby(range(len(each)), each.__getitem__)
         ]
         self._passed: list[Run] = []
         """Those that no size looks at before they are gathered."""
@@ -66,37 +68,48 @@ class Table:
         other.laid = self.laid.copy()
         return other
 
-    def gather(self, useful: Callable[[Mapping[str, int]], object]) -> int:
-        """Take agents with the same left together, most first; return how many there are.
+    def gather(self, those: int, useful: Callable[[Run], object]) -> int:
+        """Take agents with the same left together; return how many there are.
+
+        First come those that the fewest can be dealt tasks on, of these those with most left.
 
         Args:
-            useful: Whether those with so much left are to be kept.
+            those: Who is to be dealt tasks still.
+            useful: Whether such agents are to be kept.
         """
 
-        def key(run: Run) -> tuple[tuple[str, int], ...]:
-            return tuple(run.left.items())
+        def key(run: Run) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+            on = run.on & those
+            return -on.bit_count(), on, tuple(run.left.items())
 
         runs = sorted([*self._passed, *self._runs], key=key, reverse=True)
         self._runs, self._passed = [], []
-        for _, alike in groupby(runs, key):
-            first, *others = alike
-            if useful(first.left):
-                agents = [*first.agents, *(number for run in others for number in run.agents)]
-                self._runs.append(Run(first.left, agents))
+        for (_, on, _), same in groupby(runs, key):
+            first, *others = same
+            agents = [*first.agents, *(number for run in others for number in run.agents)]
+            run = Run(first.left, on, agents)
+            if useful(run):
+                self._runs.append(run)
         return sum(len(run.agents) for run in self._runs)
 
-    def rooms(self, sizes: Sequence[Needs]) -> Steps[list[int]]:
+    def rooms(self, sizes: Sequence[tuple[Needs, int]], exact: int) -> Steps[list[int]]:
         """Return how many tasks of each size there is room for, were there no other.
 
         Where sizes and agents are many, and these unlike each other, only some are looked at.
+
+        Args:
+            sizes: What they take, and a bit of those who take them.
+            exact: Where there is room for fewer, all are looked at.
         """
         agents = sum(len(run.agents) for run in self._runs)
         some = self._runs[:: 1 + len(self._runs) * (len(sizes) - 1) // (_LOOKS * agents + 1)]
         counted = sum(len(run.agents) for run in some)
         rooms = []
-        for needs in sizes:
-            room = sum([len(run.agents) * run.copies(needs) for run in some])
-            rooms.append(room * agents // counted if room else 0)
+        for needs, bit in sizes:
+            room = _room(some, needs, bit) * agents // max(counted, 1)
+            if room < exact and counted < agents:
+                room = _room(self._runs, needs, bit)
+            rooms.append(room)
             yield
         return rooms
 
@@ -105,24 +118,29 @@ class Table:
         return max(_FEWEST, _LOOKS * len(self._runs) // sizes)
 
     def lay(
-        self, needs: Needs, tasks: Iterable[tuple[Client, int]], times: int, looks: int
+        self, needs: Needs, bit: int, tasks: Iterable[tuple[Client, int]], times: int, looks: int
     ) -> bool:
         """Lay tasks of one size; return False, with some of it done, where not all can be laid.
 
         Args:
             needs: What a task takes.
+            bit: One of those who take it.
             tasks: How many of whom, in the order in which they are laid.
             times: As how many each of them counts in what is laid.
             looks: How many runs on which none has fitted the next size looks at.
         """
         ahead = self._runs[::-1]
         passed: list[Run] = []
+        others: list[Run] = []
         for client, number in tasks:
             wanted = number
             while wanted:
                 if not ahead:
                     return False
                 run = ahead.pop()
+                if not run.on & bit:
+                    others.append(run)
+                    continue
                 most = run.copies(needs)
                 if not most:
                     passed.append(run)
@@ -139,9 +157,19 @@ class Table:
                     self.laid.append((rest[0], client, wanted * times))
                     begun, rest, wanted = run.less(needs, wanted, rest[:1]), rest[1:], 0
                 if rest:
-                    ahead.append(Run(run.left, rest))
+                    ahead.append(Run(run.left, run.on, rest))
                 if begun:
                     ahead.append(begun)
         self._passed += passed[:-looks]
-        self._runs = passed[-looks:] + ahead[::-1]
+        self._runs = passed[-looks:] + others + ahead[::-1]
         return True
+
+
+def copies(left: Mapping[str, int], needs: Needs) -> int:
+    """Return how many tasks there is enough for."""
+    return min([left.get(str(name), 0) // amount for name, amount in needs.items()])
+
+
+def _room(runs: Iterable[Run], needs: Needs, bit: int) -> int:
+    """Return how many tasks there is room for."""
+    return sum([len(run.agents) * run.copies(needs) for run in runs if run.on & bit])

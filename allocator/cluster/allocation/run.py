@@ -100,11 +100,12 @@ class Allocation:
                     sharing.serve(agent, self._kept_for(agent, may, wanting, sharing))
             return
         dealing = Dealing(self._filters, books, wanting, walk, unanswered)
-        for hand in dealing.hands(agents, may_use):
-            many = hand.kind is not None and len(hand.agents) >= self._cluster.whole_from
+        whole_from = self._cluster.whole_from
+        for hand in (yield from dealing.hands(agents, may_use, whole_from)):
+            many = len(hand.agents) >= whole_from
             laid = (yield from dealing.deal(hand)) if many else {}
-            for agent in hand.agents:
-                may, tasks = unanswered.without(hand.may), laid.get(agent.id, ())
+            for agent, those in zip(hand.agents, hand.may, strict=True):
+                may, tasks = unanswered.without(those), laid.get(agent.id, ())
                 if may or tasks:
                     sharing.serve(agent, may, tasks)
                     yield

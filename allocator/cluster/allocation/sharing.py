@@ -152,7 +152,7 @@ class Sharing:
         key = id(demand), counted, top if limited else ""
         task = self._tasks.get(key)
         if task is None:
-            task = self._tasks[key] = _task(demand, counted, top, limited)
+            task = self._tasks[key] = task_of(demand, counted, top, limited)
         return task
 
     def _count(self, turn: _Turn, portion: Portion) -> None:
@@ -260,7 +260,13 @@ def _room(agent: Agent) -> dict[str, int]:
     return dict(agent.available.divisible.items())
 
 
-def _task(demand: Quantities, counted: frozenset[str], top: str, limited: frozenset[str]) -> Task:
+def task_of(
+    demand: Quantities,
+    counted: frozenset[str],
+    top: str = "",
+    limited: frozenset[str] = frozenset(),
+) -> Task:
+    """Return what a task takes of agents where so much is counted, and of a role's limits."""
     needs: Needs = {
         name: -(-amount // 1000) * 1000 if name in counted else amount
         for name, amount in demand.items()
