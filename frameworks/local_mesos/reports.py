@@ -15,7 +15,9 @@ from frameworks.local_mesos.master import Master
 from frameworks.local_mesos.notation import downgraded
 from frameworks.local_mesos.state import TERMINAL, Agent, Executor, Framework, Task
 
+_CAPABILITIES = mesos.SlaveInfo.Capability.Type.keys()[1:]
 _SCALARS = ("cpus", "gpus", "mem", "disk")
+_STATES = v1.TaskState.items()
 _ALIVE = ("staging", "starting", "running", "killing")
 _ENDED = ("finished", "failed", "killed", "lost", "error", "dropped", "gone", "gone_by_operator")
 _COUNTED = (
@@ -174,7 +176,7 @@ def _by_agent(
 def _states(counted: Counter[int]) -> dict[str, int]:
     return {
         name: counted[number]
-        for name, number in v1.TaskState.items()
+        for name, number in _STATES
         if number not in TERMINAL or counted[number]
     }
 
@@ -188,8 +190,9 @@ def _amounts(resources: Iterable[Resource]) -> dict[str, Any]:
             amounts[resource.name] = amounts.get(resource.name, 0.0) + resource.scalar.value
         else:
             others.append(resource)
-    for resource in Bag(others).resources():
-        amounts[resource.name] = text_of(resource).split(":", 1)[1]
+    if others:
+        for resource in Bag(others).resources():
+            amounts[resource.name] = text_of(resource).split(":", 1)[1]
     return amounts
 
 
@@ -212,7 +215,7 @@ def _agent(agent: Agent, used: list[Resource], offered: list[Resource]) -> dict[
         "unreserved_resources": _amounts(r for r in agent.total if not r.reservations),
         "active": agent.active,
         "version": MESOS_VERSION,
-        "capabilities": mesos.SlaveInfo.Capability.Type.keys()[1:],
+        "capabilities": _CAPABILITIES,
     }
 
 
