@@ -112,11 +112,15 @@ def turn(pool: Pool[User], user: User, demand: Quantities, tasks: int, until: fl
     (held, had), prospect = pool.holding(user), pool.prospect(user)
     low, high = 0, tasks
     if others:
-        best, gifts = pool.prospect(others[0]).rank[0], pool.holding(others[0])[1]
+        best: tuple[object, ...] = (
+            pool.prospect(others[0]).rank[0],
+            pool.holding(others[0])[1],
+            others[0],
+        )
         while low < high:  # the first number of tasks with which it is not first any more
             middle = (low + high) // 2
             rank = prospect.rank_of(held + demand.times(middle))[0] if middle else prospect.rank[0]
-            if (rank, had + middle) <= (best, gifts):
+            if (rank, had + middle, user) < best:
                 low = middle + 1
             else:
                 high = middle

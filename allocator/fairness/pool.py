@@ -159,6 +159,8 @@ class Pool(Generic[User]):
         """
         if not self._has_memory and tau != self._terms.tau:
             self._unsettle()
+            for account in self._accounts.values():
+                account.settle(self._now, self._terms.tau)  # also what has not faded until now
             self._terms.tau = tau
 
     def set_charging(self, *, charging: bool) -> None:
@@ -180,7 +182,7 @@ class Pool(Generic[User]):
             self._terms.part = part
 
     def add(
-        self, user: User, *, weight: float = 1.0, commitment: float | Mapping[str, float] = 0.0
+        self, user: User, weight: float = 1.0, *, commitment: float | Mapping[str, float] = 0.0
     ) -> None:
         """Make a user known; it is not active yet.
 
@@ -196,8 +198,7 @@ class Pool(Generic[User]):
             raise ValueError(f"user {user!r} is known already")
         account = Account(weight=in_range(user, weight), settled_at=self._now)
         account.set_debts(user, commitment)
-        self._write_down(Pool.add, user)
-        self._write_down(Pool.set_weight, user, weight)
+        self._write_down(Pool.add, user, weight)
         self._unsettle()
         self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account

@@ -116,10 +116,8 @@ class Claims(Generic[User]):
         for user in gone:
             self.keep(user, 0.0, now)
         for user, kept in self._kept.items():
-            if not kept.parts.keys().isdisjoint(gone):
-                kept.advance(now)
-                for other in kept.parts.keys() & gone:
-                    _add(self._seconds, user, [(other, kept.unname(other))])
+            for other in kept.parts.keys() & gone:
+                _add(self._seconds, user, [(other, kept.unname(other))])
         for user in gone:
             self._seconds.pop(user, None)
 

@@ -1,5 +1,6 @@
 """What is foretold is what a slow look at many instants finds, and what then happens."""
 
+import math
 import random
 from collections.abc import Callable
 
@@ -177,6 +178,122 @@ def test_a_burst_costs_what_it_then_turns_out_to_cost(seed: int) -> None:
         twin.advance(twin.now + said.recovered)
     owes, would = (twin.standing("u0").commitments for twin in (really, otherwise))
     assert max(owes[name] - would[name] for name in owes) <= NOTICEABLE * (1 + 1e-9)
+
+
+def leads_from(after: float | None, pool: Pool[str], user: str, other: str | None = None) -> bool:
+    """Look whether a user comes before another, or all others, that late and at no instant before.
+
+    None: it does not at all, as far as one looks.
+    """
+    still, others = pool.still(), [each for each in pool if each != user]
+
+    def leads(seconds: float) -> bool:
+        at = {s.user: (s.priority, s.user) for s in still.standings_at(pool.now + seconds)}
+        return all(at[user] < at[each] for each in (others if other is None else [other]))
+
+    instants = [HORIZON * step / 60 for step in range(61)]
+    return (after is None or leads(after + 1e-3)) and not any(
+        leads(seconds) for seconds in instants if after is None or seconds < after
+    )
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 12])
+@pytest.mark.parametrize("policy", ["sdrf", "drf"])
+def test_the_turn_of_anybodys_tasks_comes_when_a_slow_look_finds_it(
+    policy: str, tasks: int
+) -> None:
+    demand = Quantities.parse("cpus:1;mem:0.5")
+    for seed in range(4):
+        pool = drawn(seed, policy, {"half_life": HALF_LIFE} if policy == "sdrf" else {})
+        for user in pool:
+            said = turn(pool, user, demand, tasks, pool.now + HORIZON)
+            assert said.ahead == list(pool).index(user)
+            giving, given = pool.twin(), 0
+            while given < tasks and giving.minimum() == user:
+                giving.allocate(user, demand)
+                given += 1
+            assert said.at_once == given
+            rest = pool.twin()
+            rest.allocate(user, demand.times(tasks - 1), times=tasks - 1)
+            assert leads_from(said.first_after, rest, user)
+
+
+@pytest.mark.parametrize("others", ["ac", "bc"])
+def test_of_equals_the_turn_is_that_of_who_comes_first_in_the_pool(others: str) -> None:
+    for user in others:
+        pool: Pool[str] = Pool(policies.create("drf", {}), capacity=CAPACITY)
+        for each in others:
+            pool.add(each)
+            pool.set_active(each, True)
+            pool.allocate(each, Quantities.parse("cpus:1"))
+        first = user == min(others)
+        at_once = turn(pool, user, Quantities.parse("cpus:1"), 3, pool.now).at_once
+        assert at_once == (1 if first else 0)
+
+
+@pytest.mark.parametrize("cpus", [2, 40])
+def test_who_is_ahead_because_of_a_burst_is_so_until_a_slow_look_finds_it_behind(
+    cpus: int,
+) -> None:
+    found = set()
+    for seed in range(6):
+        pool = drawn(seed, "sdrf", {"half_life": HALF_LIFE})
+        burst = Quantities({"cpus": 1000 * cpus})
+        said = cost(pool, "u0", burst, 600.0, pool.now + 600.0 + HORIZON)
+        really, otherwise = pool.twin(), pool.twin()
+        really.allocate("u0", burst)
+        for twin in (really, otherwise):
+            twin.advance(pool.now + 600.0)
+        really.release("u0", burst)
+        for user, after in said.overtaken:
+            assert leads_from(after, really, "u0", user)
+            found.add(after is None)
+        owes, would = (twin.standing("u0").commitments for twin in (really, otherwise))
+        surplus = max(owes[name] - would[name] for name in owes)
+        faded = HALF_LIFE * math.log2(max(surplus / 0.01, 1.0))
+        assert said.recovered == pytest.approx(faded)
+    assert found if cpus == 40 else True, "somebody is"
+
+
+@pytest.mark.parametrize("capacity", [CAPACITY, Quantities()])
+def test_where_nothing_is_remembered_a_burst_costs_nothing(capacity: Quantities) -> None:
+    pool: Pool[str] = Pool(policies.create("drf", {}), capacity=capacity)
+    pool.add("a")
+    said = cost(pool, "a", Quantities.parse("cpus:1"), 60.0, 600.0)
+    assert said == (0.0, 0.0, 0.0, [])
+    assert below_after(pool.standing("a"), None, 0.01) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("owed", "held", "level", "half_lives"),
+    [
+        ({"cpus": 0.4}, "", 0.1, 2.0),
+        ({"cpus": 0.4, "mem": 0.8}, "", 0.1, 3.0),
+        ({"cpus": 0.6}, "cpus:75", 0.4, math.log2(0.35 / 0.15)),  # 0.25 is over-used
+        ({"cpus": 0.6}, "cpus:75", 0.25, None),  # it comes ever nearer
+        ({"cpus": 0.25}, "cpus:100", 0.25, 0.0),  # it is at the level, though it rises
+        ({"cpus": 0.2}, "mem:100", 0.1, None),  # when that has fallen, another has risen
+        ({"cpus": 0.2}, "mem:60", 0.1, 1.0),
+    ],
+)
+def test_a_commitment_is_below_a_level_after_so_many_half_lives(
+    owed: dict[str, float], held: str, level: float, half_lives: float | None
+) -> None:
+    pool: Pool[str] = Pool(policies.create("sdrf", {"half_life": HALF_LIFE}), capacity=CAPACITY)
+    pool.add("a", commitment=owed)
+    pool.add("b")
+    pool.allocate("a", Quantities.parse(held))
+    expected = None if half_lives is None else pytest.approx(half_lives * HALF_LIFE)
+    assert below_after(pool.standing("a"), pool.policy.tau, level) == expected
+
+
+def test_debts_of_a_former_policy_fade_below_a_level_as_well() -> None:
+    pool: Pool[str] = Pool(policies.create("drf", {}), capacity=CAPACITY)
+    pool.add("a", commitment={"cpus": 0.4})
+    pool.set_fading(100.0 / math.log(2.0))
+    after = below_after(pool.standing("a"), 100.0 / math.log(2.0), 0.1)
+    assert after == pytest.approx(200.0)
+    assert below_after(pool.standing("a"), None, 0.1) is None
 
 
 def test_a_twin_goes_its_own_way_as_the_original_would() -> None:

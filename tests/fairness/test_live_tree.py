@@ -43,6 +43,8 @@ def test_an_id_can_be_there_only_once() -> None:
     with pytest.raises(KeyError, match="0 is in the tree already"):
         tree.insert(0, Line(5, 5))
     assert tree[0] == Line(1, 0)
+    assert 0 in tree
+    assert 1 not in tree
 
 
 @pytest.mark.parametrize("method", ["delete", "__getitem__"])
@@ -183,6 +185,26 @@ def test_a_tree_that_is_filled_is_as_if_all_had_been_inserted(
         assert sorted(filled.crossings()) == sorted(one_by_one.crossings())
         filled.update(now)
         one_by_one.update(now)
+
+
+def test_so_are_more_than_one_finds_by_looking_at_all_of_them() -> None:
+    rng = random.Random(0)
+    tree, model, now = lines(*((i, 0) for i in range(100))), {i: Line(i, 0) for i in range(100)}, 0
+    for step in range(500):
+        i = rng.randrange(100)
+        if rng.random() < 0.1:
+            now += rng.randrange(3)
+            tree.update(now)
+        elif i in model and rng.random() < 0.1:
+            del model[i]
+            tree.delete(i)
+        else:
+            line = Line(rng.randrange(-100, 100) - now, rng.randrange(-9, 10))
+            (tree.replace if i in model else tree.insert)(i, line)
+            model[i] = line
+        assert list(tree) == line_order(model, now)
+        if step % 50 == 0:
+            tree._check()
 
 
 coefficients = st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 2 / 3, 0.75, -0.1, -0.25, -1 / 3])

@@ -2,12 +2,14 @@
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 
 import pytest
 
 from allocator.fairness import metering, policies
-from allocator.fairness.metering import HOUR, LONGEST_GAP, Counted, Former, Meter, Stretch
+from allocator.fairness.metering import HOUR, Counted, Former, Meter, Stretch
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
@@ -67,8 +69,10 @@ class Reference:
         self.pool.advance(now)
 
 
-def made(policy: str, parameters: dict[str, object]) -> Pool[str]:
-    pool: Pool[str] = Pool(policies.create(policy, parameters), now=BEGIN, capacity=CAPACITY)
+def made(policy: str, parameters: dict[str, object], excluded: tuple[str, ...] = ()) -> Pool[str]:
+    pool: Pool[str] = Pool(
+        policies.create(policy, parameters), now=BEGIN, capacity=CAPACITY, excluded=excluded
+    )
     for user in "ABC":
         pool.add(user)
     return pool
@@ -84,7 +88,7 @@ def change(pool: Pool[str], chance: random.Random) -> None:
         case 2:
             pool.set_capacity(CAPACITY.times(chance.randint(1, 3)))
         case 3:
-            pool.set_commitment(user, {"cpus": chance.random()})
+            pool.set_commitment(user, {"cpus": chance.random(), "disk": 0.5, "gpus": 0.5})
         case 4 if not pool.held(user):
             pool.remove(user)
         case 5 if "D" not in pool:
@@ -174,11 +178,126 @@ def test_what_waits_to_be_added_up_is_bounded_and_when_it_is_makes_no_difference
             meter.offered(("AAB"[number % 3],), pool.now)
             if prompt:
                 next(meter.counted.settling(), None)
-            waited.append(len(meter.counted.spans))
+            waited.append(max(len(meter.counted.spans), len(meter.counted.acts) - 1))
         assert max(waited) <= most if most == 5 else prompt or max(waited) > 100
         sums.append(meter.take())
         sums[-1].settle()
     assert sums[0] == sums[1] == sums[2]
+
+
+class Metered:
+    """A pool under SDRF that is metered, with the cluster's capacity and offers; disk is free."""
+
+    def __init__(self) -> None:
+        self.pool, self.meter = made("sdrf", {"half_life": "20m"}, ("disk",)), Meter()
+        self.meter.begin_anew(BEGIN, self.pool.policy.tau, ("disk",))
+        self.pool.attach(self.meter)
+
+    def step(self, now: int, user: str, chance: random.Random) -> None:
+        """Offer something to a user and have something refused by it; then change something."""
+        self.pool.advance(now)
+        self.meter.offered((user, "all"), now)
+        self.meter.refused((user,), now)
+        self.meter.count_capacity(self.pool.capacity, now)
+        change(self.pool, chance)
+
+    def close(self, number: int) -> None:
+        """Begin to close accounts, and close so many."""
+        formers = self.meter.close()
+        for user in sorted(self.pool.users())[:number]:
+            formers[user] = self.pool.count(user)
+
+
+def flat(counted: Counted) -> dict[tuple[object, ...], object]:
+    """Return all that has been counted and is not 0, by what it is of."""
+    found: dict[tuple[object, ...], float] = {
+        (hour, name): amount
+        for hour, amounts in counted.capacity.items()
+        for name, amount in amounts.items()
+    }
+    for hour, tallies in counted.users.items():
+        for user, tally in tallies.items():
+            for name in ("wanted", "waited", "offers", "refused"):
+                found[hour, user, name] = getattr(tally, name)
+            for name, integrals in tally.resources.items():
+                for each in fields(integrals):
+                    found[hour, user, name, each.name] = getattr(integrals, each.name)
+    return {key: pytest.approx(value, abs=1e-3) for key, value in found.items() if value}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_instant_and_offer_counts_once_however_accounts_are_closed_and_taken(
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+    whole, parts = Metered(), Metered()
+    together, counted, expected = Counted(), Counted(), Counter[tuple[object, ...]]()
+    now = int(BEGIN)
+    for _ in range(50):
+        before, now = now, now + chance.choice([0, 1, 90, 2000])
+        hours = Counter(second // HOUR for second in range(before, now))
+        expected.update(
+            {
+                (hour, name): total * seconds
+                for name, total in whole.pool.capacity.items()
+                for hour, seconds in hours.items()
+            }
+        )
+        user, state = chance.choice(sorted(whole.pool.users())), chance.getstate()
+        expected.update({(now // HOUR, "all", "offers"): 1, (now // HOUR, user, "refused"): 1})
+        for metered in (whole, parts):
+            chance.setstate(state)
+            metered.step(now, user, chance)
+        if chance.random() < 0.3:
+            parts.close(chance.randint(0, 4))
+        if chance.random() < 0.2:
+            together.add(parts.meter.take())
+        if chance.random() < 0.3:
+            parts.meter.counted.settle()
+    for metered in (whole, parts):
+        metered.close(4)
+    for metered in (parts, parts, whole, whole):
+        (together if metered is parts else counted).add(metered.meter.take())
+    found = flat(counted)
+    assert flat(together) == found
+    assert {key: found[key] for key in expected} == expected
+    assert not any(key[2:] == ("disk", "entitled") for key in found)
+    assert not any("gpus" in key for key in found), "there are none"
+
+
+def test_nothing_is_counted_of_a_cluster_before_counting_has_begun() -> None:
+    meter = Meter()
+    meter.count_capacity(CAPACITY, BEGIN)
+    assert not meter.counted.capacity
+
+
+def test_whoever_holds_exactly_what_it_is_entitled_to_does_not_wait() -> None:
+    pool, meter = made("drf", {}), Meter()
+    meter.begin_anew(BEGIN, None, ())
+    pool.attach(meter)
+    pool.remove("C")
+    pool.allocate("A", Quantities.parse("cpus:80"))
+    for user in "AB":
+        pool.set_active(user, True)
+    pool.advance(BEGIN + 60.0)
+    waited = {}
+    for user in "AB":
+        pool.count(user)
+        meter.counted.settle()
+        waited[user] = meter.counted.tally(int(BEGIN) // HOUR, user).waited
+    assert waited == {"A": 0.0, "B": 60.0}
+
+
+def test_a_task_is_owed_as_a_thousand_thousandths() -> None:
+    meter = Meter()
+    owing = [
+        Former(at, Stretch(Quantities(), 0.5, {"tasks": 0.25}, {}, active=False))
+        for at in (BEGIN, BEGIN + 60.0)
+    ]
+    meter.bridge({"A": owing[0]}, {"A": owing[1]}, CAPACITY)
+    meter.counted.settle()
+    [users] = meter.counted.users.values()
+    assert users["A"].resources["tasks"].owed == 0.25 * 1000 * 60.0
 
 
 def test_no_instant_is_counted_twice_when_a_clock_goes_back() -> None:
@@ -222,7 +341,20 @@ def test_in_a_gap_counts_what_was_held_both_before_and_after() -> None:
     assert cpus.owed == pytest.approx((0.1 * 60.0 + 0.4 * 1000.0 * part) * 160_000)
 
 
-@pytest.mark.parametrize("seconds", [0.5, LONGEST_GAP])
+def test_in_a_gap_nobody_wants_or_overuses_what_it_does_only_before_or_after() -> None:
+    meter = Meter()
+    meter.begin_anew(BEGIN, 1000.0, ())
+    at, stood = former(BEGIN, 90, over=0.5)
+    for later in (stood._replace(active=False), stood._replace(overuse={})):
+        meter.bridge({"A": Former(at, stood)}, {"A": Former(at + 60.0, later)}, CAPACITY)
+        taken = meter.take()
+        taken.settle()
+        [users] = taken.users.values()
+        assert users["A"].wanted == (60.0 if later.active else 0.0)
+        assert (users["A"].resources["cpus"].owed > 0.0) == bool(later.overuse)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 7200.0])
 def test_a_gap_counts_however_short_and_up_to_the_longest(seconds: float) -> None:
     meter = Meter()
     meter.bridge({"A": former(BEGIN, 9)}, {"A": former(BEGIN + seconds, 9)}, CAPACITY)
@@ -237,7 +369,7 @@ def test_how_a_user_stands_is_of_now_where_nothing_is_counted() -> None:
     assert pool.count("A").at == pool.now
 
 
-@pytest.mark.parametrize("seconds", [0.0, -5.0, LONGEST_GAP + 1.0])
+@pytest.mark.parametrize("seconds", [0.0, -5.0, 7200.5])
 def test_a_gap_that_is_too_long_or_none_is_left_out(seconds: float) -> None:
     meter = Meter()
     meter.bridge({"A": former(BEGIN, 9)}, {"A": former(BEGIN + seconds, 9)}, CAPACITY)

@@ -1,5 +1,8 @@
 """Peers against a pool under DRF: the same order after the same changes."""
 
+import random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,35 +31,84 @@ change = st.one_of(
 )
 
 
+class Both:
+    """The same users as peers, and in a pool under DRF."""
+
+    def __init__(self) -> None:
+        capacity = Quantities({"cpus": 100_000, "mem": 10_000_000})
+        self.pool: Pool[str] = Pool(
+            policies.create("drf", {}), capacity=capacity, excluded=("disk",)
+        )
+        self.peers: Peers[str] = Peers(capacity, ("disk",))
+        for user in USERS:
+            self.pool.add(user)
+            self.peers.add(user)
+
+    def change(self, kind: str, user: str, what: object) -> None:
+        for each in (self.pool, self.peers):
+            if isinstance(what, Quantities) and kind == "grow":
+                each.set_capacity(what)
+            elif isinstance(what, Quantities):
+                each.allocate(user, what, times=2)
+            elif kind in {"take", "go"}:
+                each.release(user, each.held(user))
+                if kind == "go":  # and come again
+                    each.remove(user)
+                    each.add(user)
+            else:
+                each.set_active(user, bool(what))
+
+
 @given(st.lists(change, max_size=40))
 def test_peers_are_in_the_order_of_drf(changes: list[tuple[str, str, object]]) -> None:
-    capacity = Quantities({"cpus": 100_000, "mem": 10_000_000})
-    pool: Pool[str] = Pool(policies.create("drf", {}), capacity=capacity, excluded=("disk",))
-    peers: Peers[str] = Peers(capacity, ("disk",))
-    for user in USERS:
-        pool.add(user)
-        peers.add(user)
-    for kind, user, what in changes:
-        if isinstance(what, Quantities) and kind == "grow":
-            pool.set_capacity(what)
-            peers.set_capacity(what)
-        elif isinstance(what, Quantities):
-            pool.allocate(user, what, times=2)
-            peers.allocate(user, what, times=2)
-        elif kind == "take":
-            held = peers.held(user)
-            pool.release(user, held)
-            peers.release(user, held)
-        else:
-            pool.set_active(user, bool(what))
-            peers.set_active(user, bool(what))
+    both = Both()
+    pool, peers = both.pool, both.peers
+    for each in changes:
+        both.change(*each)
         assert list(peers) == list(pool)
         assert peers.active == pool.active
         assert peers.held() == pool.held()
         for member in peers:
             more = Quantities.parse("cpus:3;mem:7")
+            assert peers.holding(member) == pool.holding(member)
             assert peers.prospect(member).rank == pool.prospect(member).rank
             assert peers.prospect(member).rank_of(more) == pool.prospect(member).rank_of(more)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_so_they_are_after_many_changes_of_all(seed: int) -> None:
+    chance, both = random.Random(seed), Both()
+    for user in USERS:
+        both.change("wake", user, True)
+    for _ in range(300):
+        user = chance.choice(USERS)
+        match chance.randrange(9):
+            case 0:
+                names = chance.choice([("cpus",), ("cpus", "mem"), ("cpus", "mem", "disk")])
+                amounts = {name: chance.randint(98_000, 102_000) for name in names}
+                both.change("grow", "", Quantities(amounts))
+            case 1 | 2:
+                both.change(chance.choice(["take", "go"]), user, 0)
+            case 3:
+                both.change("wake", user, chance.random() < 0.8)
+            case _:
+                both.change("give", user, chance.choice(GIFTS))
+        assert list(both.peers) == list(both.pool)
+        assert both.peers.active == both.pool.active
+
+
+def test_whose_shares_have_become_the_same_come_by_how_often_they_got_something() -> None:
+    both = Both()
+    for user, gift, often in (("a", "mem:2500", 2), ("b", "cpus:26", 1), ("c", "cpus:25.999", 3)):
+        both.change("wake", user, True)
+        for _ in range(often):
+            both.change("give", user, Quantities())
+        both.change("give", user, Quantities.parse(gift))
+    assert list(both.peers) == list(both.pool) == ["a", "c", "b"]
+    both.change("grow", "", Quantities.parse("cpus:104;mem:10000"))
+    assert list(both.peers) == list(both.pool) == ["c", "b", "a"]
+    both.change("give", "c", Quantities.parse("mem:2550"))
+    assert list(both.peers) == list(both.pool) == ["b", "a", "c"]
 
 
 def test_who_holds_nothing_that_counts_comes_by_how_often_it_got_something() -> None:

@@ -3,8 +3,14 @@
 import math
 
 import pytest
+from pydantic import ValidationError
 
-from allocator.fairness import policies
+from allocator.fairness import bounds, durations, policies
+from allocator.fairness.machines import Machines
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+MACHINES = {"m1": "cpus:4;mem:8", "m2": "cpus:12;mem:4"}
 
 
 def test_every_policy_has_a_name_it_is_found_by() -> None:
@@ -39,3 +45,83 @@ def test_a_wrong_parameter_is_named_with_what_would_do(
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
         policies.create(name, parameters)
+
+
+def ours(name: str) -> policies.Policy:
+    """Return a policy with a half-life, if it needs one to be said."""
+    return policies.create(name, {"half_life": 60} if name in {"sdrf", "stsf"} else {})
+
+
+def two(policy: policies.Policy, first: str = "a", task: str = "cpus:2;mem:1") -> Pool[str]:
+    """Return two users who hold some and owe some, which may be used everywhere, after a while."""
+    machines: Machines[str] = Machines()
+    for name, text in MACHINES.items():
+        machines.put(name, Quantities.parse(text))
+    capacity = Quantities.parse("cpus:16;mem:12")
+    pool: Pool[str] = Pool(policy, capacity=capacity, machines=machines)
+    for user in "ab":
+        pool.add(user, weight=2.0, commitment={"mem": 0.25})
+    for user in sorted("ab", key=lambda user: user != first):
+        pool.set_active(user, True)
+        pool.set_demand(user, Quantities.parse(task))
+        pool.allocate(user, Quantities.parse("cpus:3;mem:1"))
+    pool.advance(30.0)
+    return pool
+
+
+@pytest.mark.parametrize("name", policies.ours())
+def test_what_a_policy_says_that_it_asks_for_is_what_its_priorities_depend_on(name: str) -> None:
+    policy = ours(name)
+    pool = two(policy)
+    standing = pool.standing("b")
+    other_tasks = two(policy, task="mem:3").standing("b")
+    assert (other_tasks.measured != standing.measured) == policy.counts_tasks
+    assert (other_tasks.task_share is not None) == policy.counts_tasks
+    other_queue = two(policy, first="b").standing("b")
+    assert (other_queue.priority != standing.priority) == policy.queues
+    owed = max(standing.commitments.get(each, 0.0) for each in standing.measured)
+    by_shares = (max(standing.measured.values()) + (owed if policy.tau else 0.0)) / 2.0
+    assert (standing.priority == pytest.approx(by_shares)) == policy.goes_by_shares
+    machine, held = Quantities.parse("cpus:1"), Quantities.parse("cpus:0.5")
+    order = list(pool.order_on(machine, {next(iter(pool)): held}))
+    assert (order != list(pool)) == policy.per_machine
+
+
+def test_what_is_not_said_is_as_in_the_systems_that_they_are_like() -> None:
+    def of(name: str) -> dict[str, object]:
+        kept = {"half_life", "slots", "alpha", "minimum"}
+        return {key: value for key, value in ours(name).model_dump().items() if key in kept}
+
+    assert of("htcondor") == {"half_life": 86_400.0, "slots": 1000.0}
+    assert of("kueue-afs") == of("slurm-fair-tree") == {"half_life": 7 * 86_400.0}
+    assert of("volcano") == {"half_life": 4 * 3600.0}
+    assert of("karma") == {"alpha": 0.5}
+    assert of("dynamic-drf") == of("dynamic-mmf") == {"alpha": 0.0}
+    assert of("yarn-fair") == {"minimum": 0.0}
+
+
+@pytest.mark.parametrize("name", policies.ours())
+def test_parameters_are_described_and_do_not_change(name: str) -> None:
+    policy = ours(name)
+    for parameter, field in type(policy).model_fields.items():
+        assert field.description
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(policy, parameter, getattr(policy, parameter))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90.0), ("1.5 m", 90.0), (" 1h ", 3600.0), ("2d", 172_800.0), ("h", None), ("1", None)],
+)
+def test_durations_are_read_in_the_units_that_people_write(
+    text: str, seconds: float | None
+) -> None:
+    assert durations.read(text) == seconds
+
+
+@pytest.mark.parametrize("weight", [1e-6, 1e6])
+def test_weights_are_from_a_millionth_to_a_million(weight: float) -> None:
+    assert bounds.in_range("a", weight) == weight
+    for beyond in (0.999e-6, 1.000001e6, math.nan):
+        with pytest.raises(ValueError, match="is not a number from 1e-06 to 1e\\+06"):
+            bounds.in_range("a", beyond)

@@ -44,6 +44,44 @@ def test_of_a_resource_that_the_cluster_does_not_have_all_hold_as_much(policy: s
     assert list(made) == ["A", "B"]
 
 
+def test_a_new_user_holds_wants_owes_and_has_had_nothing() -> None:
+    for policy, parameters in (("sdrf", {"half_life": 5}), ("dynamic-drf", {}), ("fifo", {})):
+        made: Pool[str] = Pool(policies.create(policy, parameters), capacity=CLUSTER)
+        made.add("A")
+        standing = made.standing("A")
+        assert not standing.active
+        assert made.holding("A") == (Quantities(), 0)
+        assert (standing.priority, standing.commitment, standing.inherited) == (0.0, 0.0, 0.0)
+
+
+def test_of_a_machine_on_which_nothing_counts_nobody_holds_a_share() -> None:
+    made = pool("per-machine-drf", "AB")
+    assert list(made) == ["A", "B"]
+    gpus = Quantities.parse("gpus:1")
+    assert made.local_share("A", gpus, gpus) == 0.0
+    assert made.local_share("A", TASK, TASK.times(4)) == 0.25
+
+
+def test_position_changes_are_counted_on_when_all_are_ranked_anew() -> None:
+    made = pool(users="AB", delta=0.99)
+    assert made.events == 0
+    for times in (1, 2):
+        hold(made, "A", 160)
+        made.advance(made.now + 100.0)
+        made.release("A", TASK.times(160))
+        hold(made, "B", 16)
+        assert made.minimum() == "B"
+        made.set_capacity(CLUSTER + Quantities({"disk": times}))
+        assert list(made) == ["B", "A"]
+        made.advance(made.now + 1000.0)
+        assert made.minimum() == "A"
+        assert made.events == times
+        made.release("B", TASK.times(16))
+        made.set_capacity(CLUSTER)
+        assert list(made)
+        assert made.events == times
+
+
 def test_weights_divide_priorities() -> None:
     made = pool("drf", "AB")
     made.set_weight("A", 3.0)

@@ -1,12 +1,16 @@
 """A crossing may be announced early, but never late, whatever the coefficients."""
 
 import math
+import random
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.fairness.live_tree import Node
 from allocator.fairness.priorities import (
     Drift,
     Drifts,
@@ -107,3 +111,162 @@ def test_two_that_meet_now_do_not_meet_after_now() -> None:
     assert Envelopes().crossing(rising, falling, -0.75) is not None
     level = envelope([(0.5, -0.5)], 1.0)
     assert Envelopes().crossing(rising, level, -0.5) is None, "they only come nearer, for ever"
+
+
+Key: TypeAlias = tuple[Any, ...]
+"""Sorts as priorities do, without rounding."""
+EXACTNESS = 2.0**-46
+"""Far more than rounding makes of a few operations, and far less than what is drawn differs by."""
+
+
+def lines_near(chance: random.Random, height: float, where: float) -> list[Segment]:
+    """Draw lines that go through a point, or pass it closely, or far away."""
+    lines = []
+    for _ in range(chance.choice([1, 1, 2, 3])):
+        slope = chance.choice([-0.5, 0.0, 0.25, 0.5, 1.0, 1e6, chance.uniform(-1.0, 1.0)])
+        level = height - slope * where
+        for _ in range(chance.choice([0, 0, 1, 3])):
+            level = math.nextafter(level, chance.choice([-math.inf, math.inf]))
+        lines.append((level + chance.choice([0.0, 0.0, 0.0, 0.1, -0.1]), slope))
+    return lines
+
+
+def envelopes(chance: random.Random) -> tuple[list[Envelope], float]:
+    height, where = chance.choice([0.5, chance.random()]), chance.choice([0.5, chance.random()])
+    s = chance.choice([where, where, 1.0, min(1.0, where * (1 + 2**-52))])
+    made = [
+        envelope(lines_near(chance, height, where), 1.0, chance.choice([0, 1])) for _ in range(5)
+    ]
+    return made, s
+
+
+def drifts(chance: random.Random) -> tuple[list[Drift], float]:
+    height, where = chance.choice([4.0, chance.random()]), chance.choice([8.0, chance.random()])
+    now = chance.choice([where, where, 0.0, where * (1 - 2**-53), where * 2.0])
+    return [
+        Drift(chance.random() < 0.2, *lines_near(chance, height, where)[0], chance.choice([0, 1]))
+        for _ in range(5)
+    ], now
+
+
+def exact_envelope(each: Envelope, s: float) -> Key:
+    """Return what sorts as priorities do, in rational arithmetic."""
+    at = [
+        (Fraction(level) + Fraction(slope) * Fraction(s), -Fraction(slope))
+        for level, slope in each.lines
+    ]
+    return (*max(at), each.count)
+
+
+def exact_drift(each: Drift, now: float) -> Key:
+    value = Fraction(each.value) + Fraction(each.slope) * Fraction(now)
+    return not each.guaranteed, value, Fraction(each.slope), each.count
+
+
+def in_order(
+    family: Envelopes | Drifts,
+    made: Sequence[Any],
+    keys: list[Key],
+    now: float,
+) -> None:
+    """Hold comparisons, ranks and places against keys that sort exactly."""
+    for one, key in zip(made, keys, strict=True):
+        for other, other_key in zip(made, keys, strict=True):
+            sign = (key > other_key) - (key < other_key)
+            assert family.compare(one, other, now) == sign
+            rank, rank_of_other = family.rank(one, now)[0], family.rank(other, now)[0]
+            assert (rank > rank_of_other) - (rank < rank_of_other) == (
+                (key[:-1] > other_key[:-1]) - (key[:-1] < other_key[:-1])
+            )
+    nodes: list[Node[int, Any, float]] = [Node(number, each) for number, each in enumerate(made)]
+    order = sorted(nodes, key=lambda node: (keys[node.id], node.id))
+    for place, node in enumerate(order):
+        assert family.position(order, node, now) == place
+        assert family.position([*order[:place], *order[place + 1 :]], node, now) == place
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_envelopes_are_in_the_order_of_rational_arithmetic_however_near_they_are(
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+    for _ in range(150):
+        made, s = envelopes(chance)
+        in_order(Envelopes(), made, [exact_envelope(each, s) for each in made], -s)
+        for each in made:
+            assert each.at(s) == pytest.approx(float(exact_envelope(each, s)[0]))
+            size = max(abs(level) + abs(slope * s) for level, slope in each.lines)
+            assert 1e-13 * size <= Envelopes().rank(each, -s)[1] <= 1e-11 * size
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_so_are_lines_in_time_and_guarantees_come_first(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(150):
+        made, now = drifts(chance)
+        in_order(Drifts(), made, [exact_drift(each, now) for each in made], now)
+        for each in made:
+            size = abs(each.value) + abs(each.slope * now)
+            assert 1e-13 * size <= Drifts().rank(each, now)[1] <= 1e-11 * size
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_envelope_is_the_highest_of_its_lines_and_has_none_that_never_is(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(300):
+        lines, s = lines_near(chance, 0.5, 0.5) + lines_near(chance, 0.5, 0.75), 0.75
+        kept = envelope(lines, s).lines
+        for at in (0.0, 0.25, 0.5, math.nextafter(0.5, 1.0), s):
+            whole, part = (exact_envelope(Envelope(tuple(each)), at) for each in (lines, kept))
+            assert part[0] == whole[0]
+        for level, slope in kept:
+            for other, tilt in kept:
+                least = min(other - level, (other + tilt * s) - (level + slope * s))
+                assert least <= EXACTNESS * (abs(level) + abs(slope) + abs(other) + abs(tilt))
+
+
+def meetings(a: Envelope, b: Envelope, s: float) -> Iterator[float]:
+    """Go through where lines of both meet below s while neither is hidden, but for rounding."""
+    for level, slope in a.lines:
+        for other, tilt in b.lines:
+            if slope != tilt:
+                meeting = (Fraction(other) - Fraction(level)) / (Fraction(slope) - Fraction(tilt))
+                at = float(meeting)
+                height = level + slope * at
+                size = sum(abs(value) + abs(steep * at) for value, steep in (*a.lines, *b.lines))
+                if 0 < meeting < s and height >= max(a.at(at), b.at(at)) - EXACTNESS * size:
+                    yield at
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_announced_as_a_crossing_is_a_meeting_but_for_rounding(seed: int) -> None:
+    chance, announced = random.Random(seed), 0
+    for _ in range(400):
+        (a, b, *_), s = envelopes(chance)
+        crossing = Envelopes().crossing(a, b, -s)
+        if crossing is not None:
+            announced += 1
+            assert -s <= crossing
+            assert any(
+                at <= -crossing * (1 + EXACTNESS) and -crossing <= at * (1 + EXACTNESS)
+                for at in meetings(a, b, s)
+            )
+    assert announced > 50
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_lines_in_time_cross_where_they_meet_after_now_and_nowhere_else(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(400):
+        (a, b, *_), now = drifts(chance)
+        crossing = Drifts().crossing(a, b, now)
+        meeting = None
+        if a.slope != b.slope and a.guaranteed == b.guaranteed:
+            meeting = (Fraction(b.value) - Fraction(a.value)) / (
+                Fraction(a.slope) - Fraction(b.slope)
+            )
+        if meeting is None or meeting <= now:
+            assert crossing is None
+        else:
+            assert crossing is not None
+            assert now <= crossing <= meeting <= crossing + EXACTNESS * abs(crossing)

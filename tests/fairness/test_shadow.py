@@ -1,6 +1,8 @@
 """A shadow ranks users as its policy does, for what they really hold, and touches nothing."""
 
+import functools
 import math
+import random
 from typing import Protocol
 
 import pytest
@@ -283,6 +285,153 @@ def test_users_that_leave_the_pool_leave_the_shadow() -> None:
     successor.allocate("a", ONE.times(6))
     shadow.attach(successor)
     assert finished(shadow.gaining()) == pytest.approx({"a": -0.4 * 200.0})
+
+
+def test_as_long_as_they_are_few_each_of_the_others_has_its_gain_under_its_name() -> None:
+    claims: Claims[str] = Claims()
+    for number in range(2 * MOST_OTHERS - 1):
+        claims.give("a", f"u{number}", 1e-3 * number, 0.0)
+    gains = finished(claims.gaining(lambda: 100.0))
+    assert all(gains[f"u{number}"] == pytest.approx(0.1 * number) for number in range(127))
+
+
+class Plain:
+    """Each gift by itself, with what is left of it, added up for each second."""
+
+    def __init__(self) -> None:
+        self.gifts: list[tuple[str, str, float]] = []
+        self.gains: dict[str, float] = {}
+
+    def wait(self, seconds: float) -> None:
+        for user, other, share in self.gifts:
+            for each, sign in ((user, -1.0), (other, 1.0)):
+                self.gains[each] = self.gains.get(each, 0.0) + sign * share * seconds
+        self.gains.pop("", None)
+
+    def keep(self, user: str, fraction: float) -> None:
+        self.gifts = [(u, o, share * (fraction if u == user else 1)) for u, o, share in self.gifts]
+
+    def forget(self, gone: set[str]) -> None:
+        self.gifts = [(u, "" if o in gone else o, s) for u, o, s in self.gifts if u not in gone]
+        self.gains = {user: gain for user, gain in self.gains.items() if user not in gone}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gains_are_those_of_each_gift_by_itself(seed: int) -> None:
+    chance, now = random.Random(seed), 5.0
+    claims, plain = Claims[str](), Plain()
+    for _ in range(150):
+        wait = chance.choice([0.0, 1.0, 60.0])
+        now += wait
+        plain.wait(wait)
+        user, other = chance.sample("abcd", 2)
+        match chance.randrange(8):
+            case 0:
+                claims.forget({user, other}, now)
+                plain.forget({user, other})
+            case 1 | 2:
+                fraction = chance.choice([0.0, 0.5, 0.9])
+                claims.keep(user, fraction, now)
+                plain.keep(user, fraction)
+            case _:
+                share = chance.random()
+                claims.give(user, other, share, now)
+                plain.gifts.append((user, other, share))
+        gains = finished(claims.gaining(functools.partial(float, now + 7.0)))
+        later = Plain()
+        later.gifts, later.gains = plain.gifts, dict(plain.gains)
+        later.wait(7.0)
+        users = gains.keys() | later.gains.keys()
+        assert {user: gains.get(user, 0.0) for user in users} == pytest.approx(
+            {user: later.gains.get(user, 0.0) for user in users}, abs=1e-6
+        )
+
+
+def debtors() -> tuple[Pool[str], Shadow[str], Follow]:
+    """Return a pool of a, and of b and c who owe something, and its shadow, which forgets."""
+    pool = pool_of(sdrf(), "abc")
+    for user in "bc":
+        pool.set_commitment(user, 1.0)
+    shadow, follow = followed(pool, DRF)
+    return pool, shadow, follow
+
+
+def gained(pool: Pool[str], shadow: Shadow[str], follow: Follow) -> dict[str, object]:
+    """Return what users would have had more in the next 100 s, in parts of the cluster."""
+    before = finished(shadow.gaining())
+    pool.advance(pool.now + 100.0)
+    follow()
+    gains = {
+        user: gain - before.get(user, 0.0) for user, gain in finished(shadow.gaining()).items()
+    }
+    return {user: pytest.approx(gain / 100.0) for user, gain in gains.items() if abs(gain) > 1e-9}
+
+
+def test_of_each_run_counts_what_it_gave_in_as_many_parts_as_it_gave_it_in() -> None:
+    pool, shadow, follow = debtors()
+    pool.allocate("a", ONE)  # which DRF would give, too
+    follow(run=True)
+    assert gained(pool, shadow, follow) == {}
+    pool.allocate("a", ONE)
+    follow(run=True)
+    assert gained(pool, shadow, follow) == {"a": -0.1, "b": 0.1}
+    pool.allocate("a", ONE.times(2), times=2)
+    follow(run=True)
+    assert gained(pool, shadow, follow) == {"a": -0.3, "b": 0.2, "c": 0.1}
+    pool.allocate("c", ONE.times(4), times=1)  # one offer, which would have been b's
+    follow(run=True)
+    assert gained(pool, shadow, follow) == {"a": -0.3, "b": 0.6, "c": -0.3}
+    assert [shadow.pool.holding(user) for user in "abc"] == [pool.holding(user) for user in "abc"]
+
+
+def test_a_run_that_is_followed_late_counts_from_when_it_was() -> None:
+    pool, shadow, _ = debtors()
+    journal = pool.keep_journal()
+    pool.advance(50.0)
+    pool.allocate("a", ONE.times(2), times=2)
+    shadow.follow_run(list(journal))
+    shadow.pool.advance(150.0)
+    assert finished(shadow.gaining()) == pytest.approx({"a": -0.1 * 100, "b": 0.1 * 100})
+
+
+def test_what_does_not_count_in_shares_is_no_gain_and_no_loss() -> None:
+    pool: Pool[str] = Pool(sdrf(), capacity=Quantities.parse("cpus:10;disk:10"), excluded=("disk",))
+    for user in "ab":
+        pool.add(user, commitment=float(user == "b"))
+        pool.set_active(user, True)
+    shadow, follow = followed(pool, DRF)
+    pool.allocate("a", ONE, times=1)
+    pool.allocate("a", ONE + Quantities.parse("disk:9"), times=1)
+    follow(run=True)
+    assert gained(pool, shadow, follow) == {"a": -0.1, "b": 0.1}
+    pool.release("a", Quantities.parse("disk:9"))
+    pool.allocate("b", Quantities.parse("disk:1"))
+    follow()
+    pool.release("b", Quantities.parse("disk:1"))
+    follow()
+    assert gained(pool, shadow, follow) == {"a": -0.1, "b": 0.1}
+    pool.set_capacity(Quantities())
+    follow()
+    pool.allocate("a", ONE)
+    follow(run=True)
+    assert gained(pool, shadow, follow) == {"a": -0.1, "b": 0.1}
+
+
+def test_of_what_a_user_held_in_a_former_pool_counts_what_it_holds_still() -> None:
+    pool, shadow, follow = debtors()
+    pool.allocate("a", ONE.times(4), times=4)
+    follow(run=True)
+    assert gained(pool, shadow, follow) == {"a": -0.2, "b": 0.1, "c": 0.1}
+    successor = pool_of(sdrf(), "abc")
+    successor.advance(pool.now)
+    successor.allocate("a", ONE.times(2))
+    shadow.attach(successor)
+    before = finished(shadow.gaining())
+    shadow.pool.advance(pool.now + 100.0)
+    gains = finished(shadow.gaining())
+    assert {user: gains[user] - before[user] for user in "abc"} == pytest.approx(
+        {"a": -10.0, "b": 5.0, "c": 5.0}
+    )
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 0.99), st.floats(0.0, 10.0)), max_size=30))

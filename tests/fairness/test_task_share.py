@@ -81,6 +81,9 @@ def test_monopolies_of_table_2_are_those_of_the_paper() -> None:
     machines.restrict("job 2", lambda node: int(node) <= 25)
     assert machines.constrained_monopoly("job 2", Quantities.parse(demands[1])) == 50
     assert machines.monopoly(Quantities.parse(demands[1])) == 100
+    machines.discard("1")
+    assert machines.constrained_monopoly("job 2", Quantities.parse(demands[1])) == 48
+    assert machines.monopoly(Quantities.parse(demands[1])) == 98
 
 
 @given(
@@ -118,6 +121,12 @@ def test_monopolies_are_kept_as_if_all_machines_were_counted_anew(
         assert machines.monopoly(demand) == sum(tasks.values())
         usable = sum(count for name, count in tasks.items() if name in allowed)
         assert machines.constrained_monopoly("u", demand) == usable
+
+
+def test_of_a_task_that_needs_nothing_none_is_counted() -> None:
+    machines: Machines[str] = Machines()
+    machines.put("m", Quantities.parse("cpus:1"))
+    assert machines.monopoly(Quantities()) == 0
 
 
 FIG_2 = {"m1": "cpus:18;mem:18", "m2": "cpus:18;mem:18"}

@@ -34,7 +34,7 @@ class DynamicPolicy(LinePolicy):
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
         """Return what was added up over the weight; below 0 for who lacks its guarantee."""
-        value = account.cumulative_at(when) / account.weight
+        value = super().priority(account, commitments, when)
         return -1.0 / (1.0 + value) if self._guaranteed(account) else value
 
     def _guaranteed(self, account: Account) -> bool:

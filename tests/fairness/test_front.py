@@ -1,0 +1,114 @@
+"""A front says who would be next after any gifts; a pool to which they are really given agrees."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from allocator.fairness import policies
+from allocator.fairness.front import Front
+from allocator.fairness.peers import Peers
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+CAPACITY = Quantities.parse("cpus:100;mem:200")
+GIFTS = [Quantities.parse(text) for text in ("cpus:1", "mem:3", "cpus:2;mem:1", "")]
+POLICIES: list[tuple[str, dict[str, object]]] = [
+    ("drf", {}),
+    ("fifo", {}),
+    ("sdrf", {"half_life": 60}),
+    ("sdrf", {"half_life": 60, "form": "thesis"}),
+    ("dynamic-drf", {"alpha": 0.1}),
+    ("volcano", {}),
+]
+
+
+def drawn(
+    chance: random.Random, policy: str, parameters: dict[str, object], users: int
+) -> Pool[str]:
+    """Return users who hold much the same, and owe something."""
+    pool: Pool[str] = Pool(policies.create(policy, parameters), capacity=CAPACITY)
+    for number in range(users):
+        user = f"u{number}"
+        pool.add(user, weight=chance.choice([1.0, 2.0]), commitment=chance.random())
+        pool.set_active(user, number < 2 or chance.random() < 0.9)
+        pool.allocate(user, chance.choice(GIFTS))
+    pool.advance(20.0)
+    return pool
+
+
+def agrees(front: Front[str], really: Pool[str] | Peers[str]) -> None:
+    """Hold against the order that there is: who comes when, and who surely does."""
+    order = list(really)
+    assert list(front) == order
+    places = [front.place(user) for user in order]
+    assert [place.position for place in places] == sorted(place.position for place in places)
+    for place, following in pairwise(places):
+        assert not following.surely_before(place)
+        assert not following.surely_before(following)
+        if not place.blur:
+            assert place.surely_before(following)
+
+
+def gives(chance: random.Random, front: Front[str], really: Pool[str] | Peers[str]) -> set[str]:
+    """Give something, many times, and look now and then; return to whom."""
+    given, users = set(), list(front)
+    for _ in range(40):
+        user = next(iter(front)) if chance.random() < 0.5 else chance.choice(users)
+        gift, times = chance.choice(GIFTS), chance.choice([1, 1, 2])
+        after = front.after(user, gift, times) if chance.random() < 0.5 else None
+        front.hold(user, front.held(user) + gift, times)
+        really.allocate(user, gift, times=times)
+        given.add(user)
+        if chance.random() < 0.5:
+            agrees(front, really)
+            assert after in {None, front.place(user)}
+    return given
+
+
+@pytest.mark.parametrize("users", [1, 2, 7])
+@pytest.mark.parametrize(("policy", "parameters"), POLICIES)
+def test_the_order_after_gifts_is_that_of_a_pool_to_which_they_are_given(
+    policy: str, parameters: dict[str, object], users: int
+) -> None:
+    chance = random.Random(users)
+    pool = drawn(chance, policy, parameters, users)
+    front, really, before = Front(pool), pool.twin(), list(pool)
+    given = gives(chance, front, really)
+    assert {user: after for user, *after in front.changed()} == {
+        user: list(really.holding(user)) for user in given
+    }
+    assert list(pool) == before, "nobody is moved there"
+    for user, held, gifts in front.changed():
+        pool.hold(user, held, gifts)
+    assert list(pool) == list(really)
+
+
+@pytest.mark.parametrize("users", [1, 2, 7])
+def test_so_it_is_among_peers(users: int) -> None:
+    chance = random.Random(users)
+    peers, really = (Peers[str](CAPACITY) for _ in range(2))
+    for each in (peers, really):
+        for number in range(users):
+            each.add(f"u{number}")
+            each.set_active(f"u{number}", active=True)
+            each.allocate(f"u{number}", GIFTS[number % 3])
+    front = Front(peers)
+    agrees(front, really)
+    gives(chance, front, really)
+    agrees(front, really)
+
+
+@pytest.mark.parametrize(("policy", "parameters"), POLICIES)
+def test_who_comes_by_more_than_rounding_comes_surely_and_who_does_by_less_does_not(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    pool = drawn(random.Random(4), policy, parameters, 7)
+    front = Front(pool)
+    priorities = {standing.user: standing.priority for standing in pool.standings()}
+    for user, following in pairwise(pool):
+        place, next_place = front.place(user), front.place(following)
+        if priorities[following] - priorities[user] > 1e-6:
+            assert place.surely_before(next_place)
+        elif place.blur:
+            assert not place.surely_before(next_place)

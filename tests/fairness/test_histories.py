@@ -1,0 +1,276 @@
+"""Whatever is done to a pool, when and how one looks at it makes no difference to what is found."""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from allocator.fairness import policies
+from allocator.fairness.forecast import passings
+from allocator.fairness.machines import Machines
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+CAPACITY = Quantities.parse("cpus:100;mem:200")
+TASKS = [Quantities.parse(text) for text in ("cpus:1;mem:3", "cpus:4;mem:1", "cpus:2;disk:1")]
+POLICIES: list[tuple[str, dict[str, object]]] = [
+    ("sdrf", {"half_life": 60}),
+    ("sdrf", {"half_life": 60, "form": "thesis"}),
+    ("stsf", {"half_life": 60}),
+    ("tsf", {}),
+    ("drf", {}),
+    ("fifo", {}),
+    ("karma", {}),
+    ("volcano", {"half_life": 60}),
+]
+Found = list[object]
+
+
+class History:
+    """The same users, whom the same things happen to, in several pools."""
+
+    def __init__(self, seed: int, policy: policies.Policy) -> None:
+        self.chance = random.Random(seed)
+        self.charging = True
+        self.alone, self.looked_at, self.kept_up, self.watched = self.pools = [
+            Pool[str](
+                policy, capacity=CAPACITY, excluded=("disk",), machines=Machines(), watch=watch
+            )
+            for watch in (None, None, None, lambda ranking: ranking)
+        ]
+        self.journal = self.alone.keep_journal()
+        self.follower = Pool[str](
+            policy, capacity=CAPACITY, excluded=("disk",), machines=self.alone.machines
+        )
+        for number in range(5):
+            self.both(Pool.add, f"u{number}")
+            self.both(Pool.set_demand, f"u{number}", TASKS[number % 3])
+        for number in range(8):
+            self.put(f"m{number}")
+
+    def both(self, do: Callable[..., object], *arguments: object, **named: object) -> None:
+        for pool in self.pools:
+            do(pool, *arguments, **named)
+
+    def put(self, machine: str) -> None:
+        kind = Quantities.parse(self.chance.choice(["cpus:4;mem:9", "cpus:8;disk:2", "mem:1"]))
+        self.follow()
+        for pool in self.pools:
+            pool.machines.put(machine, kind)
+            pool.machines_changed()
+        self.follow()
+
+    def change(self) -> None:
+        user = self.chance.choice(sorted(self.alone.users()))
+        if self.chance.random() < 0.5:
+            self.change_what_a_user_has(user)
+        elif self.chance.random() < 0.5:
+            self.change_what_holds_for_all()
+        else:
+            self.change_a_user(user)
+
+    def debts(self) -> dict[str, float]:
+        return {name: self.chance.random() for name in ("cpus", "mem", "use")}
+
+    def change_what_a_user_has(self, user: str) -> None:
+        chance, held = self.chance, self.alone.held(user)
+        if held and chance.random() < 0.3:
+            half = {name: amount // 2 for name, amount in held.items()}
+            self.both(Pool.release, user, Quantities(half))
+        else:
+            task = Quantities({name: chance.randint(1, 9999) for name in chance.choice(TASKS)})
+            self.both(Pool.allocate, user, task, times=chance.randint(1, 3))
+
+    def change_what_holds_for_all(self) -> None:
+        chance = self.chance
+        match chance.randrange(5):
+            case 0:
+                amounts = {"cpus": chance.randint(50_000, 150_000), "mem": 200_000}
+                self.both(Pool.set_capacity, Quantities(amounts))
+            case 1:
+                self.with_follower(Pool.set_part, chance.choice([1.0, 0.5]))
+            case 2:
+                self.charging = chance.random() < 0.6
+                self.with_follower(Pool.set_charging, charging=self.charging)
+            case 3:
+                self.with_follower(Pool.set_fading, chance.choice([None, 40.0]))
+            case _:
+                self.put(f"m{chance.randrange(8)}")
+
+    def change_a_user(self, user: str) -> None:
+        chance, new = self.chance, f"u{self.chance.randrange(9)}"
+        match chance.randrange(6):
+            case 0:
+                self.both(Pool.set_weight, user, chance.choice([0.5, 1.0, 3.0]))
+            case 1:
+                self.with_follower(Pool.set_commitment, user, self.debts())
+            case 2:
+                self.both(Pool.set_demand, user, chance.choice([*TASKS, None]))
+            case 3:
+                self.both(Pool.set_active, user, chance.random() < 0.8)
+            case 4 if len(self.alone) > 3:
+                self.both(Pool.release, user, self.alone.held(user))
+                self.both(Pool.remove, user)
+            case _ if new not in self.alone:
+                self.both(Pool.add, new, weight=chance.choice([1.0, 2.0]))
+                self.with_follower(Pool.set_commitment, new, self.debts())
+                self.both(Pool.set_active, new, True)
+            case _:
+                pass
+
+    def with_follower(self, do: Callable[..., object], *arguments: object, **named: object) -> None:
+        """Do what concerns debts alone, and so is in no journal."""
+        self.follow()
+        self.both(do, *arguments, **named)
+        do(self.follower, *arguments, **named)
+
+    def follow(self) -> None:
+        for now, do, arguments in self.journal:
+            self.follower.advance(now)
+            do(self.follower, *arguments)
+        self.journal.clear()
+        self.follower.advance(self.alone.now)
+
+    def wait(self) -> None:
+        now = self.alone.now + self.chance.choice([0.0, 0.0, 1.0, 30.0])
+        self.both(Pool.advance, now)
+
+
+def standings(pool: Pool[str]) -> Found:
+    found: Found = []
+    for each in sorted(pool.standings(), key=lambda standing: standing.user):
+        found += [each.user, each.weight, each.entitlement, each.active, str(each.allocation)]
+        found += [each.priority, each.commitment, each.inherited, each.task_share]
+        for amounts in (each.shares, each.measured, each.commitments, each.overuse):
+            found += [part for name in sorted(amounts) for part in (name, amounts[name])]
+    return found
+
+
+def crossings(pool: Pool[str]) -> Found:
+    return [part for crossing in pool.crossings() for part in crossing]
+
+
+def forecast(pool: Pool[str]) -> Found:
+    user = min(pool.users())
+    return [part for each in passings(pool, user, pool.now + 50.0) for part in each]
+
+
+def courses(pool: Pool[str]) -> Found:
+    """Look how it goes on with each by itself, the last one first."""
+    found: Found = []
+    for user in sorted(pool.users(), reverse=True):
+        course = pool.course(user)
+        found += [user, course.inherited, *sorted(course.overuse.items())]
+    return [part for each in found for part in (each if isinstance(each, tuple) else (each,))]
+
+
+def counts(pool: Pool[str]) -> Found:
+    found: Found = []
+    for user in sorted(pool.users(), reverse=True):
+        at, stretch = pool.count(user)
+        found += [at, str(stretch.allocation), stretch.entitlement, stretch.active]
+        for amounts in (stretch.commitments, stretch.overuse):
+            found += [part for name in sorted(amounts) for part in (name, amounts[name])]
+    return found
+
+
+def prospects(pool: Pool[str]) -> Found:
+    return [
+        part
+        for user in sorted(pool.users())
+        for rank in (pool.prospect(user).rank[0], pool.prospect(user).rank_of(CAPACITY)[0])
+        for part in rank[:2]
+    ]
+
+
+LOOKS: list[Callable[[Pool[str]], Found]] = [
+    list,
+    standings,
+    lambda pool: [pool.minimum()] if pool.active else [],
+    crossings,
+    forecast,
+    counts,
+    prospects,
+    courses,
+    lambda pool: [*pool.twin(), *standings(pool.twin())],
+]
+
+
+def the_same(found: Found, expected: Found) -> bool:
+    return len(found) == len(expected) and all(
+        math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+        if isinstance(one, float) and isinstance(other, float)
+        else one == other
+        for one, other in zip(found, expected, strict=True)
+    )
+
+
+def what_follows_from_what_is_set(pool: Pool[str], *, charging: bool) -> None:
+    for standing in pool.standings():
+        assert standing.entitlement == pool.entitlement(standing.user)
+        if pool.policy.name in {"sdrf", "stsf"}:
+            assert standing.overuse == {
+                name: max(part - standing.entitlement, 0.0) if charging else 0.0
+                for name, part in standing.measured.items()
+            }
+        if pool.policy.counts_tasks:
+            demand = pool.accounts()[standing.user].demand
+            alone = 0 if demand is None else pool.machines.monopoly(demand)
+            assert standing.task_share == (
+                max(standing.allocation[n] / (alone * amount) for n, amount in demand.items())
+                if demand is not None and alone
+                else None
+            )
+
+
+def futures(pool: Pool[str]) -> dict[str, object]:
+    """Return what users will owe if nothing changes."""
+    still = pool.still().standings_at(pool.now + 100.0)
+    return {each.user: (each.commitments, each.inherited) for each in still}
+
+
+def steps(history: History, number: int) -> Iterator[None]:
+    for _ in range(number):
+        history.wait()
+        history.change()
+        yield
+
+
+@pytest.mark.parametrize(("policy", "parameters"), POLICIES)
+def test_all_looks_find_what_one_finds_who_has_looked_at_each_instant(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    history = History(1, policies.create(policy, parameters))
+    for _ in steps(history, 100):
+        expected = [look(history.kept_up) for look in LOOKS]
+        number = history.chance.randrange(len(LOOKS))
+        assert the_same(LOOKS[number](history.looked_at), expected[number])
+        what_follows_from_what_is_set(history.kept_up, charging=history.charging)
+        if history.chance.random() < 0.1:
+            assert [list(pool) for pool in history.pools] == [expected[0]] * 4
+            assert the_same(standings(history.watched), expected[1])
+            assert the_same(standings(history.alone), expected[1])
+            history.follow()
+            assert list(history.follower) == expected[0]
+            assert the_same(standings(history.follower), expected[1])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whoever_will_owe_something_else_than_before_is_among_those_that_are_told(
+    seed: int,
+) -> None:
+    history, told = History(seed, policies.create("sdrf", {"half_life": 60})), set[int]()
+    pool = history.alone
+    for _ in range(200):
+        history.wait()
+        before = futures(pool)
+        pool.take_diverted()
+        history.change()
+        after, diverted = futures(pool), pool.take_diverted()
+        if diverted is not None:
+            told.add(len(diverted))
+            for user in after.keys() - set(diverted):
+                assert after[user] == before[user]
+    assert told == {0, 1}, "what concerns one is told of one"
+    assert pool.take_diverted() == set()
