@@ -7,6 +7,7 @@ import pytest
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
+from allocator.contract import operator_pb2 as operator
 from tests.cluster.conformance.quota_side import BatchMaster, freed, unavailability
 from tests.cluster.master_side import SECOND, START_NS, MasterSide, resources
 
@@ -129,3 +130,10 @@ def test_who_has_not_been_told_of_any_cluster_has_nothing_to_offer() -> None:
     assert engine.agent_name("s1") == "s1"
     assert engine.framework_name("f1") == "f1"
     assert engine.user("a", "f1") is None
+
+
+def test_an_order_counts_as_a_message() -> None:
+    master = MasterSide()
+    before = counted(master.engine)
+    master.engine.order(operator.Order(reset_commitments=operator.ResetCommitments()))
+    assert grown(master, before) == {"messages": 1}

@@ -14,6 +14,7 @@ from allocator.cluster.failover import Failover
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Recovery, Statistics
+from allocator.cluster.text import shortened
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
@@ -317,3 +318,18 @@ def test_a_weight_may_be_as_small_and_as_large_as_is_counted() -> None:
         said = [contract.Weight(role="a", weight=weight)]
         master.send(contract.UpdateWeights(weights=said))
         assert len(list(master.engine.set_aside())) == told
+
+
+def test_what_is_told_of_somebody_is_cut_off_where_it_becomes_long() -> None:
+    assert shortened("w" * 300) == "w" * 300
+    assert shortened("w" * 301) == "w" * 300 + "…"
+
+
+@pytest.mark.parametrize(("number", "told"), [(8, 8), (9, 8)])
+def test_so_many_labels_that_mean_nothing_are_named(number: int, told: int) -> None:
+    info = framework()
+    for each in range(number):
+        info.labels.labels.add(key=f"longshare.x{each}")
+    master = MasterSide()
+    master.send(subscribed(info))
+    assert master.engine.misfits()["f2"].count("is not known") == told

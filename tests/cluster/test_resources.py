@@ -307,3 +307,75 @@ def test_items_are_added_taken_away_and_counted() -> None:
     assert (a in a + b, a in b) == (True, False)
     assert a.quantities == Quantities.parse("disks:2")
     assert a.divisible == {"disks": 2000}
+
+
+SOURCE = mesos.Resource.DiskInfo.Source
+WHOLE = [
+    ("a path", SOURCE.PATH, "", False),
+    ("a mount", SOURCE.MOUNT, "", True),
+    ("a block device", SOURCE.BLOCK, "", True),
+    ("a raw disk", SOURCE.RAW, "", False),
+    ("a raw disk of its own", SOURCE.RAW, "id", True),
+]
+
+
+@pytest.mark.parametrize(("_what", "kind", "identity", "whole"), WHOLE)
+def test_which_disks_can_only_be_had_whole(
+    _what: str,
+    kind: int,
+    identity: str,
+    whole: bool,  # noqa: FBT001
+) -> None:
+    message = disk(100)
+    message.disk.source.type = kind  # type: ignore[assignment]
+    if identity:
+        message.disk.source.id = identity
+    bag = parse_total([message.SerializeToString()] * 2)
+    assert bag.has_whole == whole
+    assert bag.scalars["disk"] == 200_000
+    half = bag.shrunk(Quantities.parse("disk:150")).scalars["disk"]
+    assert half == (100_000 if whole else 150_000)
+    assert len(bag.messages("eng")) == (2 if whole else 1)
+
+
+def test_only_the_first_reservation_may_be_the_agents_own() -> None:
+    inner = resource("cpus", "1", reserved=["eng", "eng/web"])
+    inner.reservations[0].type = mesos.Resource.ReservationInfo.STATIC
+    [kind] = parse_total([inner.SerializeToString()])
+    assert kind.refined
+    assert kind.reservation == "eng/web"
+    inner.reservations[1].type = mesos.Resource.ReservationInfo.STATIC
+    with pytest.raises(InvalidResource, match="only the first reservation may be static"):
+        parse_total([inner.SerializeToString()])
+
+
+def test_a_volume_that_was_made_by_somebody_is_the_same_as_anybodys() -> None:
+    ours, theirs = disk(77, volume="w1"), disk(77, volume="w1")
+    theirs.disk.persistence.principal = "somebody"
+    [one], [other] = (parse_total([each.SerializeToString()]) for each in (ours, theirs))
+    assert one == other
+
+
+def test_what_a_bag_is_made_of_is_told_by_what_it_asks_of_whom_it_is_for() -> None:
+    spare = resource("cpus", "2")
+    spare.revocable.SetInParent()
+    plain = parse_total(resources("cpus:4;ports:[1-3];disks:{a,b}"))
+    mixed = parse_total([*resources("cpus:4;mem(eng):64"), spare.SerializeToString()])
+    assert (plain.ordinary, mixed.ordinary) == (True, False)
+    assert mixed.plain == parse_total(resources("cpus:4"))
+    assert dict(mixed.reserved) == {"eng": Quantities.parse("mem:64")}
+    assert dict(plain.reserved) == {}
+    assert plain.counted == {"ports", "disks"}
+    assert plain.divisible == {"cpus": 4000, "ports": 3000, "disks": 2000}
+    assert (plain.all_divisible, mixed.all_divisible) == (True, False)
+    assert plain.quantities == Quantities.parse("cpus:4;ports:3;disks:2")
+    assert plain.copies == Quantities.parse("cpus:4")
+
+
+def test_copies_of_a_shared_volume_are_counted_where_they_must_be() -> None:
+    volume = disk(64, volume="v", shared=True)
+    volume.allocation_info.role = "eng"
+    held = parse_used([volume.SerializeToString()] * 3)["eng"]
+    assert held.copies == Quantities.parse("disk:192")
+    assert held.has_shared
+    assert not held.ordinary

@@ -7,12 +7,20 @@ import pytest
 
 from allocator.cluster import role_meter
 from allocator.cluster.engine import Engine
+from allocator.cluster.limits import Limits
 from allocator.cluster.role_meter import RoleMeter
 from allocator.cluster.steps import Steps, finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.metering import LONGEST_GAP, Counted, Former, Meter, Stretch
 from allocator.fairness.quantities import Quantities
-from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
+from tests.cluster.master_side import (
+    SECOND,
+    START_NS,
+    MasterSide,
+    agent_call,
+    framework_info,
+    resources,
+)
 
 ROLES = ("eng/web", "eng/db", "ops", "eng")
 
@@ -207,3 +215,39 @@ def test_offers_count_in_their_role_and_above_and_roles_that_are_none_do_not() -
 def test_where_users_are_roles_nothing_is_counted_again() -> None:
     master = MasterSide("drf")
     assert Engine(master.settings, meter=Meter()).role_meter is None
+
+
+@pytest.mark.parametrize(("seconds", "counted"), [(0.5, 0.5), (LONGEST_GAP, LONGEST_GAP)])
+def test_over_a_snapshot_what_is_held_before_and_after_counts(
+    seconds: float, counted: float
+) -> None:
+    meter = RoleMeter(Limits())
+    begun = START_NS / 1e9
+    for role, core in (("ops", 2000), ("gone", 1000)):
+        meter.note(role, begun, Quantities({"cpus": core}))
+    held = {"ops": Quantities({"cpus": 3000}), "new": Quantities({"cpus": 1000})}
+    finished(meter.resuming(begun, begun + seconds, held, anew=False))
+    taken, formers = finished(meter.taking(begun + seconds))
+    assert sums(taken) == {"ops": 2 * counted}
+    assert set(formers) == {"ops", "new"}
+    assert meter.beginning is None
+
+
+def test_who_counted_others_before_begins_with_those_that_are_there() -> None:
+    meter = RoleMeter(Limits())
+    begun = START_NS / 1e9
+    meter.note("gone", begun, Quantities({"cpus": 1000}))
+    finished(meter.resuming(begun, begun + 5.0, {"new": Quantities({"cpus": 1000})}, anew=True))
+    assert meter.beginning is not None
+    assert {role: former.at for role, former in meter.beginning.items()} == {"new": begun + 5.0}
+    taken, formers = finished(meter.taking(begun + 10.0))
+    assert sums(taken) == {"new": 5.0}
+    assert set(formers) == {"new"}
+
+
+def test_a_role_counts_if_it_is_within_limits() -> None:
+    meter = RoleMeter(Limits(name=9, role_depth=3))
+    assert meter.above("a/b/c") == ("a/b/c", "a/b", "a")
+    assert meter.above("a/b/c/d") == ()
+    assert meter.above("r" * 9) == ("r" * 9,)
+    assert meter.above("r" * 10) == ()

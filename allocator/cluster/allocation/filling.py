@@ -307,7 +307,7 @@ class _Filling(Generic[User]):
             level = self._ahead(pick or first, stride)
             trial, failed = self._try(level)
             if failed is None and not trial:  # rounding has put the level before everybody
-                trial, failed = self._one(first)
+                trial = [self._one(first)]
             if failed is None:
                 before = self._budget.copy()
                 self._give(trial)
@@ -374,17 +374,14 @@ class _Filling(Generic[User]):
             if not lowered:
                 return trial, failed
 
-    def _one(self, entry: _Entry[User]) -> tuple[list[_Step[User]], _Step[User] | None]:
-        """Count one task for who is next; if none moves it, as of ports, all there is room for."""
+    def _one(self, entry: _Entry[User]) -> _Step[User]:
+        """Count one task for who is next, which fits; if none moves it, as of ports, all."""
         number = _first_not(lambda number: self._moves_nobody(entry, number), 1) - 1
         if number > 1:
             portion = entry.node.portion(entry.taken.number + number)
-            return [_Step(entry, number, portion, entry.place, "level")], None
+            return _Step(entry, number, portion, entry.place, "level")
         portion = entry.node.portion(entry.taken.number + 1)
-        place = self._branch.place(entry.user, portion)
-        if self._budget.admits(portion, entry.taken):
-            return [_Step(entry, 1, portion, place, "level")], None
-        return [], _Step(entry, 1, portion, place, "full")
+        return _Step(entry, 1, portion, self._branch.place(entry.user, portion), "level")
 
     def _moves_nobody(self, entry: _Entry[User], number: int) -> bool:
         """Whether so many tasks may be given, and the order does not see them."""

@@ -1,0 +1,140 @@
+"""What operations make of resources, and when they cannot be."""
+
+from collections.abc import Callable
+
+import pytest
+
+from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.operations import OperationError, applied, parse_operation
+from allocator.cluster.resources import Resources, parse_total
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.conformance.quota_side import disk
+from tests.cluster.master_side import resource, resources
+
+Operation = mesos.Operation
+
+
+def made_of(operation: mesos.Operation, *before: bytes) -> Resources:
+    return applied(parse_operation(operation.SerializeToString()), parse_total(before))
+
+
+def volume(size: float, **more: object) -> bytes:
+    return disk(size, reserved=["r"], volume="v", **more)  # type: ignore[arg-type]
+
+
+def parsed(data: bytes) -> mesos.Resource:
+    return mesos.Resource.FromString(data)
+
+
+def grown(size: float, more: float) -> mesos.Operation:
+    operation = mesos.Operation(type=Operation.GROW_VOLUME)
+    operation.grow_volume.volume.CopyFrom(parsed(volume(size)))
+    operation.grow_volume.addition.CopyFrom(parsed(disk(more, reserved=["r"])))
+    return operation
+
+
+def shrunk(size: float, less: float) -> mesos.Operation:
+    operation = mesos.Operation(type=Operation.SHRINK_VOLUME)
+    operation.shrink_volume.volume.CopyFrom(parsed(volume(size)))
+    operation.shrink_volume.subtract.value = less
+    return operation
+
+
+def test_a_volume_grows_by_what_is_added_and_the_rest_stays() -> None:
+    after = made_of(grown(50, 20), volume(50), disk(30, reserved=["r"]), *resources("cpus:1"))
+    assert after == parse_total([volume(70), disk(10, reserved=["r"]), *resources("cpus:1")])
+
+
+def test_a_volume_shrinks_and_what_is_taken_off_is_a_disk_again() -> None:
+    after = made_of(shrunk(50, 20), volume(50), *resources("cpus:1"))
+    assert after == parse_total([volume(30), disk(20, reserved=["r"]), *resources("cpus:1")])
+    [whole] = parse_operation(shrunk(50, 50).SerializeToString())
+    assert whole.converted == parse_total([disk(50, reserved=["r"])])
+    with pytest.raises(OperationError, match=r"cannot shrink a volume of 50.0 by 51.0"):
+        parse_operation(shrunk(50, 51).SerializeToString())
+
+
+def test_a_reservation_is_made_and_ended_by_its_last_one() -> None:
+    reserve = mesos.Operation(type=Operation.RESERVE)
+    inner = resource("cpus", "1", reserved=["r", "r/s"])
+    reserve.reserve.resources.append(inner)
+    before, after = resources("cpus(r):1"), [inner.SerializeToString()]
+    assert made_of(reserve, *before) == parse_total(after)
+    unreserve = mesos.Operation(type=Operation.UNRESERVE)
+    unreserve.unreserve.resources.append(inner)
+    assert made_of(unreserve, *after) == parse_total(before)
+    moved = mesos.Operation(type=Operation.RESERVE)
+    moved.reserve.source.append(inner)
+    moved.reserve.resources.append(resource("cpus", "1", reserved=["t"]))
+    assert made_of(moved, *after) == parse_total(resources("cpus(t):1"))
+
+
+@pytest.mark.parametrize("mount", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_volume_is_created_of_a_disk_and_becomes_one_again(mount: bool, shared: bool) -> None:  # noqa: FBT001
+    plain = disk(50, reserved=["r"], mount=mount)
+    made = volume(50, mount=mount, shared=shared)
+    create = mesos.Operation(type=Operation.CREATE)
+    create.create.volumes.append(parsed(made))
+    assert made_of(create, plain) == parse_total([made])
+    destroy = mesos.Operation(type=Operation.DESTROY)
+    destroy.destroy.volumes.append(parsed(made))
+    [back] = made_of(destroy, made).messages("r")
+    freed = parsed(back)
+    freed.ClearField("allocation_info")
+    assert freed == parsed(plain), "without a word of any volume"
+    if shared:
+        with pytest.raises(OperationError, match="further copies"):
+            made_of(destroy, made, made)
+
+
+def provided(operation: mesos.Operation) -> mesos.Operation:
+    of = operation.grow_volume if operation.HasField("grow_volume") else operation.shrink_volume
+    of.volume.provider_id.value = "p"
+    return operation
+
+
+def with_(
+    kind: mesos.Operation.Type.ValueType, give: Callable[[mesos.Operation], object]
+) -> mesos.Operation:
+    operation = mesos.Operation(type=kind)
+    give(operation)
+    return operation
+
+
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        (mesos.Operation(type=Operation.LAUNCH), "LAUNCH is not an operation on resources"),
+        (
+            with_(Operation.RESERVE, lambda o: o.reserve.resources.append(resource("cpus", "1"))),
+            "'cpus' is not reserved",
+        ),
+        (
+            with_(
+                Operation.UNRESERVE, lambda o: o.unreserve.resources.append(resource("cpus", "1"))
+            ),
+            "'cpus' is not reserved",
+        ),
+        (
+            with_(Operation.CREATE, lambda o: o.create.volumes.append(parsed(disk(1)))),
+            "'disk' is not a persistent volume",
+        ),
+        (
+            with_(Operation.DESTROY, lambda o: o.destroy.volumes.append(parsed(disk(1)))),
+            "'disk' is not a persistent volume",
+        ),
+        (provided(grown(1, 1)), "GROW_VOLUME is not supported on a resource provider's volume"),
+        (provided(shrunk(2, 1)), "SHRINK_VOLUME is not supported on a resource provider's volume"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_says_why(operation: mesos.Operation, words: str) -> None:
+    with pytest.raises(OperationError, match=words):
+        parse_operation(operation.SerializePartialToString())
+
+
+def test_what_is_no_operation_and_what_is_not_there_are_told_apart() -> None:
+    with pytest.raises(InvalidEvent, match=r"not a serialised mesos\.Offer\.Operation"):
+        parse_operation(b"\xff")
+    with pytest.raises(OperationError, match="does not contain"):
+        made_of(grown(50, 20), volume(50), disk(19, reserved=["r"]))
