@@ -22,6 +22,7 @@ from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
+from allocator.fairness.front import Front, Place
 from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info
 from tests.cluster.one_by_one import order
@@ -242,6 +243,23 @@ def test_one_that_takes_offers_of_several_tasks_alone_makes_it_no_dearer_for_oth
     out = allocated(made, snapshot, contract.Events())
     assert out.offers.total() <= 100 + 3 * 31
     assert out.cpus["f30", "r30"] >= 200_000
+
+
+def test_what_many_sizes_get_is_counted_in_steps_for_few_of_them_each() -> None:
+    made, snapshot = cluster([LARGE] * 60, [f"cpus:{0.5 + number / 100}" for number in range(300)])
+    asked = longest = 0
+    after = Front.after
+
+    def counting(self: Front[str], user: str, more: Quantities, times: int) -> Place:
+        nonlocal asked, longest
+        asked += 1
+        longest = max(longest, asked)
+        return after(self, user, more, times)
+
+    with patch.object(Front, "after", counting):
+        for _ in Engine(made).restoring(OPTIONS, snapshot):
+            asked = 0
+    assert longest <= 10 * 50
 
 
 def test_one_that_has_declined_every_agent_makes_it_no_dearer_for_others() -> None:

@@ -185,7 +185,8 @@ class Dealing:
         )
         assert tree is not None
         for _ in range(tries):
-            portion = tree.fill(Room([("", part)], lambda _name: 0))
+            room = Room([("", part)], lambda _name: 0)
+            portion = tree.fill(room) if isinstance(tree, Leaf) else (yield from tree.filling(room))
             given = {leaf.client: number for leaf, number in portion.leaves.items()}
             yield
             more = [

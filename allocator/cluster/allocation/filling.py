@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from allocator.cluster.frameworks import Client
+from allocator.cluster.steps import Steps, finished
 from allocator.fairness.front import Place
 from allocator.fairness.quantities import Quantities
 
@@ -45,6 +46,8 @@ class Portion:
     """How many of the tasks have scalars: only these are seen by the order."""
 
 
+_STRETCH = 50
+"""Members that are counted in a step."""
 _FAR = 1 << 40
 """More tasks than there are."""
 _EMPTY = Portion(0, {}, {}, Quantities(), 0)
@@ -229,6 +232,10 @@ class Branch(Generic[User]):
             budget: How much may be given.
             stride: How many tasks the first is likely to get; the outcome does not depend on it.
         """
+        return finished(self.filling(budget, stride))
+
+    def filling(self, budget: Budget, stride: int = 1) -> Steps[Portion]:
+        """Return the same in steps, for a few members each; what is below one is counted in one."""
         return _Filling(self, budget).run(stride)
 
     def member(self, number: int) -> "tuple[User, Node] | None":
@@ -295,7 +302,7 @@ class _Filling(Generic[User]):
         self._pending: _Entry[User] | None = None
         """That member."""
 
-    def run(self, stride: int) -> Portion:
+    def run(self, stride: int) -> Steps[Portion]:
         pick: _Entry[User] | None = None
         while True:
             first = self._entry(0)
@@ -305,7 +312,7 @@ class _Filling(Generic[User]):
             if one.number == first.taken.number or not self._budget.admits(one, first.taken):
                 break
             level = self._ahead(pick or first, stride)
-            trial, failed = self._try(level)
+            trial, failed = yield from self._try(level)
             if failed is None and not trial:  # rounding has put the level before everybody
                 trial = [self._one(first)]
             if failed is None:
@@ -345,7 +352,7 @@ class _Filling(Generic[User]):
         """Return where an entry would stand with so many tasks more, or as many as are known."""
         return self._branch.place(entry.user, entry.node.portion(entry.taken.number + number))
 
-    def _try(self, level: Place) -> tuple[list[_Step[User]], _Step[User] | None]:
+    def _try(self, level: Place) -> Steps[tuple[list[_Step[User]], _Step[User] | None]]:
         """Count what everybody gets before a level, which is lowered to where counting ends.
 
         Returns who would get how much, in the order of the first of it, and who would be the first
@@ -362,6 +369,8 @@ class _Filling(Generic[User]):
                 if entry is None or not entry.place.position < level.position:
                     break
                 number += 1
+                if not number % _STRETCH:
+                    yield
                 step = self._reach(entry, level, left)
                 if step.end == "full":
                     failed = step

@@ -32,10 +32,17 @@ class Walk:
 
     def clients(self, agent: Agent, live: int) -> Iterator[Client]:
         """Go through clients of a set, the next one first; nobody may get anything meanwhile."""
-        yield from self._clients(self._users.root, agent, live)
+        only = self._wanting.client.get(live)
+        if only is not None:
+            yield only
+        else:
+            yield from self._clients(self._users.root, agent, live)
 
     def tree(self, agent: Agent, live: int, leaves: Leaves) -> Node | None:
         """Return those of a set who compete for an agent; None: none of them can use it."""
+        only = self._wanting.client.get(live)
+        if only is not None:
+            return leaves(only, False)
         return self._tree(self._users.root, agent, live, leaves, nested=False)
 
     def _clients(self, user: User, agent: Agent, live: int) -> Iterator[Client]:
