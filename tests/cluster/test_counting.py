@@ -4,12 +4,13 @@ from dataclasses import asdict
 
 import pytest
 
+from allocator.cluster.calls import PREPARE
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from tests.cluster.conformance.quota_side import BatchMaster, freed, unavailability
-from tests.cluster.master_side import SECOND, START_NS, MasterSide, resources
+from tests.cluster.master_side import SECOND, START_NS, MasterSide, agent_call, resources
 
 
 def counted(engine: Engine) -> dict[str, int]:
@@ -137,3 +138,18 @@ def test_an_order_counts_as_a_message() -> None:
     before = counted(master.engine)
     master.engine.order(operator.Order(reset_commitments=operator.ResetCommitments()))
     assert grown(master, before) == {"messages": 1}
+
+
+def test_a_part_of_a_snapshot_that_breaks_the_allocator_while_it_is_read_is_one_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    master = MasterSide()
+    monkeypatch.setitem(PREPARE, "add_agent", broken)
+    before = counted(master.engine)
+    agents = [agent_call("s1", "cpus:1"), agent_call("s2", "cpus:1")]
+    master.restore(contract.Snapshot(time_ns=START_NS, agents=agents))
+    assert grown(master, before) == {"messages": 1, "snapshots": 1, "faults": 2}
+    assert {each.flaw.reason for each in master.engine.set_aside()} == {"fault"}

@@ -228,3 +228,32 @@ def test_what_comes_back_while_a_snapshot_is_under_way_costs_nobody_a_filter(
     master.sequence += 2
     assert master.restore(mirrored(master, "f1", "f2")) == []
     assert (master.engine.filters, master.engine.statistics.faults) == (2, 0)
+
+
+@pytest.mark.parametrize("role", ["a", "a/b", "x"])
+def test_who_is_back_in_time_is_not_forgotten(role: str) -> None:
+    master = made(None, forget_after=10.0)
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    for name in ("a", "a/b", "x"):
+        master.add_framework(f"of-{name}", name)
+    known = set(master.engine.users())
+    master.send(contract.RemoveFramework(framework_id=f"of-{role}"))
+    master.tick(5.0)
+    master.add_framework(f"of-{role}", role)
+    for _ in range(4):
+        master.tick(11.0)
+    assert set(master.engine.users()) == known
+    assert len(master.add_agent("s1", "cpus:1;mem:64")) == 1
+
+
+def test_a_role_that_has_got_sub_roles_is_not_forgotten_for_having_been_idle() -> None:
+    master = made(None, forget_after=10.0)
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    master.add_framework("f1", "a")
+    master.send(contract.RemoveFramework(framework_id="f1"))
+    master.tick(5.0)
+    master.add_framework("f2", "a/b")
+    for _ in range(4):
+        master.tick(11.0)
+    assert master.engine.users() == ["a", "a/b"]
+    assert len(master.add_agent("s1", "cpus:1;mem:64")) == 1

@@ -147,3 +147,22 @@ def test_where_nobody_owes_anything_commitments_cannot_be_set() -> None:
     change = operator.SetCommitments(user="a", others=0.1)
     with pytest.raises(InvalidOrder, match="nobody owes anything"):
         master.engine.order(operator.Order(set_commitments=change))
+
+
+def test_boosts_that_end_one_after_the_other_change_all_levels_each_at_its_time() -> None:
+    owed = []
+    for instants in ((10.0, 10.0, 10.0), (30.0,)):
+        master = MasterSide("sdrf", {"half_life": HALF_LIFE})
+        used = {}
+        for role in ("a/x", "a/y", "c"):
+            master.add_framework(f"of-{role}", role, active=False)
+            used[f"of-{role}"] = resources("cpus:2" if role == "a/x" else "cpus:1", role)
+        master.send(agent_call("s1", "cpus:4;mem:4096", used))
+        for user, seconds in (("a", 10.0), ("c", 20.0)):
+            change = operator.SetWeight(user=user, weight=5.0, seconds=seconds)
+            master.engine.order(operator.Order(set_weight=change))
+        for seconds in instants:
+            master.tick(seconds)
+        owed.append({each.user: each.commitments["cpus"] for each in master.engine.standings()})
+    assert owed[1] == pytest.approx(owed[0], rel=1e-9)
+    assert owed[0]["a/x"] > 0.0

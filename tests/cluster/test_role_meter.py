@@ -230,6 +230,7 @@ def test_over_a_snapshot_what_is_held_before_and_after_counts(
     taken, formers = finished(meter.taking(begun + seconds))
     assert sums(taken) == {"ops": 2 * counted}
     assert set(formers) == {"ops", "new"}
+    assert not any(former.stretch.active for former in formers.values()), "no role is in a queue"
     assert meter.beginning is None
 
 
