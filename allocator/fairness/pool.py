@@ -263,10 +263,12 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         account = self._account(user)
+        rated = self.policy.counts_tasks and not self._unrated
+        if rated:
+            self._settle(user, account)
         account.demand = self._terms.counted(demand)
         self._write_down(Pool.set_demand, user, account.demand)
-        if self.policy.counts_tasks and not self._unrated:
-            self._settle(user, account)
+        if rated:
             self._terms.count_tasks(user, account)
             self._note_change(user, account)
 

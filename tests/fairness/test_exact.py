@@ -37,3 +37,7 @@ def test_values_that_all_but_meet_sort_as_rationals_do(
     first, second = rational(level, slope, s), rational(other, tilt, s)
     assert (mine < theirs) == (first < second)
     assert (mine == theirs) == (first == second)
+
+
+def test_what_is_left_over_may_be_as_large_as_one() -> None:
+    assert exact.value(2.0**53, 1.0, 1.0) == (2.0**53, 1.0, 0.0)

@@ -32,16 +32,25 @@ class History:
 
     def __init__(self, seed: int, policy: policies.Policy) -> None:
         self.chance = random.Random(seed)
-        self.charging = True
+        self.charging, self.part = True, 1.0
         self.alone, self.looked_at, self.kept_up, self.watched = self.pools = [
             Pool[str](
-                policy, capacity=CAPACITY, excluded=("disk",), machines=Machines(), watch=watch
+                policy,
+                now=1000.0,
+                capacity=CAPACITY,
+                excluded=("disk",),
+                machines=Machines(),
+                watch=watch,
             )
             for watch in (None, None, None, lambda ranking: ranking)
         ]
         self.journal = self.alone.keep_journal()
         self.follower = Pool[str](
-            policy, capacity=CAPACITY, excluded=("disk",), machines=self.alone.machines
+            policy,
+            now=1000.0,
+            capacity=CAPACITY,
+            excluded=("disk",),
+            machines=self.alone.machines,
         )
         for number in range(5):
             self.both(Pool.add, f"u{number}")
@@ -89,7 +98,8 @@ class History:
                 amounts = {"cpus": chance.randint(50_000, 150_000), "mem": 200_000}
                 self.both(Pool.set_capacity, Quantities(amounts))
             case 1:
-                self.with_follower(Pool.set_part, chance.choice([1.0, 0.5]))
+                self.part = chance.choice([1.0, 0.5])
+                self.with_follower(Pool.set_part, self.part)
             case 2:
                 self.charging = chance.random() < 0.6
                 self.with_follower(Pool.set_charging, charging=self.charging)
@@ -156,6 +166,14 @@ def forecast(pool: Pool[str]) -> Found:
     return [part for each in passings(pool, user, pool.now + 50.0) for part in each]
 
 
+def values(pool: Pool[str]) -> Found:
+    """Look by what users are ranked, the last one first."""
+    return [
+        pool.policy.rank(pool.attribute(user), pool.phase_at(pool.now))[0][1]
+        for user in sorted(pool.users(), reverse=True)
+    ]
+
+
 def courses(pool: Pool[str]) -> Found:
     """Look how it goes on with each by itself, the last one first."""
     found: Found = []
@@ -193,6 +211,7 @@ LOOKS: list[Callable[[Pool[str]], Found]] = [
     counts,
     prospects,
     courses,
+    values,
     lambda pool: [*pool.twin(), *standings(pool.twin())],
 ]
 
@@ -206,7 +225,10 @@ def the_same(found: Found, expected: Found) -> bool:
     )
 
 
-def what_follows_from_what_is_set(pool: Pool[str], *, charging: bool) -> None:
+def what_follows_from_what_is_set(pool: Pool[str], part: float, *, charging: bool) -> None:
+    assert pool.active == sum(standing.active for standing in pool.standings())
+    together = sum(pool.entitlement(user) for user in pool.users())
+    assert math.isclose(together, part if len(pool) else 0.0)
     for standing in pool.standings():
         assert standing.entitlement == pool.entitlement(standing.user)
         if pool.policy.name in {"sdrf", "stsf"}:
@@ -246,7 +268,8 @@ def test_all_looks_find_what_one_finds_who_has_looked_at_each_instant(
         expected = [look(history.kept_up) for look in LOOKS]
         number = history.chance.randrange(len(LOOKS))
         assert the_same(LOOKS[number](history.looked_at), expected[number])
-        what_follows_from_what_is_set(history.kept_up, charging=history.charging)
+        assert the_same(expected[-1], [*expected[0], *expected[1]])
+        what_follows_from_what_is_set(history.kept_up, history.part, charging=history.charging)
         if history.chance.random() < 0.1:
             assert [list(pool) for pool in history.pools] == [expected[0]] * 4
             assert the_same(standings(history.watched), expected[1])
@@ -256,11 +279,64 @@ def test_all_looks_find_what_one_finds_who_has_looked_at_each_instant(
             assert the_same(standings(history.follower), expected[1])
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_whoever_will_owe_something_else_than_before_is_among_those_that_are_told(
-    seed: int,
+def owed(pool: Pool[str]) -> dict[tuple[str, str], float]:
+    """Return what users owe now."""
+    return {
+        (each.user, name): amount
+        for each in pool.still().standings_at(pool.now)
+        for name, amount in each.commitments.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "parameters"),
+    [("sdrf", {"half_life": 60}), ("stsf", {"half_life": 60}), ("drf", {})],
+)
+def test_what_is_owed_until_now_is_owed_whatever_changes_now(
+    policy: str, parameters: dict[str, object]
 ) -> None:
-    history, told = History(seed, policies.create("sdrf", {"half_life": 60})), set[int]()
+    history = History(3, policies.create(policy, parameters))
+    pool, chance = history.alone, history.chance
+    for user in pool.users():
+        pool.set_commitment(user, history.debts())
+    for _ in range(150):
+        history.wait()
+        before, user = owed(pool), chance.choice(sorted(pool.users()))
+        match chance.randrange(5):
+            case 0:
+                pool.set_weight(user, chance.choice([0.5, 1.0, 3.0]))
+            case 1:
+                pool.set_demand(user, chance.choice([*TASKS, None]))
+            case 2:
+                pool.set_active(user, chance.random() < 0.8)
+            case 3:
+                history.change_what_holds_for_all()
+            case _:
+                history.change_what_a_user_has(user)
+        after = owed(pool)
+        assert {key: after[key] for key in before} == pytest.approx(before)
+
+
+def test_debts_begin_to_fade_when_it_is_said_and_under_a_policy_that_makes_none() -> None:
+    for policy, fades in (("drf", True), ("sdrf", False)):
+        parameters = {"half_life": 60} if policy == "sdrf" else {}
+        pool: Pool[str] = Pool(policies.create(policy, parameters), capacity=CAPACITY)
+        pool.add("a", commitment={"cpus": 0.4})
+        assert pool.standing("a").commitment == 0.4
+        pool.advance(60.0)
+        pool.set_fading(30.0 / math.log(2.0))
+        assert pool.standing("a").commitment == pytest.approx(0.4 if fades else 0.2)
+        pool.advance(120.0)
+        assert pool.standing("a").commitment == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("seed", "policy", "parameters"), [(0, "sdrf", {"half_life": 60}), (1, "drf", {})]
+)
+def test_whoever_will_owe_something_else_than_before_is_among_those_that_are_told(
+    seed: int, policy: str, parameters: dict[str, object]
+) -> None:
+    history, told = History(seed, policies.create(policy, parameters)), set[int]()
     pool = history.alone
     for _ in range(200):
         history.wait()

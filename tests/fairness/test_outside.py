@@ -91,6 +91,52 @@ def test_what_failed_is_told_with_its_line_and_counted() -> None:
     assert faults.latest.endswith(f"test_outside.py, line {_raises.__code__.co_firstlineno + 1})")
 
 
+def test_each_fault_counts_once() -> None:
+    pool = _pool(_key(_raises), a=1)
+    assert pool.minimum() == "a"
+    assert pool.policy.faults.count == 1
+
+
+def test_those_for_whom_a_policy_fails_come_by_share_over_weight_however_large_that_is() -> None:
+    pool = _pool(_key(_raises), a=60, b=50, c=40)
+    for user, weight in (("a", 4.0), ("b", 0.1), ("c", 0.01)):
+        pool.set_weight(user, weight)
+    assert list(pool) == ["a", "b", "c"]
+
+
+def test_what_a_key_is_made_of_is_known_only_where_it_is_said() -> None:
+    class Mine(KeyPolicy):
+        name = "mine"
+
+        @override
+        def key(self, account: Account) -> float:
+            return account.share
+
+    class Says(Mine):
+        goes_by_shares = True
+
+    class Remembers(Sdrf):
+        name = "remembers"
+
+    said = [adopted(each, ORIGIN).goes_by_shares for each in (Mine, Says, Remembers)]
+    assert said == [False, True, True]
+
+
+def test_a_line_that_fails_stays_where_it_is() -> None:
+    class Mine(LinePolicy):
+        name = "mine"
+
+        @override
+        def line(self, account: Account) -> tuple[float, float]:
+            raise ZeroDivisionError
+
+    pool = _pool(adopted(Mine, ORIGIN).model_validate({}))
+    now, later = (
+        [standing.priority for standing in pool.standings_at(when)] for when in (0.0, 1e6)
+    )
+    assert now == later
+
+
 def test_the_same_faults_give_the_same_order_in_every_engine() -> None:
     def moody(account: Account) -> float:
         return 1.0 / 0 if account.share > 0.15 else account.share
@@ -102,7 +148,16 @@ def test_the_same_faults_give_the_same_order_in_every_engine() -> None:
     assert list(one) == list(other) == ["d", "b", "c", "a"]
 
 
-@pytest.mark.parametrize("answer", [*NONSENSE, lambda _: (1.0,), lambda _: (1.0, float("nan"))])
+NO_LINES: list[Says] = [
+    *NONSENSE,
+    lambda _: (1.0,),
+    lambda _: (1.0, float("nan")),
+    lambda account: [-account.share, 0.0],
+    lambda account: (-account.share, 0.0, 0.0),
+]
+
+
+@pytest.mark.parametrize("answer", NO_LINES)
 @pytest.mark.parametrize("ranking", ["live-tree", "scan"])
 def test_lines_that_fail_rank_as_drf_does(answer: Says, ranking: str) -> None:
     class Mine(LinePolicy):

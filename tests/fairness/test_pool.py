@@ -52,6 +52,12 @@ def test_a_new_user_holds_wants_owes_and_has_had_nothing() -> None:
         assert not standing.active
         assert made.holding("A") == (Quantities(), 0)
         assert (standing.priority, standing.commitment, standing.inherited) == (0.0, 0.0, 0.0)
+    made = Pool(policies.create("fifo", {}))
+    for place, user in enumerate("AB", 1):
+        made.add(user)
+        made.set_active(user, True)
+        assert made.standing(user).priority == place
+        assert made.standing(user).share == 0.0, "there is nothing to have"
 
 
 def test_of_a_machine_on_which_nothing_counts_nobody_holds_a_share() -> None:

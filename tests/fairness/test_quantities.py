@@ -96,3 +96,14 @@ def test_equal_fractions_are_equal_shares() -> None:
 def test_malformed_text_is_refused_with_what_is_wrong(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Quantities.parse(text)
+
+
+def test_thousandths_are_counted_from_none_to_the_last_that_fits_64_bits() -> None:
+    one = Quantities({"cpus": 1})
+    assert (one + one) - one == one
+    with pytest.raises(ValueError, match=r"cannot take 0\.001 of 'mem' from 0"):
+        _ = one - Quantities({"mem": 1})
+    assert to_milli(math.nextafter(2.0**63 / 1000, 0.0)) < 2**63
+    for too_large in (2.0**63 / 1000, 2.0**63):
+        with pytest.raises(ValueError, match="below 2\\^63"):
+            to_milli(too_large)
