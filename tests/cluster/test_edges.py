@@ -9,7 +9,7 @@ import pytest
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.engine.engine import LONGEST_LEAP_NS, PATIENCE_NS
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.failover import Failover
 from allocator.cluster.limits import Limits
 from allocator.cluster.settings import EngineSettings
@@ -17,6 +17,7 @@ from allocator.cluster.state import Recovery, Statistics
 from allocator.cluster.text import shortened
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import (
@@ -333,3 +334,18 @@ def test_so_many_labels_that_mean_nothing_are_named(number: int, told: int) -> N
     master = MasterSide()
     master.send(subscribed(info))
     assert master.engine.misfits()["f2"].count("is not known") == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "allowed"), [(366 * 86400.0, True), (366 * 86400.0 + 1, False)]
+)
+def test_a_boost_lasts_a_leap_year_at_most(seconds: float, allowed: bool) -> None:  # noqa: FBT001
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    said = operator.SetWeight(user="a", weight=2.0, seconds=seconds)
+    if allowed:
+        master.engine.order(operator.Order(set_weight=said))
+    else:
+        with pytest.raises(InvalidOrder, match="366 days at most"):
+            master.engine.order(operator.Order(set_weight=said))
+    assert master.engine.weights.by("a") == ("boost" if allowed else "")

@@ -4,8 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+from allocator.cluster.calls import PREPARE
+from allocator.cluster.engine.engine import MOST_SPOILERS
+from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.limits import Limits
 from allocator.cluster.quarantine import Flaw, Quarantine
+from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import agent_info
@@ -128,3 +132,38 @@ def test_nothing_that_was_wrong_is_told_of_who_is_gone() -> None:
     assert [each.kind for each in master.engine.set_aside()] == ["framework"]
     master.send(contract.RemoveFramework(framework_id="f1"))
     assert not list(master.engine.set_aside())
+
+
+def test_a_call_that_was_passed_over_is_told_until_the_same_one_is_heard() -> None:
+    master = small()
+    wrong = contract.ActivateAgent(agent_id="s9")
+    with pytest.raises(InvalidEvent):
+        master.send(wrong)
+    master.send(wrong)
+    assert [(each.name, each.topic) for each in master.engine.set_aside()] == [("s9", "call")]
+    master.send(contract.ActivateAgent(agent_id="s1"))
+    assert list(master.engine.set_aside()), "of somebody else"
+    master.add_agent("s9", "cpus:1")
+    assert not list(master.engine.set_aside())
+
+
+@pytest.mark.parametrize("number", [MOST_SPOILERS, MOST_SPOILERS + 1])
+def test_so_many_parts_of_a_snapshot_may_break_the_allocator(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fragile(_cluster: Cluster, _call: contract.AddAgent) -> Callable[[], None]:
+        def broken() -> None:
+            raise ZeroDivisionError
+
+        return broken
+
+    monkeypatch.setitem(PREPARE, "add_agent", fragile)
+    master = MasterSide()
+    agents = [agent_call(f"s{each}", "cpus:1") for each in range(number)]
+    snapshot = contract.Snapshot(time_ns=master.now_ns, agents=agents)
+    if number > MOST_SPOILERS:
+        with pytest.raises(InvalidEvent, match="ZeroDivisionError"):
+            master.restore(snapshot)
+    else:
+        master.restore(snapshot)
+        assert len(list(master.engine.set_aside())) == number
