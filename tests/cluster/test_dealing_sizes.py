@@ -55,15 +55,15 @@ def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot]:
     snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
     roles = ["a", *chance.sample(ROLES, chance.randrange(1, 5))]
     demands = chance.sample(DEMANDS, chance.randrange(2, len(DEMANDS)))
+    alike = "" in demands  # else agents are in several hands, or somebody has some alone
     for number in range(chance.randrange(2, 9)):
         own = ["a"] if number == 0 else [chance.choice(roles)]
         least = chance.choice([0.0, 0.0, 0.0, 1.5])
         info = framework(f"f{number}", own, demands[number % len(demands)], least)
-        if not chance.randrange(4):
+        if not alike and not chance.randrange(4):
             hosts = [f"s{each}.example" for each in range(30) if not chance.randrange(3)]
             info = keeping_off(info, hosts)
         snapshot.frameworks.add(framework_id=f"f{number}", info=info, active=True)
-    alike = "" in demands  # else agents are in several hands
     few = chance.sample(SIZES, 1 if alike else chance.randrange(1, len(SIZES)))
     used = 0.0 if alike else chance.choice([0.0, 0.3])
     for number in range(chance.choice([8, 30])):
