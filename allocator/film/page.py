@@ -8,6 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from allocator.files import whole
+
 _DATA = "@FILM@"
 
 
@@ -36,12 +38,8 @@ def write(path: Path, made: bytes) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    part = path.with_name(path.name + ".part")
-    try:
+    with whole(path) as part:
         part.write_bytes(made)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _part(name: str) -> str:

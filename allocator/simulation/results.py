@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from allocator.files import whole
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.series import Series
 from allocator.simulation.store import ROW_GROUP
@@ -82,12 +83,8 @@ def users_table(outcome: Outcome, users: Users) -> Any:  # noqa: ANN401 - likewi
 
 
 def _replace(path: Path, write_to: Callable[[Path], object]) -> None:
-    part = path.with_name(path.name + ".part")
-    try:
+    with whole(path) as part:
         write_to(part)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _write_tasks(outcome: Outcome, path: Path) -> None:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from allocator.files import whole
 from allocator.simulation.trace import MachineClass, Trace, TraceError
 
 FORMAT: Final = 1
@@ -65,14 +66,9 @@ def write(trace: Trace, path: Path) -> None:
     unsaid = {field for field in _LATER if not getattr(about, field)}
     text = about.model_dump_json(exclude=unsaid)
     schema = _schema(trace.resources).with_metadata({_KEY: text.encode()})
-    part = path.with_name(path.name + ".part")
-    try:
-        with pq.ParquetWriter(part, schema, compression="zstd") as writer:
-            for table in _tables(trace, schema):
-                writer.write_table(table)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole(path) as part, pq.ParquetWriter(part, schema, compression="zstd") as writer:
+        for table in _tables(trace, schema):
+            writer.write_table(table)
 
 
 def read(path: Path, count: int | None = None) -> Trace:
@@ -203,10 +199,10 @@ def _filled(file: Any, about: _About, count: int | None) -> Trace:  # noqa: ANN4
     demand = np.empty((tasks, len(about.resources)))
     numbers = pa.array(about.users, pa.string())
     filled = 0
-    for whole in file.iter_batches(batch_size=ROW_GROUP, columns=names):
+    for group in file.iter_batches(batch_size=ROW_GROUP, columns=names):
         if filled == tasks:
             break
-        batch = whole.slice(0, tasks - filled)
+        batch = group.slice(0, tasks - filled)
         rows = slice(filled, filled + len(batch))
         filled += len(batch)
         submitted[rows] = _column(batch, "submitted_us")

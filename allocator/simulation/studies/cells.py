@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import os
 import time
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
@@ -13,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from allocator import plugins
+from allocator.files import whole
 from allocator.simulation import fast as fast_path
 from allocator.simulation import reference, store
 from allocator.simulation.holding import Blocking
@@ -225,10 +225,8 @@ def _number(value: float) -> float | None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file that is either whole or not there, whoever else writes the same."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(path)
+    with whole(path) as part:
+        part.write_bytes(content)
 
 
 @lru_cache(maxsize=1)

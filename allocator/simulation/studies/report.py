@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from allocator.files import whole
 from allocator.simulation.studies import (
     gains,
     own_findings,
@@ -61,7 +62,6 @@ def write_report(
         )
     if told := sdrf_study.table(theirs):
         (out / sdrf_study.CSV).write_text(told, encoding="utf-8")
-    part = out / f"{PAGE}.part"
-    part.write_text(render(title, sections, figures), encoding="utf-8")
-    part.replace(out / PAGE)
+    with whole(out / PAGE) as part:
+        part.write_text(render(title, sections, figures), encoding="utf-8")
     return sections

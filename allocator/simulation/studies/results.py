@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from allocator.files import whole
 from allocator.simulation.originals.catalogue import create_policy
 from allocator.simulation.studies.cells import Cell
 from allocator.simulation.studies.measures import Jobs, Users
@@ -104,9 +105,8 @@ class Result:
 def write_index(folder: Path, title: str, cells: Sequence[Cell]) -> None:
     """Note which cells a sweep consists of."""
     index = {"title": title, "cells": [cell.key for cell in cells]}
-    part = folder / f"{INDEX}.part"
-    part.write_text(json.dumps(index), encoding="utf-8")
-    part.replace(folder / INDEX)
+    with whole(folder / INDEX) as part:
+        part.write_text(json.dumps(index), encoding="utf-8")
 
 
 def read_results(folder: Path) -> tuple[str, list[Result]]:

@@ -81,6 +81,4 @@ def _make(path: Path, make: Callable[[], Trace]) -> None:
     """Write a trace, whole, if it is not there yet."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        store.write(make(), part)
-        part.replace(path)
+        store.write(make(), path)

@@ -1,0 +1,59 @@
+"""A file that is written is whole or as it was, and nothing but files is ever replaced."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from allocator.files import whole
+
+
+def test_a_file_is_as_it_was_until_the_new_one_is_complete(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text("before")
+    with whole(file) as part:
+        part.write_text("after")
+        assert file.read_text() == "before"
+    assert file.read_text() == "after"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text("before")
+
+    def fail() -> None:
+        with whole(file) as part:
+            part.write_text("half")
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
+    assert file.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_device_and_a_pipe_are_written_to_and_stay(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with whole(pipe) as part:
+            part.write_text("through")
+        assert os.read(reader, 100) == b"through"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    with whole(Path("/dev/null")) as part:
+        assert part == Path("/dev/null")
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link, file = tmp_path / "link", tmp_path / "there" / "page.html"
+    link.symlink_to(file)
+    with whole(link) as part:
+        part.write_text("new")
+    assert link.is_symlink()
+    assert file.read_text() == "new"
