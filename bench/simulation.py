@@ -4,6 +4,7 @@ Processor time of one core, of the fast path the best of three; traces are made 
 compiled before.
 """
 
+import argparse
 import resource
 import time
 from collections.abc import Callable
@@ -71,6 +72,7 @@ def rate(
 
 def main() -> None:
     """Print three tables."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     console = Console()
     small = workload(1000, 10)
     begun = time.process_time()

@@ -229,6 +229,8 @@ def _new_state(trace: Trace, rule: kernels.Rule, room: Room, who: Sharers) -> ke
             turn=np.zeros(users, np.int64),
             head=np.full(users, kernels.NOTHING, np.int32),
             tail=np.full(users, kernels.NOTHING, np.int32),
+            runtime=np.zeros(users, np.int64),
+            following=np.full(users, kernels.NOTHING, np.int32),
             need=np.zeros((users, resources), np.int64),
             constraint=np.zeros(users, np.int64),
             monopoly=np.zeros(users, np.int64),

@@ -4,10 +4,14 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +40,35 @@ def part(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function as if it were written where it is called."""
     compiled: Callable[P, R] = numba.njit(function, inline="always", **_INNER)
     return compiled
+
+
+_Untyped: TypeAlias = Any
+"""What Numba has no types for."""
+
+
+def _prefetch(_context: _Untyped, array: _Untyped, _place: _Untyped) -> _Untyped:
+    get_pointer: _Untyped = cgutils.get_item_pointer
+    get_function: _Untyped = cgutils.get_or_insert_function
+
+    def generate(
+        context: _Untyped, builder: _Untyped, signature: _Untyped, arguments: _Untyped
+    ) -> _Untyped:
+        kind = signature.args[0]
+        entries = context.make_array(kind)(context, builder, arguments[0])
+        places = [arguments[1], *[ir.Constant(ir.IntType(64), 0)] * (kind.ndim - 1)]
+        entry = get_pointer(context, builder, kind, entries, places)
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        asks = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = get_function(builder.module, asks, "llvm.prefetch.p0i8")
+        to_read, all_caches, data = (ir.Constant(number, choice) for choice in (0, 3, 1))
+        builder.call(function, [builder.bitcast(entry, pointer), to_read, all_caches, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+prefetch: _Untyped = intrinsic(_prefetch)
+"""Asks for an entry, or a row, of an array, so that it is there when it is read later."""
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:

@@ -72,10 +72,19 @@ def clear(tree: LiveTree, s: float) -> None:
     tree.s[0] = s
 
 
-@kernel
+@part
 def update(tree: LiveTree, s: float) -> None:
     """LiveTree.update."""
-    if not s < tree.s[0]:
+    if s < tree.s[0]:
+        if tree.numbers[BOOKED] > 0 and tree.when[tree.heap[0]] >= s:
+            _pass_events(tree, s)
+        tree.s[0] = s
+
+
+@kernel
+def _pass_events(tree: LiveTree, s: float) -> None:
+    """Move to a later s, before which there is at least one event."""
+    if _swap(tree, s):
         return
     moved = 0
     while tree.numbers[BOOKED] > 0 and tree.when[tree.heap[0]] >= s:
@@ -88,6 +97,37 @@ def update(tree: LiveTree, s: float) -> None:
     tree.s[0] = s
     for i in range(moved):
         _put(tree, tree.moved[i])
+
+
+@part
+def _swap(tree: LiveTree, s: float) -> bool:
+    """Process the first event where it stands, if it is the only one until s; return whether it is.
+
+    Taken out and put in again, its two users would come between the same neighbours, and their
+    events be booked in the order in which they are booked here.
+    """
+    for i in range(1, min(3, tree.numbers[BOOKED])):
+        if tree.when[tree.heap[i]] >= s:
+            return False
+    users, envelope = tree.users, tree.envelope
+    first = _position(tree, tree.heap[0])
+    u, v = users[first], users[first + 1]
+    turned = precedes(envelope, v, u, s)
+    front, back = (v, u) if turned else (u, v)
+    left, right = first > 0, first + 2 < tree.numbers[SIZE]
+    if left and not precedes(envelope, users[first - 1], front, s):
+        return False
+    if right and not precedes(envelope, back, users[first + 2], s):
+        return False
+    if left and right and _meet(tree, users[first - 1], users[first + 2]) >= s:
+        return False
+    tree.numbers[EVENTS] += 1
+    tree.s[0] = s
+    users[first], users[first + 1] = front, back
+    places = (first + 1, first - 1, first) if turned else (first - 1, first, first + 1)
+    for i in places:
+        _renew_at(tree, i)
+    return True
 
 
 @kernel
@@ -103,29 +143,29 @@ def delete(tree: LiveTree, u: int) -> None:
     _take_out(tree, _position(tree, u), 1)
 
 
-@kernel
+@part
 def replace(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
     """LiveTree.replace, of a user by itself with the lines that it has now."""
     users, size = tree.users, tree.numbers[SIZE]
     before = _position(tree, u)
     _prune(tree, lines, u, tree.s[0])
     if before > 0 and not precedes(tree.envelope, users[before - 1], u, tree.s[0]):
-        after = _place(tree, u, 0, before - 1)
+        after = _place(users, tree.envelope, tree.s[0], u, 0, before - 1)
         _shift_right(users[after : before + 1])
-        users[after] = u
-        _renew(tree, before, before + 1)
+        gap = before
     else:
-        after = _place(tree, u, before + 1, size) - 1
+        after = _place(users, tree.envelope, tree.s[0], u, before + 1, size) - 1
         _shift_left(users[before : after + 1], 1)
-        users[after] = u
-        if after > before:
-            _renew(tree, before - 1, before)
-    _renew(tree, after - 1, after + 1)
+        gap = before - 1 if after > before else _NONE
+    users[after] = u
+    for i in (gap, after - 1, after):
+        _renew_at(tree, i)
 
 
 @kernel
 def _put(tree: LiveTree, u: int) -> None:
-    users, position = tree.users, _place(tree, u, 0, tree.numbers[SIZE])
+    users = tree.users
+    position = _place(users, tree.envelope, tree.s[0], u, 0, tree.numbers[SIZE])
     tree.numbers[SIZE] += 1
     _shift_right(users[position : tree.numbers[SIZE]])
     users[position] = u
@@ -194,25 +234,33 @@ def _above(a: float, m: float, b: float, n: float, s: float) -> bool:
     return (a + rise) - (b + other) > 16 * ULP * size
 
 
-@kernel
+@part
 def _position(tree: LiveTree, u: int) -> int:
     """Return where a user of the tree is; mostly it is the first that has changed. O(log n)."""
     if tree.users[0] == u:
         return 0
-    return _place(tree, u, 0, tree.numbers[SIZE])
+    return _place(tree.users, tree.envelope, tree.s[0], u, 0, tree.numbers[SIZE])
 
 
 @kernel
-def _place(tree: LiveTree, u: int, low: int, high: int) -> int:
+def _place(
+    users: NDArray[np.int64],
+    envelope: NDArray[np.float64],
+    s: float,
+    u: int,
+    low: int,
+    high: int,
+) -> int:
     """Envelopes.position: the first of successive places whose user does not precede one.
 
     Args:
-        tree: All.
+        users: Those of the tree.
+        envelope: Theirs.
+        s: The present.
         u: A user, with the lines that it has now.
         low: The first place.
         high: The place after the last.
     """
-    users, envelope, s = tree.users, tree.envelope, tree.s[0]
     own, own_size = _value(envelope[u], s)
     while low < high:
         middle = (low + high) // 2
@@ -241,27 +289,38 @@ def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
 
 @kernel
 def _renew(tree: LiveTree, first: int, end: int) -> None:
-    """LiveTree._update_event, for all who have a new successor."""
-    for i in range(max(first, 0), end):
+    """Follow new successors of users at successive places."""
+    for i in range(first, end):
+        _renew_at(tree, i)
+
+
+@part
+def _renew_at(tree: LiveTree, i: int) -> None:
+    """LiveTree._update_event, of the user at a place, if there is such a place."""
+    if i >= 0:
         left = tree.users[i]
         when = _NEVER
         if i + 1 < tree.numbers[SIZE]:
-            right = tree.users[i + 1]
-            a, b = tree.envelope[left], tree.envelope[right]
-            if tree.straight[left] and tree.straight[right]:
-                when = _meeting(a[0, 0], a[0, 1], b[0, 0], b[0, 1], tree.s[0])
-            else:
-                when = _crossing(a, b, tree.s[0])
+            when = _meet(tree, left, tree.users[i + 1])
         if when == _NEVER:
             _cancel(tree, left)
-            continue
-        tree.when[left] = when
-        tree.serial[left] = tree.numbers[SERIAL]
-        tree.numbers[SERIAL] += 1
-        if tree.place[left] == _NONE:
-            tree.place[left] = tree.numbers[BOOKED]
-            tree.numbers[BOOKED] += 1
-        _sift(tree, left, tree.place[left])
+        else:
+            tree.when[left] = when
+            tree.serial[left] = tree.numbers[SERIAL]
+            tree.numbers[SERIAL] += 1
+            if tree.place[left] == _NONE:
+                tree.place[left] = tree.numbers[BOOKED]
+                tree.numbers[BOOKED] += 1
+            _sift(tree, left, tree.place[left])
+
+
+@part
+def _meet(tree: LiveTree, left: int, right: int) -> float:
+    """Return the s at which a user falls behind one that comes after it, or never."""
+    a, b = tree.envelope[left], tree.envelope[right]
+    if tree.straight[left] and tree.straight[right]:
+        return _meeting(a[0, 0], a[0, 1], b[0, 0], b[0, 1], tree.s[0])
+    return _crossing(a, b, tree.s[0])
 
 
 @kernel
@@ -327,7 +386,7 @@ def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> flo
 @kernel
 def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
     """Return the s at which a + m·s and b + n·s meet after `now`, rounded towards it; or never."""
-    if m == n:
+    if m == n or a == b or (a < b) != (n < m):  # also before s = 0
         return _NEVER
     s = (b - a) / (m - n)
     early = s * _EARLY
@@ -341,7 +400,7 @@ def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
     return early
 
 
-@kernel
+@part
 def _hidden(envelope: NDArray[np.float64], line: int, s: float) -> bool:
     """priorities._hidden."""
     hidden = False

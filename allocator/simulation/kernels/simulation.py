@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.kernels.compiled import entry, kernel, part, wide
+from allocator.simulation.kernels.compiled import entry, kernel, part, prefetch, wide
 from allocator.simulation.kernels.finishes import Finishes, pop, push
 from allocator.simulation.kernels.live_tree import LiveTree, clear, delete, insert, replace, update
 from allocator.simulation.kernels.room import (
@@ -109,6 +109,10 @@ class Users(NamedTuple):
     turn: NDArray[np.int64]
     head: NDArray[np.int32]
     tail: NDArray[np.int32]
+    runtime: NDArray[np.int64]
+    """The head's; tasks lie far apart, so all that is asked of one is read at once."""
+    following: NDArray[np.int32]
+    """The head's likewise."""
     need: NDArray[np.int64]
     """What the head needs; if there is none, what the last one needed: the account's demand."""
     constraint: NDArray[np.int64]
@@ -251,6 +255,8 @@ def _submit(state: State, rule: Rule, task: int) -> int:
         return NOBODY
     if users.active[u]:
         state.tasks.following[users.tail[u]] = task
+        if users.tail[u] == users.head[u]:
+            users.following[u] = task
         users.tail[u] = task
         return NOBODY
     users.tail[u] = task
@@ -275,7 +281,7 @@ def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
         running,
         counters[RUNNING],
         counters[SLOTS],
-        now + tasks.runtime[task],
+        now + users.runtime[u],
         counters[STARTS],
     )
     counters[RUNNING] += 1
@@ -301,7 +307,7 @@ def _go_on(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
     if rule.skip:
         take_back(state.stuck, u)
         _forget_fresh(state, u)
-    following = state.tasks.following[users.head[u]]
+    following = users.following[u]
     if following != NOTHING:
         declared = _set_head(state, rule, u, following)
         return declared, declared
@@ -318,6 +324,12 @@ def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
     """
     users = state.users
     users.head[u] = task
+    users.runtime[u] = state.tasks.runtime[task]
+    following = users.following[u] = state.tasks.following[task]
+    if following != NOTHING:
+        prefetch(state.tasks.runtime, following)
+        prefetch(state.tasks.demand, following)
+        prefetch(state.tasks.following, following)
     constraint = _constraint(state, rule, task)
     same = users.constraint[u] == constraint
     users.constraint[u] = constraint
@@ -341,9 +353,8 @@ def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
 @part
 def _constraint(state: State, rule: Rule, task: int) -> int:
     """Return the number of a task's constraint; the last one allows everything."""
-    constraint = wide(state.tasks.constraint[task])
-    if rule.constrained and constraint >= 0:
-        return constraint
+    if rule.constrained and state.tasks.constraint[task] >= 0:
+        return wide(state.tasks.constraint[task])
     return len(state.room.begin) - 2
 
 
