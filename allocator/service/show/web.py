@@ -5,7 +5,7 @@ import ipaddress
 import json
 import math
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from allocator.cluster.engine import Engine
 from allocator.service.accounting.bookkeeper import Bookkeeper
 from allocator.service.config import ConfigError, MetricsSection
-from allocator.service.loop.slices import Once, Work, spread
+from allocator.service.loop.slices import Once, Work, giving_way, spread
 from allocator.service.loop.turn import Turn
 from allocator.service.show.curves import Curves
 from allocator.service.show.guard import Guard
@@ -156,6 +156,23 @@ def _scrape(  # noqa: PLR0913, PLR0917 - all that is shown
     return scrape
 
 
+def encoding(told: Mapping[str, object]) -> Work[str]:
+    """Make JSON an entry of a list at a time: whoever makes it at once lets nobody else go on."""
+    parts = []
+    for name, value in told.items():
+        if isinstance(value, list):
+            entries = []
+            for entry in value:
+                entries.append(json.dumps(entry, allow_nan=False))
+                yield
+            text = f"[{', '.join(entries)}]"
+        else:
+            text = json.dumps(value, allow_nan=False)
+            yield
+        parts.append(f"{json.dumps(name)}: {text}")
+    return f"{{{', '.join(parts)}}}"
+
+
 def _health(status: Status) -> _Handler:
     async def health(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "connected": status.connected})
@@ -166,7 +183,7 @@ def _health(status: Status) -> _Handler:
 def _status(status: Status, turn: Turn) -> _Handler:
     async def make() -> str:
         seen = await spread(status.now(), turn)
-        return await asyncio.to_thread(json.dumps, seen, allow_nan=False)
+        return await asyncio.to_thread(giving_way, encoding(seen))
 
     seen = Once(make)
 
