@@ -253,7 +253,8 @@ def _owed(who: Sharers, rule: kernels.Rule, lines: int) -> NDArray[np.float64]:
         owed = np.zeros((len(who), lines))
         owed[:, : len(rule.shared)] = who.debts[:, rule.shared]
         return owed
-    return np.repeat(who.debts.max(axis=1, initial=0.0)[:, np.newaxis], lines, axis=1)
+    there = who.debts[:, rule.shared]  # nobody owes of what the cluster has none of
+    return np.repeat(there.max(axis=1, initial=0.0)[:, np.newaxis], lines, axis=1)
 
 
 def _read_only(column: NDArray[T]) -> NDArray[T]:

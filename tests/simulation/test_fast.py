@@ -18,7 +18,7 @@ from allocator.simulation.kernels import exact
 from allocator.simulation.kernels.compiled import entry
 from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting, capacity_at
-from allocator.simulation.trace import UNCONSTRAINED, Trace
+from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace
 from tests.simulation.workloads import SECOND, machine_workloads, pooled_workloads
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # kernels are compiled first
@@ -88,6 +88,25 @@ def test_in_one_pool_every_task_starts_when_the_reference_starts_it(
 ) -> None:
     trace, capacity = workload
     assert_same(trace, data.draw(settings_of(capacity)))
+
+
+def test_nobody_owes_of_a_resource_that_the_cluster_has_none_of() -> None:
+    trace = Trace(
+        resources=("cpus", "mem"),
+        users=("a", "b"),
+        submitted=np.array([0, 1]),
+        runtime=np.array([0, 0]),
+        user=np.array([0, 0], np.int32),
+        job=np.array([0, 0]),
+        demand=np.array([[1.0, 0.0], [1.0, 0.0]]),
+        constraint=np.array([-1, -1], np.int32),
+        machines=(MachineClass(name="m", count=1, capacity=(0.5, 0.0), attributes={}),),
+        constraints=(),
+        weights=(),
+        commitments=((0.0, 0.0), (0.0, 0.1)),
+    )
+    for policy in ("sdrf", "stsf"):
+        assert_same(trace, Setting(policy, {"delta": 0.001}, None))
 
 
 @settings(deadline=None, max_examples=100)

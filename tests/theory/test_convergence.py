@@ -1,4 +1,4 @@
-"""Online TSF comes close to the divisible optimum as tasks get small, whatever may run where."""
+"""Online TSF comes close to the divisible optimum as tasks get small, with one resource always."""
 
 import random
 
@@ -19,21 +19,20 @@ ENDING = 0.05
 """Of the tasks that run, how many end in a round."""
 
 
-@st.composite
-def problems(draw: st.DrawFn, resources: tuple[str, ...]) -> Problem:
-    places = [f"m{number}" for number in range(draw(st.integers(1, 4)))]
+def problem_of(rng: random.Random, resources: tuple[str, ...]) -> Problem:
+    places = [f"m{number}" for number in range(rng.randint(1, 4))]
     machines = [
-        {"name": place, "resources": {name: draw(st.integers(2, 12)) for name in resources}}
+        {"name": place, "resources": {name: rng.randint(2, 12) for name in resources}}
         for place in places
     ]
     users = [
         {
             "name": f"u{number}",
-            "demand": {name: draw(st.integers(1, 4)) for name in resources},
-            "machines": sorted(draw(st.sets(st.sampled_from(places), min_size=1))),
-            "weight": draw(st.sampled_from([1, 2])),
+            "demand": {name: rng.randint(1, 4) for name in resources},
+            "machines": sorted(rng.sample(places, rng.randint(1, len(places)))),
+            "weight": rng.choice([1, 2]),
         }
-        for number in range(draw(st.integers(2, 5)))
+        for number in range(rng.randint(2, 5))
     ]
     return read_problem({"machines": machines, "users": users})
 
@@ -96,16 +95,31 @@ def distance(problem: Problem, parts: int) -> float:
 
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
-@given(problems(("cpus",)))
-def test_tasks_of_one_resource_come_within_a_fortieth_of_the_optimum(problem: Problem) -> None:
-    assert distance(problem, parts=50) < 0.025
+@given(st.randoms(use_true_random=False))
+def test_tasks_of_one_resource_come_within_a_fortieth_of_the_optimum(rng: random.Random) -> None:
+    assert distance(problem_of(rng, ("cpus",)), parts=50) < 0.025
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
-@given(problems(("cpus", "mem")))
-def test_tasks_of_two_resources_come_as_close_as_packing_lets_them(problem: Problem) -> None:
-    assert distance(problem, parts=50) < 0.06
+def test_tasks_of_two_resources_mostly_do_as_well() -> None:
+    rng = random.Random(7)
+    problems = [problem_of(rng, ("cpus", "mem")) for _ in range(20)]
+    assert sum(distance(problem, parts=50) < 0.025 for problem in problems) >= 18
+
+
+def test_two_resources_may_keep_a_quarter_of_a_task_share_from_it_however_small_tasks_are() -> None:
+    """Whoever is next gets what is free, wherever that is; the optimum parts users by machines."""
+    machines = [
+        {"name": f"m{number}", "resources": {"cpus": cpus, "mem": mem}}
+        for number, (cpus, mem) in enumerate([(8, 2), (12, 2), (5, 11)])
+    ]
+    users = [
+        {"name": "u0", "demand": {"cpus": 4, "mem": 1}},
+        {"name": "u1", "demand": {"cpus": 1, "mem": 2}},
+    ]
+    problem = read_problem({"machines": machines, "users": users})
+    assert distance(problem, parts=10) < distance(problem, parts=50)
+    assert all(distance(problem, parts) > 0.25 for parts in (50, 100))
 
 
 def test_tasks_that_are_not_small_stay_away_from_it() -> None:

@@ -357,8 +357,7 @@ def test_a_service_on_another_machine_knows_what_users_owe(server: Server, tmp_p
     second_home.mkdir()
     with service(first_home, settings) as first:
         stream = run_up_a_debt(first, 100)
-        before = scrape(first)["longshare_store_saves_total",]
-        wait_for(lambda: scrape(first)["longshare_store_saves_total",] > before)
+        wait_for(lambda: time_stored(server) == stream.now_ns / SECOND)
         first.stop(signal.SIGKILL)
     with service(second_home, settings) as second:
         later = stream.now_ns + 50 * SECOND
