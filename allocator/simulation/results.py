@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,17 +57,16 @@ def write(
         OSError: A file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / "tasks.parquet", lambda path: _write_tasks(outcome, path))
-    _replace(folder / "users.csv", lambda path: _write_users(outcome, users, path))
+    with whole(folder / "tasks.parquet") as part:
+        _write_tasks(outcome, part)
+    with whole(folder / "users.csv") as part:
+        _write_users(outcome, users, part)
     if series is not None:
         table = series_table(outcome, series)
-        _replace(
-            folder / "series.parquet", lambda path: pq.write_table(table, path, compression="zstd")
-        )
-    _replace(
-        folder / "summary.json",
-        lambda path: path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8"),
-    )
+        with whole(folder / "series.parquet") as part:
+            pq.write_table(table, part, compression="zstd")
+    with whole(folder / "summary.json") as part:
+        part.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
 
 def tasks_table(outcome: Outcome) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -80,11 +79,6 @@ def tasks_table(outcome: Outcome) -> Any:  # noqa: ANN401 - pyarrow has no types
 def users_table(outcome: Outcome, users: Users) -> Any:  # noqa: ANN401 - likewise
     """Return a row per user, as users.csv has them; a mean of no task is not a number."""
     return pa.table(_columns(outcome, users))
-
-
-def _replace(path: Path, write_to: Callable[[Path], object]) -> None:
-    with whole(path) as part:
-        write_to(part)
 
 
 def _write_tasks(outcome: Outcome, path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
+from allocator.files import whole
 from tests.mutation import covering
 from tests.mutation.covering import Covered, Recorder
 from tests.mutation.explained import equivalents
@@ -62,14 +63,13 @@ def recorded() -> dict[str, Covered]:
     """Return what each test runs; where sources or tests are others than before, run them all."""
     path = WORK / f"covered-{_digest(*ROOMS, *TESTS)}.json"
     if not path.exists():
-        part = path.with_suffix(".part")
-        process = os.fork()
-        if not process:
-            recorder = Recorder(ROOT, part)
-            os._exit(pytest.main([*OPTIONS, *TESTS], plugins=[recorder]))
-        if os.waitpid(process, 0)[1]:
-            raise SystemExit("Tests fail on the sources as they are, so nothing can be told.")
-        part.rename(path)
+        with whole(path) as part:
+            process = os.fork()
+            if not process:
+                recorder = Recorder(ROOT, part)
+                os._exit(pytest.main([*OPTIONS, *TESTS], plugins=[recorder]))
+            if os.waitpid(process, 0)[1]:
+                raise SystemExit("Tests fail on the sources as they are, so nothing can be told.")
     return covering.read(path)
 
 

@@ -13,6 +13,8 @@ Work: TypeAlias = Steps[T]
 
 SLICE = 0.001
 """Seconds of work at a stretch; a step between two yields may take longer."""
+_OTHERS = 4.0
+"""The loop belongs to others for so many times what a slice took, where nothing else is said."""
 PACE = 2.0
 """The loop belongs to others for so many times what it took to follow, or to add up, what waits."""
 _BURST = 0.0001
@@ -24,7 +26,7 @@ _REST = 2.0
 
 
 async def spread(
-    work: Work[T], turn: AbstractAsyncContextManager[None] | None = None, *, rest: float = 4.0
+    work: Work[T], turn: AbstractAsyncContextManager[None] | None = None, *, rest: float = _OTHERS
 ) -> T:
     """Do work in slices, and in between leave the loop to others.
 
@@ -66,7 +68,7 @@ def giving_way(work: Work[T]) -> T:
 
 @asynccontextmanager
 async def repeating(
-    work: Callable[[], Work[None]], every: float, *, rest: float = 4.0
+    work: Callable[[], Work[None]], every: float, *, rest: float = _OTHERS
 ) -> AsyncIterator[None]:
     """Do what waits in slices, again and again while the block runs; what is left then is left.
 

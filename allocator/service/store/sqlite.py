@@ -3,7 +3,6 @@
 import sqlite3
 import tempfile
 from contextlib import ExitStack, closing, suppress
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,8 +20,6 @@ FORMER = 1
 """A layout that is read, too, and becomes ours with the first save."""
 BUSY = 1.0
 """Seconds to wait for somebody who reads the file."""
-_AT_ONCE = 400
-"""Rows in a statement. After each statement the loop's thread is made to wait for ours."""
 _log = structlog.get_logger(__name__)
 _TABLES = (
     f"PRAGMA application_id = {APPLICATION_ID}",
@@ -95,14 +92,10 @@ class SqliteStore:
                         transaction.execute(statement)
                     transaction.execute("DELETE FROM users")
                 changed = self._rows.unwritten() if self._ours else self._rows.all()
-                put = [(user.encode(), row) for user, row in changed if row is not None]
-                for start in range(0, len(put), _AT_ONCE):
-                    some = put[start : start + _AT_ONCE]
-                    places = ", ".join(["(?, ?)"] * len(some))
-                    transaction.execute(
-                        f"INSERT OR REPLACE INTO users (name, data) VALUES {places}",  # noqa: S608
-                        [*chain.from_iterable(some)],
-                    )
+                transaction.executemany(
+                    "INSERT OR REPLACE INTO users (name, data) VALUES (?, ?)",
+                    [(user.encode(), row) for user, row in changed if row is not None],
+                )
                 gone = [(user.encode(),) for user, row in self._rows.unwritten() if row is None]
                 transaction.executemany("DELETE FROM users WHERE name = ?", gone)
                 transaction.execute(

@@ -157,7 +157,8 @@ def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
     )
     seconds = time.perf_counter() - begun
     if cell.keep == "tasks":
-        _write(cell.details(folder), _details(outcome))
+        with whole(cell.details(folder)) as part:
+            part.write_bytes(_details(outcome))
     result = {
         **cell.inputs(),
         "name": cell.source.name,
@@ -171,7 +172,8 @@ def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
         result["windows"] = _windows(outcome, setting)
     if cell.liars:
         result["lies"] = _lies(trace, setting, cell.liars)
-    _write(cell.file(folder), json.dumps(result, allow_nan=False).encode())
+    with whole(cell.file(folder)) as part:
+        part.write_bytes(json.dumps(result, allow_nan=False).encode())
 
 
 def _summary(outcome: Outcome) -> dict[str, Any]:
@@ -222,11 +224,6 @@ def _details(outcome: Outcome) -> bytes:
 
 def _number(value: float) -> float | None:
     return value if np.isfinite(value) else None
-
-
-def _write(path: Path, content: bytes) -> None:
-    with whole(path) as part:
-        part.write_bytes(content)
 
 
 @lru_cache(maxsize=1)

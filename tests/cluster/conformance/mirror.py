@@ -275,7 +275,14 @@ class Mirror:
         self.release(offer.agent, offer.framework, offer.role, part, filters)
 
     def release(
-        self, agent: str, framework: str, role: str, part: Bag, filters: bytes | None = None
+        self,
+        agent: str,
+        framework: str,
+        role: str,
+        part: Bag,
+        filters: bytes | None = None,
+        *,
+        is_allocated: bool = False,
     ) -> None:
         held = self.agents[agent].held
         held[framework, role] = held[framework, role] - part
@@ -287,6 +294,7 @@ class Mirror:
                 agent_id=agent,
                 resources=written(part, role),
                 filters=filters,
+                is_allocated=is_allocated,
             )
         )
 

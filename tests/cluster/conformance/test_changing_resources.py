@@ -58,17 +58,21 @@ def test_an_operator_reserves_what_is_free() -> None:
     assert offer.resources == "cpus(r1):3"
 
 
-def test_a_disk_whose_volume_an_operator_destroys_is_offered_as_if_there_had_been_none() -> None:
+def offered_once_destroyed(volume: bytes) -> set[bytes]:
+    """Have an operator destroy an agent's volume, and return what is offered of the agent then."""
     master = BatchMaster()
-    volume = disk(50, mount=True, reserved=["r1"], volume="v1")
     master.send(add_agent("s1", [*resources("cpus:4;mem:64"), volume]))
     operation = mesos.Operation(type=mesos.Operation.DESTROY)
     operation.destroy.volumes.add().MergeFromString(volume)
     master.send(contract.UpdateAvailable(agent_id="s1", operations=[operation.SerializeToString()]))
     assert master.reply.error == ""
     [offer] = master.add_framework("f1", "r1")
-    plain = disk(50, mount=True, reserved=["r1"])
-    assert plain in unallocated(offer.messages)
+    return unallocated(offer.messages)
+
+
+def test_a_disk_whose_volume_an_operator_destroys_is_offered_as_if_there_had_been_none() -> None:
+    volume = disk(50, mount=True, reserved=["r1"], volume="v1")
+    assert disk(50, mount=True, reserved=["r1"]) in offered_once_destroyed(volume)
 
 
 def test_what_an_operator_frees_of_a_reservation_is_offered_in_the_next_run() -> None:
@@ -192,12 +196,5 @@ def test_the_books_balance_when_a_shared_volume_is_created_used_and_destroyed() 
 
 
 def test_a_shared_volume_that_an_operator_destroys_leaves_a_plain_disk() -> None:
-    master = BatchMaster()
-    volume = disk(50, reserved=["r1"], volume="v1", shared=True)
-    master.send(add_agent("s1", [*resources("cpus:4;mem:64"), volume]))
-    operation = mesos.Operation(type=mesos.Operation.DESTROY)
-    operation.destroy.volumes.add().MergeFromString(volume)
-    master.send(contract.UpdateAvailable(agent_id="s1", operations=[operation.SerializeToString()]))
-    assert master.reply.error == ""
-    [offer] = master.add_framework("f1", "r1")
-    assert disk(50, reserved=["r1"]) in unallocated(offer.messages), "without a word of any volume"
+    offered = offered_once_destroyed(disk(50, reserved=["r1"], volume="v1", shared=True))
+    assert disk(50, reserved=["r1"]) in offered, "without a word of any volume"

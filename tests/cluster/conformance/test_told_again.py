@@ -167,20 +167,9 @@ class Teller(Mirror):
     def end(self, place: Place, part: Bag) -> None:
         """A task ends that used so much."""
         agent, framework, role = place
-        held = self.agents[agent].held
-        held[framework, role] = held[framework, role] - part
-        if not held[framework, role]:
-            del held[framework, role]
         self.running[place] = self.running.get(place, Counter()) - part
         self.follow(place)
-        self.send(
-            contract.RecoverResources(
-                framework_id=framework,
-                agent_id=agent,
-                resources=written(part, role),
-                is_allocated=True,
-            )
-        )
+        self.release(agent, framework, role, part, is_allocated=True)
 
 
 class Talk(Chance):
