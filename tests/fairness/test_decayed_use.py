@@ -209,6 +209,17 @@ def test_a_new_user_of_karma_begins_with_the_mean_of_the_others_credits() -> Non
     assert used == pytest.approx([75.0, 25.0, 50.0])
 
 
+def test_what_a_new_user_of_karma_begins_with_is_the_mean_for_their_weights() -> None:
+    pool = one("karma", "cpus:8", alpha=0.0)
+    pool.set_weight("a", 2.0)
+    pool.allocate("a", Quantities.parse("cpus:6"))
+    pool.allocate("b", Quantities.parse("cpus:2"))
+    pool.advance(100.0)
+    pool.add("c", weight=4.0)
+    used = [pool.standing(user).priority for user in "abc"]
+    assert used == pytest.approx([37.5, 25.0, 31.25])
+
+
 @given(steps=STEPS)
 @settings(max_examples=20, deadline=None)
 def test_among_the_same_users_karma_is_dynamic_mmf(steps: list[tuple[str, int, float]]) -> None:
