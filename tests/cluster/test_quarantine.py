@@ -12,7 +12,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.limits import Limits
 from allocator.cluster.memory import Memory, Remembered
-from allocator.cluster.quarantine import MOST, Flaw, Quarantine
+from allocator.cluster.quarantine import Flaw, Quarantine
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -696,14 +696,14 @@ def test_users_that_come_and_go_do_not_add_up() -> None:
 
 def test_of_a_flood_of_flaws_so_many_subjects_are_kept_and_each_of_these_says_more() -> None:
     quarantine, flaw = Quarantine(), Flaw("malformed", "it is")
-    for number in range(MOST + 1):
+    for number in range(10_001):
         quarantine.put("framework", f"f{number}", "call", flaw)
-    assert len(quarantine) == MOST
-    for name in ("f0", f"f{MOST}"):
+    assert len(quarantine) == 10_000
+    for name in ("f0", "f10000"):
         quarantine.put("framework", name, "answer", flaw)
-    assert len(quarantine) == MOST
+    assert len(quarantine) == 10_000
     assert quarantine.of("framework", "f0") == [flaw, flaw]
-    assert quarantine.of("framework", f"f{MOST}") == []
+    assert quarantine.of("framework", "f10000") == []
 
 
 def test_whoever_watches_is_told_the_instant_before_anything_changes() -> None:
@@ -721,3 +721,7 @@ def test_a_role_may_have_as_many_levels_as_the_limit_says() -> None:
     assert [(kept.name, kept.flaw.reason) for kept in master.engine.set_aside()] == [
         ("f2", "limit")
     ]
+
+
+def test_what_is_told_of_a_flaw_is_short() -> None:
+    assert len(Flaw("malformed", "x" * 400).words) == 301
