@@ -532,6 +532,17 @@ def test_whoever_watches_sees_each_change_ranked_when_it_is_made_or_before_time_
     assert seen == ["fill", "replace A", "fill"]
 
 
+def test_who_passes_whom_next_is_known_to_whoever_looks_first() -> None:
+    made = pool(users="AB", delta=0.99)
+    hold(made, "A", 160)
+    made.advance(100.0)
+    assert made.minimum() == "B"
+    made.release("A", TASK.times(160))
+    hold(made, "B", 16)
+    [crossing] = made.crossings()
+    assert crossing[1:] == ("B", "A")
+
+
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("policy", ["fifo", "drf", "cmmf", "tsf", "sdrf", "stsf"])
 def test_a_pool_that_is_watched_ranks_as_one_that_is_not(policy: str, seed: int) -> None:
