@@ -24,6 +24,7 @@ from tests.cluster.master_side import (
     read,
     resources,
 )
+from tests.cluster.test_placements import info
 from tests.cluster.test_task_offers import add
 
 HOLDING: list[Literal["one", "all"]] = ["one", "all"]
@@ -276,6 +277,27 @@ def test_of_two_agents_that_are_ready_at_once_the_first_is_held_wherever_own_tas
     assert own.agent == "z", "it has a task there from now on"
     site.tick(2)
     assert [hold.agent for hold in site.engine.holds()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "excluded", "expected"),
+    [({}, [], "s1"), ({"whitelist": "s2.*"}, [], "s2"), ({}, ["s1"], "s2")],
+)
+def test_an_agent_is_held_for_nobody_who_is_kept_off_it(
+    labels: dict[str, str], excluded: list[str], expected: str
+) -> None:
+    site = Site("one")
+    held = {name: resources("cpus:0.5", name) for name in ("one", "two")}
+    for agent in ("s1", "s2"):
+        site.add_agent(agent, "cpus:1", held)
+    for name in held:
+        site.add_framework(name, name)
+    site.wait(1)
+    apart = [contract.ExcludedAgents(role="big", agent_ids=excluded)]
+    said = info("big", "big", {"demand": "cpus:1", **labels})
+    site.send(contract.AddFramework(framework_id="big", info=said, active=True, excluded=apart))
+    site.tick(2)
+    assert [hold.agent for hold in site.engine.holds()] == [expected]
 
 
 def test_what_is_held_for_somebody_who_wants_no_more_is_free_in_the_next_run() -> None:
