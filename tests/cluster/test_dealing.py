@@ -160,6 +160,18 @@ def test_there_are_about_as_many_offers_as_agents() -> None:
     assert sum(shared.offers.values()) == 30 * 16
 
 
+@pytest.mark.parametrize("minima", [[], [{}], [{}, {"mem": 1.0}]])
+def test_where_no_minimum_need_be_reached_tasks_are_dealt_one_by_one(
+    minima: list[dict[str, float]],
+) -> None:
+    made, snapshot = cluster(0, 20)
+    for number in range(30):
+        snapshot.agents.append(agent_call(f"s{number}", "cpus:15;mem:65536", {}))
+    least = [contract.Quantities(amounts=amounts) for amounts in minima]
+    decisions = Engine(made).restore(contract.Options(min_allocatable=least), snapshot)
+    assert sum(len(each.offers) for each in decisions.offers) <= 30 + 20
+
+
 def test_fewer_agents_than_that_are_shared() -> None:
     made, snapshot = cluster(3, 16)
     assert sum(allocated(made, snapshot, contract.Events()).offers.values()) < 3 * 16

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.engine.engine import LONGEST_LEAP_NS, PATIENCE_NS
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.failover import Failover
 from allocator.cluster.limits import Limits
@@ -139,6 +138,8 @@ EDGES: dict[str, tuple[str, int, Callable[[int], object]]] = {
     "alternatives": ("resources", 8, lambda number: minima(number, 1)),
     "a resource": ("resource", 1024, large_resource),
 }
+LONGEST_LEAP_NS = 7200 * SECOND
+PATIENCE_NS = 60 * SECOND
 DECIDING = {"smallest_demand", "unanswered", "idle_users"}
 """Limits of what comes of it, not of what may be said."""
 
@@ -224,6 +225,15 @@ def test_an_event_may_leap_as_far_as_the_bound_says_and_a_snapshot_farther() -> 
         master.send(contract.Tick())
     master.restore(contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence))
     assert master.engine.now == master.now_ns / SECOND
+
+
+def test_no_snapshot_is_of_a_time_before_1970() -> None:
+    master = MasterSide()
+    master.engine = Engine(master.settings)
+    with pytest.raises(InvalidEvent, match="before 1970"):
+        master.restore(contract.Snapshot(time_ns=-1))
+    master.restore(contract.Snapshot(time_ns=0))
+    assert master.engine.now == 0.0
 
 
 def test_what_contradicts_asks_again_when_a_minute_is_over_and_not_before() -> None:

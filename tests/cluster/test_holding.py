@@ -236,6 +236,35 @@ def test_what_runs_when_a_service_starts_has_run_since_then() -> None:
     assert dict(site.engine._cluster.holds.run_times.known()) == {"early": 5 * SECOND}
 
 
+def test_what_a_provider_brings_along_runs_from_then_on() -> None:
+    site = Site("one")
+    site.add_framework("early", "early", suppressed=["early"])
+    site.add_agent("s0", "cpus:1")
+    held = resources("disk:1", "early")
+    used = [contract.Allocation(framework_id="early", resources=held)]
+    site.send(contract.AddResourceProvider(agent_id="s0", total=resources("disk:1"), used=used))
+    site.wait(5)
+    site.send(contract.RecoverResources(framework_id="early", agent_id="s0", resources=held))
+    run_times = site.engine._cluster.holds.run_times
+    assert dict(run_times.known()) == {"early": 5 * SECOND}
+    site.send(contract.RemoveFramework(framework_id="early"))
+    assert not dict(run_times.known()), "nor is it known of who is gone"
+
+
+def test_an_agent_is_held_back_with_a_tick_and_free_again_when_whom_it_is_for_is_gone() -> None:
+    site = Site("one")
+    used = {name: resources("cpus:0.25", name) for name in ("one", "two")}
+    site.join("big", 1.0, (10.0, 10.0))
+    site.add_agent("s0", "cpus:1", used)
+    assert not list(site.engine.holds()), "before a tick"
+    site.tick(2)
+    assert site.holding("big")
+    add(site, "other", "other", "cpus:0.5")
+    assert site.tick() == []
+    site.send(contract.RemoveFramework(framework_id="big"))
+    assert [offer.framework for offer in site.tick()] == ["other"]
+
+
 def test_what_the_master_rejects_has_not_run() -> None:
     site = Site("one")
     site.join("first", 1.0, (10.0, 10.0))

@@ -126,3 +126,13 @@ def test_what_happens_while_accounts_are_closed_is_taken_the_next_time(
     assert found["a"] == pytest.approx(3 * 140.0 + 2 * 25.0 * more, rel=1e-12)
     assert found["b"] == pytest.approx(140.0, rel=1e-12)
     assert found["cluster"] == pytest.approx(8 * 140.0 + 8 * 25.0 * more, rel=1e-12)
+
+
+def test_an_offer_and_its_refusal_are_counted_at_their_instants() -> None:
+    master = metered()
+    [user], later = ["c"], master.now_ns + SECOND
+    [offer] = master.add_framework("f-c", user)
+    master.now_ns = later
+    master.recover(offer, refuse_seconds=60.0)
+    acts = meter_of(master).counted.acts
+    assert list(acts) == [((user,), later / SECOND - 1.0, False), ((user,), later / SECOND, True)]

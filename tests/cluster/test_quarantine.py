@@ -609,6 +609,7 @@ def test_a_part_that_breaks_the_allocator_is_left_out_of_a_snapshot(
     snapshot = mirrored(master)
     snapshot.agents.append(agent_call("s2", "cpus:2;mem:1024"))
     assert [offer.agent for offer in master.restore(snapshot)] == ["s1"]
+    assert master.engine.statistics.faults == 1
     assert master.engine.pool.capacity["cpus"] == 2000
     [kept] = master.engine.set_aside()
     assert (kept.kind, kept.name, kept.flaw.reason) == ("agent", "s2", "fault")
@@ -627,6 +628,7 @@ def test_a_run_that_fails_costs_its_offers_and_asks_for_a_snapshot(
         patched.setattr(Allocation, "run", broken)
         assert master.add_agent("s1", "cpus:2;mem:1024") == []
         assert "ZeroDivisionError" in (master.engine.divergence() or "")
+        assert master.engine.statistics.faults == 1
     assert len(master.restore(mirrored(master))) == 1
 
 
@@ -711,7 +713,10 @@ def test_whoever_watches_is_told_the_instant_before_anything_changes() -> None:
     master = MasterSide()
     engine = Engine(master.settings, before_change=told.append)
     engine.restore(master.options, contract.Snapshot(time_ns=START_NS))
-    assert told == [START_NS / 1e9]
+    events = contract.Events()
+    events.events.add(sequence=1, time_ns=START_NS + 10**9).tick.SetInParent()
+    engine.apply(events)
+    assert told == [START_NS / 1e9, START_NS / 1e9 + 1.0]
 
 
 def test_a_role_may_have_as_many_levels_as_the_limit_says() -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks import Client
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -182,6 +183,20 @@ def test_a_demand_is_learned_from_what_is_kept_of_offers_and_forgotten_when_noth
     assert tasks.resources == "cpus:2;mem:2048"
     master.recover(tasks, refuse_seconds=1)
     assert master.engine.demands() == {}
+
+
+def test_what_was_learned_of_a_framework_ends_with_it() -> None:
+    master = with_settings(MasterSide(), learn_demands=True)
+    for _ in range(2):
+        add(master, "f1", "a", None)
+        assert not master.engine.demands()
+        [whole] = master.add_agent("s1", "cpus:4;mem:4096")
+        master.recover(whole, "cpus:3;mem:3072", refuse_seconds=1)
+        client = Client("a", "f1")
+        assert master.engine.demand(client) == Quantities.parse("cpus:1;mem:1024")
+        master.send(contract.RemoveFramework(framework_id="f1"))
+        assert master.engine.demand(client) is None
+        master.remove_agent("s1")
 
 
 def test_what_was_learned_outlives_a_snapshot() -> None:
