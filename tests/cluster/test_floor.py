@@ -53,6 +53,7 @@ def test_a_task_is_what_the_operator_says_else_the_framework_else_the_least_of_e
         assert demands.of(client, silent) == given.get("f1")
         for kept in (one, *[three] * 7):
             demands.note_offer(client, "s1", parse_total(resources(str(kept))))
+            demands.forget(Client("a", "f2"))
             demands.note_answer(client, "s1", NOTHING)
         assert demands.of(client, said) == given.get("f1", two)
         assert demands.of(client, silent) == given.get("f1", one if learns else None)

@@ -12,7 +12,7 @@ from allocator.cluster.caches import Cache
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
-from tests.cluster.conformance.quota_side import disk
+from tests.cluster.conformance.quota_side import SHARED, add_agent, disk
 from tests.cluster.conformance.test_offer_constraints import exclusions
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
 from tests.cluster.test_placements import info
@@ -284,3 +284,14 @@ def test_who_gives_back_what_it_does_not_hold_frees_nothing_of_what_it_does() ->
     looked_at = statistics.candidates
     assert master.send(call) == []
     assert (statistics.clamped, statistics.candidates) == (1, looked_at)
+
+
+def test_a_shared_volume_that_its_holder_is_offered_again_counts_once() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a", capabilities=[SHARED])
+    volume = disk(50, reserved=["a"], volume="v1", shared=True)
+    [offer] = master.send(add_agent("s1", [*resources("cpus:4;mem:64"), volume]))
+    [again] = master.recover(offer, "cpus:1") or master.tick()
+    assert again.resources == "cpus:1;disk(a):50"
+    [standing] = master.engine.standings()
+    assert standing.allocation == Quantities.parse("cpus:4;mem:64;disk:50")
