@@ -676,12 +676,13 @@ def test_what_a_store_holds_of_impossible_weights_and_debts_is_brought_into_rang
 ) -> None:
     owed = Remembered({"cpus": 1e308}, others=1e308, weight=1e308)
     memory = Memory(instant, {"a": owed, "/".join("r" * 1100): Remembered({"cpus": 0.5})})
-    master = MasterSide("sdrf", {"half_life": 60.0}, memory=memory)
+    master = MasterSide("sdrf", {"half_life": 1e12}, memory=memory)
     master.add_framework("f1", "a")
     master.add_agent("s1", "cpus:2;mem:1024")
     master.tick(1.0)
     [standing] = master.engine.standings()
     assert standing.weight == 1e6
+    assert 0.999e9 < standing.commitment <= standing.inherited <= 1e9, "a thousand million"
     assert 0.0 < standing.priority < 1e16
 
 

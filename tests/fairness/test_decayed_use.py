@@ -155,6 +155,7 @@ def test_ten_gpu_hours_are_five_after_volcanos_four_hours() -> None:
 def test_a_user_of_a_hundred_slots_is_half_way_there_after_htcondors_day() -> None:
     pool = one("htcondor", "cpus:1000")
     assert pool.standing("b").priority == pytest.approx(0.5 / 1000)
+    assert pool.standing("b").commitment == 0.0, "it has used nothing"
     pool.allocate("a", Quantities.parse("cpus:100"))
     found = [priority * 1000 for priority in halvings(pool, 86400.0, 3)]
     assert found == pytest.approx([50.25, 75.125, 87.5625])  # from half a slot, not from none

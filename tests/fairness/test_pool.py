@@ -88,6 +88,7 @@ def test_position_changes_are_counted_on_when_all_are_ranked_anew() -> None:
         made.set_capacity(CLUSTER)
         assert list(made)
         assert made.events == times
+    assert pool("drf").events == pool(delta=0.99, ranking="scan").events == 0, "none has any"
 
 
 def test_weights_divide_priorities() -> None:
