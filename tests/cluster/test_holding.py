@@ -251,8 +251,12 @@ def test_what_a_provider_brings_along_runs_from_then_on() -> None:
     assert not dict(run_times.known()), "nor is it known of who is gone"
 
 
-def test_an_agent_is_held_back_with_a_tick_and_free_again_when_whom_it_is_for_is_gone() -> None:
+@pytest.mark.parametrize("why", ["gone", "wants no more"])
+def test_an_agent_is_held_back_with_a_tick_and_free_again_when_nobody_waits_for_it(
+    why: str,
+) -> None:
     site = Site("one")
+    site.join("larger than any agent", 4.0, (1.0, 1.0))
     used = {name: resources("cpus:0.25", name) for name in ("one", "two")}
     site.join("big", 1.0, (10.0, 10.0))
     site.add_agent("s0", "cpus:1", used)
@@ -261,8 +265,51 @@ def test_an_agent_is_held_back_with_a_tick_and_free_again_when_whom_it_is_for_is
     assert site.holding("big")
     add(site, "other", "other", "cpus:0.5")
     assert site.tick() == []
-    site.send(contract.RemoveFramework(framework_id="big"))
-    assert [offer.framework for offer in site.tick()] == ["other"]
+    if why == "gone":
+        site.send(contract.RemoveFramework(framework_id="big"))
+        offers = site.tick()
+    else:
+        site.send(contract.SuppressOffers(framework_id="big"))
+        offers = site.send(contract.ReviveOffers(framework_id="other"))
+    assert [offer.framework for offer in offers] == ["other"]
+
+
+def test_who_will_be_gone_at_the_very_instant_may_use_what_is_held() -> None:
+    site = Site("one")
+    site.join("brief", 0.25, (2.0, 2.0))
+    [task] = site.add_agent("s1", "cpus:0.25")
+    site.send(contract.SuppressOffers(framework_id="brief"))
+    site.join("big", 1.0, (10.0, 10.0))
+    used = {name: resources("cpus:0.25", name) for name in ("one", "two")}
+    site.add_agent("s0", "cpus:1", used)
+    site.tick(2)
+    site.recover(task)
+    [hold] = site.engine.holds()
+    assert (hold.agent, hold.ready_ns - site.now_ns) == ("s0", 2 * SECOND)
+    offers = site.send(contract.ReviveOffers(framework_id="brief"))
+    assert {offer.agent for offer in offers} == {"s0", "s1"}
+
+
+def test_without_any_agent_there_is_nothing_to_hold_back() -> None:
+    site = Site("all")
+    site.join("big", 1.0, (10.0, 10.0))
+    site.tick()
+    assert site.engine.statistics.faults == 0
+
+
+def test_a_hold_for_somebody_who_has_refused_as_much_ends_when_its_task_would_fit() -> None:
+    site = Site("one")
+    site.join("big", 1.0, (10.0, 10.0))
+    [offer] = site.add_agent("s0", "cpus:1;mem:64")
+    site.recover(offer, refuse_seconds=3600.0)
+    add(site, "small", "small", "cpus:0.25")
+    site.tick(2)
+    assert site.holding("big")
+    [small] = read(contract.Decisions.FromString(site.log[-2][1]))
+    assert small.resources == "cpus:1"
+    [again] = site.recover(small)
+    assert again.framework == "small"
+    assert not site.holding("big")
 
 
 def test_what_the_master_rejects_has_not_run() -> None:

@@ -69,6 +69,13 @@ def test_tasks_get_as_many_ports_as_they_say() -> None:
     assert offer.resources == "cpus:2;ports:[10-12,20-20]"
 
 
+def test_tasks_get_as_many_ports_as_they_say_however_many() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:1;ports:2002")
+    [offer] = master.add_agent("s1", "cpus:2;ports:[10001-14004]")
+    assert offer.resources == "cpus:2;ports:[10001-14004]"
+
+
 def test_what_is_reserved_for_a_role_comes_with_the_first_task() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus:1;mem:1024")

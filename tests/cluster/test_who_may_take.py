@@ -102,9 +102,12 @@ def test_sets_of_clients_are_those_for_each_of_whom_it_is_so() -> None:
             pairs = [one + other for one in needs for other in needs]
             two = any(all(room.get(n, 0) >= much for n, much in pair.items()) for pair in pairs)
             assert wanting.room_for_two(room) or not two
-            names = [{n for n, much in task.items() if much} for task in needs]
-            if needs and len(set(map(frozenset, names))) == len(names[0]) == 1:
-                assert wanting.room_for_two(room) == two, "of one resource that is known"
+        plenty = dict.fromkeys(("cpus", "mem", "disk"), 10**9)
+        for name in plenty:
+            least = min((task[name] for task in needs), default=0)
+            if least:
+                assert wanting.room_for_two({**plenty, name: 2 * least})
+                assert not wanting.room_for_two({**plenty, name: 2 * least - 1})
 
 
 def test_who_is_next_within_a_run_is_who_would_be_if_each_gift_were_held_at_once() -> None:
