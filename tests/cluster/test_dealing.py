@@ -201,6 +201,14 @@ def test_agents_are_shared_where_each_must_be_looked_at_by_itself(why: str) -> N
     assert sum(len(each.offers) for each in decisions[0].offers) > 6 + 4
 
 
+def test_what_is_reserved_on_many_agents_comes_with_the_tasks_there() -> None:
+    made, snapshot = cluster(0, 20)
+    for number in range(30):
+        snapshot.agents.append(agent_call(f"s{number}", "cpus:16;mem:65536;cpus(r0):1", {}))
+    out = allocated(made, snapshot, contract.Events())
+    assert sum(out.cpus.values()) == 30 * 17_000
+
+
 def test_fewer_agents_than_that_are_shared() -> None:
     made, snapshot = cluster(3, 16)
     assert sum(allocated(made, snapshot, contract.Events()).offers.values()) < 3 * 16
