@@ -22,8 +22,9 @@ from typing import TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
-from allocator.cluster.allocation.filling import Leaf, Needs, Room, Task
-from allocator.cluster.allocation.laying import Run, Table
+from allocator.cluster.allocation.budgets import Needs, Room
+from allocator.cluster.allocation.filling import Leaf, Task
+from allocator.cluster.allocation.laying import Table
 from allocator.cluster.allocation.sharing import Laid, task_of
 from allocator.cluster.allocation.taking import Taking, alike, ones
 from allocator.cluster.allocation.unanswered import Unanswered
@@ -143,7 +144,13 @@ class Dealing:
         on = yield from self._taking.settle(hand.agents, may, fewest)
         sizes = self._sizes(fewest, (yield from alike(on)))
         free = [agent.available.divisible for agent in hand.agents]
-        deal = Deal(hand, sizes, Table(free, on))
+        whole = free[0]  # of each, where that is somebody's task
+
+        def fitting(left: Mapping[str, int]) -> int:
+            unknown = self._wanting.unknown if left == whole else 0
+            return self._wanting.fitting(left) | unknown
+
+        deal = Deal(hand, sizes, Table(free, on, fitting))
         yield
         for _ in range(_STAGES):
             if not (yield from self._stage(deal)):
@@ -221,13 +228,9 @@ class Dealing:
     def _gather(self, deal: Deal, sizes: list[Size], *, out: bool = False) -> int:
         """Leave agents on the table that are of use for some sizes, or, out, those that are not."""
         those = self._bits(sizes)
-        whole = deal.hand.agents[0].available.divisible  # of each, where that is somebody's task
 
-        def useful(run: Run) -> bool:
-            fitting = self._wanting.fitting(run.left)
-            if run.left == whole:
-                fitting |= self._wanting.unknown
-            return bool(fitting & run.on & those) is not out
+        def useful(fitting: int) -> bool:
+            return bool(fitting & those) is not out
 
         return deal.table.gather(those | self._bits(deal.sizes), useful)
 

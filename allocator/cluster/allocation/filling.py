@@ -5,21 +5,20 @@ somebody reaches a *level* (a position in the order) can be counted by search. T
 of giving one by one, to the last tie; the work is bounded by who gets something, not by how much.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
+from allocator.cluster.allocation.budgets import Budget, Count, Name, Needs, Room
+from allocator.cluster.allocation.levels import Way, reached
 from allocator.cluster.frameworks import Client
 from allocator.cluster.steps import Steps, finished
-from allocator.fairness.front import Place
+from allocator.fairness.front import Place, Position
 from allocator.fairness.quantities import Quantities
 
 User = TypeVar("User")
 User_contra = TypeVar("User_contra", contravariant=True)
-Name: TypeAlias = str | tuple[str, str]
-"""Of what there is only so much: a resource, or a resource within the limits of a role."""
-Needs: TypeAlias = dict[Name, int]
-"""In thousandths."""
 
 
 class Places(Protocol[User_contra]):
@@ -105,103 +104,12 @@ class Leaf:
             )
         return portion
 
-    def fill(self, room: "Room", _stride: int = 1) -> Portion:
+    def fill(self, room: "Room", _stride: int = 0) -> Portion:
         """Return as many tasks as there is room for."""
         if self.task is None:
             return _EMPTY
         most = min(room.left[name] // amount for name, amount in self.task.needs.items())
         return self.portion(max(most, 0))
-
-
-class Budget(Protocol):
-    """How much may be given."""
-
-    def copy(self) -> Self:
-        """Return one of its own."""
-
-    def admits(self, portion: Portion, before: Portion) -> bool:
-        """Whether there is enough for a portion, of which a part has been given before."""
-
-    def spend(self, portion: Portion, before: Portion) -> None:
-        """Give it."""
-
-    def of(self, before: Self) -> float:
-        """Return how often what has been spent since may be spent again."""
-
-
-class _Left(dict[Name, int]):
-    """What is left, by name; what has not been asked for is looked up."""
-
-    __slots__ = ("unasked",)
-
-    def __init__(self, left: Iterable[tuple[Name, int]], unasked: Callable[[Name], int]) -> None:
-        super().__init__(left)
-        self.unasked = unasked
-
-    def __missing__(self, name: Name) -> int:
-        return self.unasked(name)
-
-
-class Room:
-    """What an agent has left, by name.
-
-    Args:
-        left: How much of what it has, by name.
-        unasked: Returns how much there is of anything else, as within the limits of a role.
-    """
-
-    __slots__ = ("left",)
-
-    def __init__(self, left: Iterable[tuple[Name, int]], unasked: Callable[[Name], int]) -> None:
-        self.left = _Left(left, unasked)
-
-    def copy(self) -> "Room":
-        """Return one of its own."""
-        return Room(self.left.items(), self.left.unasked)
-
-    def admits(self, portion: Portion, before: Portion) -> bool:
-        """Whether there is enough for a portion, of which a part has been given before."""
-        given = before.needs
-        for name, amount in portion.needs.items():
-            if amount - given.get(name, 0) > self.left[name]:
-                return False
-        return True
-
-    def spend(self, portion: Portion, before: Portion) -> None:
-        """Give it."""
-        given = before.needs
-        for name, amount in portion.needs.items():
-            if amount:
-                self.left[name] -= amount - given.get(name, 0)
-
-    def of(self, before: "Room") -> float:
-        """Return how often what has been spent since may be spent again."""
-        return min(
-            left / (before.left[name] - left)
-            for name, left in self.left.items()
-            if left < before.left[name]
-        )
-
-
-class _Count:
-    """A number of tasks."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    def copy(self) -> "_Count":
-        return _Count(self.left)
-
-    def admits(self, portion: Portion, before: Portion) -> bool:
-        return portion.number - before.number <= self.left
-
-    def spend(self, portion: Portion, before: Portion) -> None:
-        self.left -= portion.number - before.number
-
-    def of(self, before: "_Count") -> float:
-        return self.left / (before.left - self.left)
 
 
 class Branch(Generic[User]):
@@ -217,24 +125,37 @@ class Branch(Generic[User]):
         self._members: list[tuple[User, Node]] = []
         self._places = places
         self._portions: dict[int, Portion] = {}
+        self._numbers: list[int] = []
+        self._fillings: dict[int, _Filling[User]] = {}
+        """How that came about, by number."""
 
     def portion(self, number: int) -> Portion:
         """Return what so many tasks come to; fewer, where that cannot be counted ahead."""
         portion = self._portions.get(number)
         if portion is None:
-            portion = self._portions[number] = self.fill(_Count(number))
+            before = bisect_left(self._numbers, number) - 1
+            if before >= 0:
+                some = self._numbers[before]
+                filling = self._fillings[some].copy(Count(number - some))
+            else:
+                filling = _Filling(self, Count(number))
+            portion = self._portions[number] = finished(filling.run(1))
+            if portion.number == number:
+                insort(self._numbers, number)
+                self._fillings[number] = filling
         return portion
 
-    def fill(self, budget: Budget, stride: int = 1) -> Portion:
+    def fill(self, budget: Budget, stride: int = 0) -> Portion:
         """Return what can be given until it is the turn of who cannot have one more task.
 
         Args:
             budget: How much may be given.
-            stride: How many tasks the first is likely to get; the outcome does not depend on it.
+            stride: How many tasks the first is likely to get; 0: that is to be foreseen from where
+                all stand. The outcome does not depend on it.
         """
         return finished(self.filling(budget, stride))
 
-    def filling(self, budget: Budget, stride: int = 1) -> Steps[Portion]:
+    def filling(self, budget: Budget, stride: int = 0) -> Steps[Portion]:
         """Return the same in steps, for a few members each; what is below one is counted in one."""
         return _Filling(self, budget).run(stride)
 
@@ -269,6 +190,12 @@ class _Entry(Generic[User]):
         self.taken = _EMPTY
         self.place = place
 
+    def copy(self) -> "_Entry[User]":
+        """Return one of its own."""
+        other = _Entry(self.user, self.node, self.place)
+        other.taken = self.taken
+        return other
+
 
 class _Step(NamedTuple, Generic[User]):
     """What an entry would get before it reaches a level."""
@@ -287,7 +214,8 @@ class _Filling(Generic[User]):
     """One way through a branch, from nothing given to all that is within the budget.
 
     It gives up to a level that who is next reaches with a stride of so many tasks. What is left
-    then tells how long the next stride may be; one that was too long is halved.
+    then tells how long the next stride may be; one that was too long is halved. Where no stride is
+    told, much is to be given, and the level is foreseen.
     """
 
     def __init__(self, branch: Branch[User], budget: Budget) -> None:
@@ -301,9 +229,23 @@ class _Filling(Generic[User]):
         """Of the first member that has not been looked at."""
         self._pending: _Entry[User] | None = None
         """That member."""
+        self._too_far: Position = (_FAR,)
+        """A level that is known to be."""
+
+    def copy(self, budget: Budget) -> "_Filling[User]":
+        """Return one that goes on from here with a budget of its own."""
+        other = _Filling(self._branch, budget)
+        copies = {entry: entry.copy() for entry in self._entries}
+        other._entries = list(copies.values())
+        other._served = {copies[entry]: None for entry in self._served}
+        other._number = self._number
+        if self._pending is not None:
+            other._pending = self._pending.copy()
+        return other
 
     def run(self, stride: int) -> Steps[Portion]:
         pick: _Entry[User] | None = None
+        far = foresee = not stride
         while True:
             first = self._entry(0)
             if first is None:
@@ -311,15 +253,24 @@ class _Filling(Generic[User]):
             one = first.node.portion(first.taken.number + 1)
             if one.number == first.taken.number or not self._budget.admits(one, first.taken):
                 break
-            level = self._ahead(pick or first, stride)
+            if foresee:
+                alone = int(1 / max(self._budget.parts(one, first.taken).values()))
+                level = yield from self._foreseen(first, pick or first, stride or alone)
+            else:
+                level = self._ahead(pick or first, stride)
             trial, failed = yield from self._try(level)
-            if failed is None and not trial:  # rounding has put the level before everybody
-                trial = [self._one(first)]
+            if failed is not None:
+                self._too_far, foresee = min(self._too_far, level.position), False
             if failed is None:
+                # where rounding has put the level before everybody, it is one task
+                trial = trial or [self._one(first)]
                 before = self._budget.copy()
                 self._give(trial)
                 again = self._budget.of(before)
-                pick, stride = None, max(1, int(min(trial[0].number * again, _FAR)))
+                # what bends is told by what it came to, not by how it begins
+                foresee = far and (again < 1 or not foresee)
+                again = min(trial[0].number * again, _FAR)
+                pick, stride = None, 1 + int(2 * again) if foresee else max(1, int(again))
             elif all(step.number == 1 for step in trial):
                 self._give(trial)
                 if failed.number == 1:
@@ -351,6 +302,46 @@ class _Filling(Generic[User]):
     def _ahead(self, entry: _Entry[User], number: int) -> Place:
         """Return where an entry would stand with so many tasks more, or as many as are known."""
         return self._branch.place(entry.user, entry.node.portion(entry.taken.number + number))
+
+    def _foreseen(self, first: _Entry[User], pick: _Entry[User], number: int) -> Steps[Place]:
+        """Return a level before which there would be enough, if everybody went on as it begins.
+
+        It is one that somebody reaches, at most that of an entry with so many tasks more.
+        """
+        here, stride = pick.place.position, self._stride(pick)
+        end = cast("float", here[1]) + number * stride
+        ways: dict[Name, list[Way]] = {}
+        lines: list[tuple[Way, _Entry[User]]] = []
+        count = 0
+        while (
+            stride and (entry := self._entry(count)) and entry.place.position[:2] < (here[0], end)
+        ):
+            count += 1
+            if not count % _STRETCH:
+                yield
+            stride = self._stride(entry)
+            if not stride or entry.place.position[0] != here[0]:
+                continue
+            one = entry.node.portion(entry.taken.number + 1)
+            begin = cast("float", entry.place.position[1])
+            for name, part in self._budget.parts(one, entry.taken).items():
+                way = Way(begin, stride, part)
+                ways.setdefault(name, []).append(way)
+                lines.append((way, entry))
+        yield
+        for those in ways.values():
+            end = yield from reached(those, end)
+        steps = [
+            (end - (end - way.begin) % way.stride, place)
+            for place, (way, _) in enumerate(lines)
+            if way.begin < end
+        ]
+        if steps:
+            way, last = lines[max(steps)[1]]
+            there = self._ahead(last, int((end - way.begin) // way.stride))
+            if first.place.position < there.position < self._too_far:
+                return there
+        return self._ahead(pick, number)
 
     def _try(self, level: Place) -> Steps[tuple[list[_Step[User]], _Step[User] | None]]:
         """Count what everybody gets before a level, which is lowered to where counting ends.
@@ -439,12 +430,18 @@ class _Filling(Generic[User]):
 
     def _guess(self, entry: _Entry[User], level: Place) -> int:
         """Return how many tasks it would be if each moved the entry as far as the next one does."""
-        here, there = entry.place.position, self._ahead(entry, 1).position
-        if here[0] != there[0] or there[0] != level.position[0]:
+        if entry.place.position[0] != level.position[0]:
             return 1
-        begin, stride = cast("float", here[1]), cast("float", there[1]) - cast("float", here[1])
-        way = cast("float", level.position[1]) - begin
-        return round(min(way / stride, _FAR)) if way > stride > 0.0 else 1
+        stride = self._stride(entry)
+        way = cast("float", level.position[1]) - cast("float", entry.place.position[1])
+        return round(min(way / stride, _FAR)) if stride and way > stride else 1
+
+    def _stride(self, entry: _Entry[User]) -> float:
+        """Return how far the next task moves an entry; 0: nobody can tell."""
+        here, there = entry.place.position, self._ahead(entry, 1).position
+        if here[0] != there[0]:
+            return 0.0
+        return max(cast("float", there[1]) - cast("float", here[1]), 0.0)
 
     def _give(self, trial: list[_Step[User]]) -> None:
         for step in trial:

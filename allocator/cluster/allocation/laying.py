@@ -8,37 +8,54 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Self
+from typing import Self, TypeAlias
 
-from allocator.cluster.allocation.filling import Needs
+from allocator.cluster.allocation.budgets import Needs
 from allocator.cluster.frameworks import Client
 from allocator.cluster.steps import Steps
 
+_NOTHING = ""
+"""The name of what no agent has."""
+_FAR = 1 << 62
 _LOOKS = 8
 """How many agents are looked at in a count, and in a laying, for each that there is."""
 _FEWEST = 64
 """What a size has left by those before it, and looks at in any case."""
 
 
+Wants: TypeAlias = Sequence[tuple[int, int]]
+"""What a task takes: of which resource, by its place among the names, how much."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Agents with the same left for the same clients."""
 
-    left: Mapping[str, int]
-    """By name, in the order of names."""
+    left: tuple[int, ...]
+    """In the order of names."""
     on: int
     """Those who can be dealt tasks there."""
     agents: Sequence[int]
     """Their numbers."""
+    fitting: int
+    """Of those all for whom there is room, and maybe others."""
+    exact: bool = False
+    """Whether there are no others."""
 
-    def copies(self, needs: Needs) -> int:
+    def copies(self, wants: Wants) -> int:
         """Return how many tasks fit on one of them."""
-        return copies(self.left, needs)
+        most, left = _FAR, self.left
+        for place, amount in wants:
+            number = left[place] // amount
+            most = min(number, most)
+        return most
 
-    def less(self, needs: Needs, number: int, agents: Sequence[int]) -> "Run":
+    def less(self, wants: Wants, number: int, agents: Sequence[int]) -> "Run":
         """Return some of them with so many tasks laid on each."""
-        left = {name: size - number * needs.get(name, 0) for name, size in self.left.items()}
-        return Run(left, self.on, agents)
+        left = list(self.left)
+        for place, amount in wants:
+            left[place] -= number * amount
+        return Run(tuple(left), self.on, agents, self.fitting)
 
 
 class Table:
@@ -47,12 +64,24 @@ class Table:
     Args:
         free: What each has at first.
         on: Who can be dealt tasks there.
+        fitting: Returns for whom there is room in so much.
     """
 
-    def __init__(self, free: Iterable[Mapping[str, int]], on: Iterable[int]) -> None:
-        each = [(dict(sorted(left.items())), those) for left, those in zip(free, on, strict=True)]
+    def __init__(
+        self,
+        free: Sequence[Mapping[str, int]],
+        on: Iterable[int],
+        fitting: Callable[[Mapping[str, int]], int],
+    ) -> None:
+        self._names = sorted({name for left in free for name in left})
+        self._places = {name: place for place, name in enumerate([*self._names, _NOTHING])}
+        self._fitting = fitting
+        each = [
+            (tuple([left.get(name, 0) for name in self._places]), those)
+            for left, those in zip(free, on, strict=True)
+        ]
         self._runs = [
-            Run(*each[number], [number, *others])
+            Run(*each[number], [number, *others], each[number][1])
             for _, (number, *others) in groupby(range(len(each)), each.__getitem__)
         ]
         self._passed: list[Run] = []
@@ -68,28 +97,30 @@ class Table:
         other.laid = self.laid.copy()
         return other
 
-    def gather(self, those: int, useful: Callable[[Run], object]) -> int:
+    def gather(self, those: int, useful: Callable[[int], object]) -> int:
         """Take agents with the same left together; return how many there are.
 
         First come those that the fewest can be dealt tasks on, of these those with most left.
 
         Args:
             those: Who is to be dealt tasks still.
-            useful: Whether such agents are to be kept.
+            useful: Whether agents with room for these are to be kept.
         """
 
-        def key(run: Run) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+        def key(run: Run) -> tuple[int, int, tuple[int, ...]]:
             on = run.on & those
-            return -on.bit_count(), on, tuple(run.left.items())
+            return -on.bit_count(), on, run.left
 
         runs = sorted([*self._passed, *self._runs], key=key, reverse=True)
         self._runs, self._passed = [], []
         for (_, on, _), same in groupby(runs, key):
             first, *others = same
             agents = [*first.agents, *(number for run in others for number in run.agents)]
-            run = Run(first.left, on, agents)
-            if useful(run):
-                self._runs.append(run)
+            fitting = first.fitting & on
+            if not first.exact:
+                fitting &= self._fitting(dict(zip(self._names, first.left, strict=False)))
+            if useful(fitting):
+                self._runs.append(Run(first.left, on, agents, fitting, exact=True))
         return sum(len(run.agents) for run in self._runs)
 
     def rooms(self, sizes: Sequence[tuple[Needs, int]], exact: int) -> Steps[list[int]]:
@@ -106,9 +137,10 @@ class Table:
         counted = sum(len(run.agents) for run in some)
         rooms = []
         for needs, bit in sizes:
-            room = _room(some, needs, bit) * agents // max(counted, 1)
+            wants = self._wants(needs)
+            room = _room(some, wants, bit) * agents // max(counted, 1)
             if room < exact and counted < agents:
-                room = _room(self._runs, needs, bit)
+                room = _room(self._runs, wants, bit)
             rooms.append(room)
             yield
         return rooms
@@ -129,6 +161,7 @@ class Table:
             times: As how many each of them counts in what is laid.
             looks: How many runs on which none has fitted the next size looks at.
         """
+        wants = self._wants(needs)
         ahead = self._runs[::-1]
         passed: list[Run] = []
         others: list[Run] = []
@@ -141,7 +174,7 @@ class Table:
                 if not run.on & bit:
                     others.append(run)
                     continue
-                most = run.copies(needs)
+                most = run.copies(wants) if run.fitting & bit else 0
                 if not most:
                     passed.append(run)
                     continue
@@ -150,19 +183,23 @@ class Table:
                 if full:
                     some, rest = rest[:full], rest[full:]
                     self.laid += [(agent, client, most * times) for agent in some]
-                    passed.append(run.less(needs, most, some))
+                    passed.append(run.less(wants, most, some))
                     wanted -= full * most
                 begun = None
                 if wanted and rest:
                     self.laid.append((rest[0], client, wanted * times))
-                    begun, rest, wanted = run.less(needs, wanted, rest[:1]), rest[1:], 0
+                    begun, rest, wanted = run.less(wants, wanted, rest[:1]), rest[1:], 0
                 if rest:
-                    ahead.append(Run(run.left, run.on, rest))
+                    ahead.append(Run(run.left, run.on, rest, run.fitting, run.exact))
                 if begun:
                     ahead.append(begun)
         self._passed += passed[:-looks]
         self._runs = passed[-looks:] + others + ahead[::-1]
         return True
+
+    def _wants(self, needs: Needs) -> Wants:
+        nothing = self._places[_NOTHING]
+        return [(self._places.get(str(name), nothing), amount) for name, amount in needs.items()]
 
 
 def copies(left: Mapping[str, int], needs: Needs) -> int:
@@ -170,6 +207,6 @@ def copies(left: Mapping[str, int], needs: Needs) -> int:
     return min([left.get(str(name), 0) // amount for name, amount in needs.items()])
 
 
-def _room(runs: Iterable[Run], needs: Needs, bit: int) -> int:
+def _room(runs: Iterable[Run], wants: Wants, bit: int) -> int:
     """Return how many tasks there is room for."""
-    return sum([len(run.agents) * run.copies(needs) for run in runs if run.on & bit])
+    return sum([len(run.agents) * run.copies(wants) for run in runs if run.fitting & bit])

@@ -155,4 +155,10 @@ class Allocation:
         return self._wanting
 
     def _current(self) -> tuple[object, ...]:
-        return self._ledger.clients.version, self._filters.version, self._ledger.floor.version
+        ledger = self._ledger
+        return (
+            ledger.clients.version,
+            self._filters.version,
+            ledger.placements.version,
+            ledger.floor.version,
+        )

@@ -1,0 +1,87 @@
+"""How far everybody gets is foreseen: in few questions, as giving one by one comes to."""
+
+from heapq import heapify, heapreplace
+from random import Random
+
+import pytest
+
+from allocator.cluster.allocation.budgets import Room
+from allocator.cluster.allocation.filling import Branch, Leaf, Task
+from allocator.cluster.allocation.levels import Way, reached
+from allocator.cluster.frameworks import Client
+from allocator.cluster.steps import finished
+from allocator.fairness.front import Place
+from allocator.fairness.quantities import Quantities
+
+ALL = 1 << 60
+
+
+class Lines:
+    """An order by the larger of two shares, so that ways may bend; counts who asks."""
+
+    def __init__(self, held: list[Quantities]) -> None:
+        self.held = held
+        self.asked = 0
+
+    def place(self, user: int) -> Place:
+        return self.after(user, Quantities(), 0)
+
+    def after(self, user: int, more: Quantities, times: int) -> Place:
+        self.asked += 1
+        held = self.held[user] + more
+        share = max(held["cpus"], held["mem"] / 4)
+        return Place((0, float(share), times, user), 0.0)
+
+
+def world(seed: int, users: int, *, bent: bool) -> tuple[Lines, list[tuple[int, Leaf]]]:
+    chance = Random(seed)
+    held = [
+        Quantities({"mem": chance.randrange(1, 200_000)}) if bent else Quantities()
+        for _ in range(users)
+    ]
+    lines = Lines(held)
+    leaves = []
+    for user in range(users):
+        cpus = chance.randrange(500, 10_000)
+        task = Task({"": ALL // chance.randrange(100, 4_000)}, Quantities({"cpus": cpus}))
+        leaves.append((user, Leaf(Client("r", f"f{user}"), task)))
+    leaves.sort(key=lambda member: lines.place(member[0]).position)
+    return lines, leaves
+
+
+def one_by_one(lines: Lines, leaves: list[tuple[int, Leaf]]) -> dict[int, int]:
+    """Give a task to whoever is first, until there is not enough for it."""
+    of, numbers, left = dict(leaves), dict.fromkeys(range(len(leaves)), 0), ALL
+    heap = [(lines.place(user).position, user) for user in of]
+    heapify(heap)
+    while True:
+        user = heap[0][1]
+        portion = of[user].portion(1)
+        if portion.needs[""] > left:
+            return {user: number for user, number in numbers.items() if number}
+        left -= portion.needs[""]
+        numbers[user] += 1
+        more = of[user].portion(numbers[user])
+        heapreplace(heap, (lines.after(user, more.scalars, more.gifts).position, user))
+
+
+@pytest.mark.parametrize("bent", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_foreseen_is_what_giving_one_by_one_comes_to(seed: int, *, bent: bool) -> None:
+    lines, leaves = world(seed, 20, bent=bent)
+    portion = Branch(iter(leaves), lines).fill(Room([("", ALL)], lambda _name: 0))
+    given = {int(leaf.client.framework[1:]): number for leaf, number in portion.leaves.items()}
+    assert given == one_by_one(lines, leaves)
+
+
+def test_it_takes_few_questions_for_each_who_gets_something() -> None:
+    lines, leaves = world(1, 400, bent=False)
+    lines.asked = 0
+    finished(Branch(iter(leaves), lines).filling(Room([("", ALL)], lambda _name: 0)))
+    assert lines.asked <= 9 * 400
+
+
+def test_nobody_gets_beyond_where_there_is_enough_for_all() -> None:
+    ways = [Way(0.0, 1.0, 0.1), Way(0.5, 2.0, 0.2)]
+    assert finished(reached(ways, 2.0)) == 2.0
+    assert 4.49 <= finished(reached(ways, 100.0)) <= 4.51
