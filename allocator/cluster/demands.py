@@ -123,7 +123,7 @@ class Floor:
     def at_a_time(self, demand: Quantities) -> int:
         """Return the least number of tasks that are not below the floor together."""
         tasks = (
-            -(-round(self._part * self._largest.get(name, 0)) // amount)
+            -(-round(self._part * self._largest[name]) // amount)
             for name, amount in demand.items()
             if self._largest.get(name)
         )

@@ -54,7 +54,6 @@ class Exclusions:
         for client in [client for client in self._agents if client.framework == framework]:
             for agent in list(self._agents[client]):
                 self._admit(client, agent)
-            self._may_use.pop(client, None)
 
     def may_use(self, client: Client, constraint: MayUse | None) -> MayUse | None:
         """Return on which agents a client's tasks may run, under a constraint as well; None: all.
@@ -63,7 +62,6 @@ class Exclusions:
         follows agents that come and go.
         """
         if client not in self._agents:
-            self._may_use.pop(client, None)
             return constraint
         known = self._may_use.get(client)
         if known is None or known[0] != constraint:
@@ -84,6 +82,7 @@ class Exclusions:
         self._agents[client].discard(agent)
         if not self._agents[client]:
             del self._agents[client]
+            self._may_use.pop(client, None)
         self._clients[agent].discard(client)
         if not self._clients[agent]:
             del self._clients[agent]

@@ -100,7 +100,7 @@ class Framework:
 class Rules:
     """What the master's flags say about who may be offered what (§3.6)."""
 
-    min_allocatable: Alternatives = ()
-    filter_gpus: bool = False
-    region: str | None = None
+    min_allocatable: Alternatives
+    filter_gpus: bool
+    region: str | None
     """The master's own; agents of others are for frameworks that know about regions."""

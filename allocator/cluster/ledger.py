@@ -203,7 +203,6 @@ class Ledger:
         self._note(agent, framework, role, before, before - resources)
         if framework in self.frameworks:
             client = Client(role, framework)
-            self._track(client)
             self.clients.release(client, resources.scalars)
             self._forget_if_done(client)
         if free is not None:

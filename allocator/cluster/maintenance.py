@@ -68,7 +68,7 @@ class Maintenance:
         if state.outstanding:
             schedule.outstanding.add(state.framework_id)
         status, _flaw = read_status(state.status)
-        if state.HasField("status") and status is not None:
+        if status is not None:
             schedule.statuses[state.framework_id] = status
 
     def refusals(self, agent: str, unavailability: bytes) -> dict[str, int]:

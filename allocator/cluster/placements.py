@@ -44,8 +44,6 @@ class Placements:
         self._hosts: dict[str, Host] = {}
         self._places: dict[_Key, _Places] = {}
         self._of: dict[str, _Places] = {}
-        self.version = 0
-        """Changes when a framework's constraint does."""
 
     def put_agent(self, agent: str, host: Host) -> bool:
         """Make an agent known, or say anew what it is; return whether anything changed."""
@@ -78,7 +76,6 @@ class Placements:
                     places.match(agent, host)
             places.frameworks[framework.id] = None
             self._of[framework.id] = places
-        self.version += 1
 
     def discard_framework(self, framework: str) -> None:
         """Forget a framework, if it is known."""
@@ -88,7 +85,6 @@ class Placements:
         del places.frameworks[framework]
         if not places.frameworks:
             del self._places[places.key]
-        self.version += 1
 
     def admits(self, framework: str, agent: str) -> bool:
         """Whether a framework's tasks may run on an agent."""

@@ -128,7 +128,7 @@ class _Wants:
         """Return how many tasks there is room for."""
         assert self.task is not None
         room = plain.divisible
-        return min((room.get(name, 0) // amount for name, amount in self.task.items()), default=0)
+        return min(room.get(name, 0) // amount for name, amount in self.task.items())
 
     def of(self, resources: Resources) -> Resources:
         """Return what it would be offered of this if it were alone; nothing: it is too little."""

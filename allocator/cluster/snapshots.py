@@ -22,7 +22,6 @@ class Spoiled(Exception):  # noqa: N818 - the cluster is
     """
 
     def __init__(self, part: int, flaw: Flaw) -> None:
-        super().__init__(flaw.words)
         self.part = part
         self.flaw = flaw
 

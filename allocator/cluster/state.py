@@ -138,14 +138,14 @@ class Cluster:
     statistics: Statistics
     limits: Limits
     holds: Holds
-    whole_from: int = 0
+    whole_from: int
     """From how many agents they are dealt out together."""
+    recovery: Recovery
+    tells_running: bool
+    """Whether the master says what of the allocated is running, and what only offered."""
     quarantine: Quarantine = field(default_factory=Quarantine)
     meter: Meter | None = None
     """Counts what users have; None: nobody does, or not yet."""
-    recovery: Recovery = field(default_factory=Recovery)
-    tells_running: bool = False
-    """Whether the master says what of the allocated is running, and what only offered."""
     filters: OfferFilters = field(default_factory=OfferFilters)
     maintenance: Maintenance = field(default_factory=Maintenance)
     marks: Marks = field(default_factory=Marks)

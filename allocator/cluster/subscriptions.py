@@ -68,7 +68,6 @@ class Subscription:
 
 class _Unacceptable(Exception):  # noqa: N818 - it names what was said
     def __init__(self, flaw: Flaw) -> None:
-        super().__init__(flaw.words)
         self.flaw = flaw
 
 

@@ -73,7 +73,7 @@ class User:
     @property
     def shown(self) -> tuple[str, ...]:
         """All names under which what it itself holds is shown, its own first."""
-        if self.below is None or self.leaf not in self.below:
+        if self.below is None:
             return self.line
         return (self.name, self.leaf, *self.line[1:])
 
@@ -189,8 +189,7 @@ class Users:
             over = self._weights.ended(end)
             self._reweigh(over)
             for name in over:
-                if name in self._known:
-                    self._note_idle(self._known[name])
+                self._note_idle(self._known[name])
             self.settle()
         self._advance(now)
 
@@ -384,6 +383,7 @@ class Users:
             self._weights.order_boost(name, Boost(weight, self._now + seconds))
         else:
             self._weights.order(name, weight)
+            self._note_idle(self._known[name])
         self._reweigh([name])
 
     def owe(self, name: str, commitments: Mapping[str, float], others: float) -> None:
@@ -524,7 +524,7 @@ class Users:
             self._settings.limits.role_depth if self._settings.user_key == "role" else math.inf
         )
         for name, remembered in users.items():
-            if name.count("/") <= deepest:
+            if name.count("/") < deepest:
                 yield name, remembered
 
     def _leaf_debt(self, name: str) -> tuple[dict[str, float], float]:
@@ -598,7 +598,7 @@ class Users:
                     owed, others = self._leaf_debt(user.leaf)
                 user.below.add(user.leaf)
                 user.below.set_commitment(user.leaf, owed, others=others)
-                self._tell(user.below, user.leaf, list(user.tasks.values()))
+                self._renew_tasks(user)
                 self._leaves.pop(user.leaf, None)
                 user.below.allocate(user.leaf, user.clients.held(), times=0)
                 user.below.set_active(user.leaf, user.clients.active > 0)
@@ -617,7 +617,6 @@ class Users:
         parent = user.parent
         assert parent is not None
         user.siblings.remove(user.name)
-        self._machines.restrict(user.name, None)
         del parent.children[user.name]
         if parent is not self._root and not parent.children:
             parent.below = None

@@ -125,11 +125,8 @@ def turn(pool: Pool[User], user: User, demand: Quantities, tasks: int, until: fl
             else:
                 high = middle
     at_once = low if others else tasks
-    if at_once >= tasks:
-        return Turn(ahead, tasks, 0.0)
     later = pool.twin()
-    if tasks > 1:
-        later.allocate(user, demand.times(tasks - 1), times=tasks - 1)
+    later.allocate(user, demand.times(tasks - 1), times=tasks - 1)
     return Turn(ahead, at_once, _first_after(later, user, until))
 
 
@@ -177,8 +174,7 @@ def _overtaken(
     before = set(order[: order.index(user)]) - set(other_order[: other_order.index(user)])
     back: dict[User, float] = {}
     for passing in passings(with_it, user, until):
-        if passing.passing == user and passing.passed in before:
-            back.setdefault(passing.passed, passing.when - with_it.now)
+        back.setdefault(passing.passed, passing.when - with_it.now)
     return [(other, back.get(other)) for other in order if other in before]
 
 
@@ -221,6 +217,5 @@ def _meetings(policy: Policy, pair: tuple[Any, Any], begin: float, end: float) -
         meeting = policy.crossing(*pair, phase)
         if meeting is None or meeting >= end:
             return
-        if meeting > phase:
-            yield meeting
-        phase = math.nextafter(max(meeting, phase), math.inf)
+        yield meeting
+        phase = math.nextafter(meeting, math.inf)

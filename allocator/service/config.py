@@ -330,7 +330,8 @@ class MetricsSection(_Section):
     """
     users: Annotated[int, Field(ge=1, le=100_000)] = 2000
     """Users that have metrics of their own, and roles: those who hold or owe most, then those known
-    longest. `longshare_unlisted_users` says how many there are beside.
+    longest; and how many come to have them in an hour who did not. `longshare_unlisted_users` says
+    how many have none.
     """
 
     @model_validator(mode="after")

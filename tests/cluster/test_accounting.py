@@ -47,6 +47,25 @@ def test_removing_an_agent_frees_all_on_it_and_late_recoveries_are_ignored() -> 
     assert len(master.add_agent("s1", "cpus:2;mem:1024")) == 1, "the same id may come back"
 
 
+def test_what_an_agent_says_in_several_parts_is_held_together() -> None:
+    master = MasterSide()
+    call = agent_call("s1", "cpus:4;mem:1024")
+    for _ in range(2):
+        call.used.add(framework_id="f1", resources=resources("cpus:1;mem:256", "a"))
+    master.send(call)
+    [offer] = master.add_framework("f2", "b")
+    assert offer.resources == "cpus:2;mem:512"
+
+
+def test_what_is_held_of_more_that_comes_back_is_offered_at_once() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
+    assert [again.resources for again in master.recover(offer, "cpus:7;mem:512")] == [
+        "cpus:2;mem:512"
+    ]
+
+
 def test_recovering_more_than_was_allocated_is_clamped_and_counted() -> None:
     master = MasterSide()
     master.add_framework("f1", "a", suppressed=["a"])
@@ -111,6 +130,15 @@ def test_a_rejected_offer_is_free_again() -> None:
                 resources=resources("cpus:1", "a") + resources("mem:1", "b"),
             ),
             "allocated to role 'b'",
+        ),
+        (
+            contract.UpdateAllocation(
+                framework_id="f1",
+                agent_id="s1",
+                offered=resources("cpus:1", "a"),
+                conversions=[contract.Conversion(consumed=resources("cpus:1", "b"))],
+            ),
+            "a conversion is for role 'b', the offers for 'a'",
         ),
     ],
 )

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.caches import Cache
-from allocator.cluster.resources import parse_allocated
-from tests.cluster.master_side import resource
+from allocator.cluster.resources import bag, decoded, kinds, parse_allocated, parse_total
+from tests.cluster.master_side import resource, resources
 
 
 @given(keys=st.lists(st.integers(0, 50)), size=st.integers(0, 200))
@@ -51,3 +51,21 @@ def test_what_would_drive_out_a_large_part_of_the_rest_is_not_remembered() -> No
     cache.put(1, 1, 1_000)
     cache.put(2, 2, 10_000)
     assert (cache.get(1), cache.get(2)) == (1, None)
+
+
+def test_what_is_remembered_of_resources_takes_a_quarter_of_a_gib_at_most() -> None:
+    every = [each for room in (bag, kinds) for each in vars(room).values()]
+    caches = [each for each in every if isinstance(each, Cache)]
+    assert caches
+    assert sum(2 * each._most for each in caches) <= 2**28
+
+
+def test_resources_that_come_again_are_the_same_objects() -> None:
+    messages, held = resources("cpus:1;mem:64"), resources("cpus:1;mem:64", "eng")
+    assert parse_total(messages) is parse_total(list(messages))
+    assert parse_allocated(held) is parse_allocated(list(held))
+    assert decoded(messages[0]) is decoded(bytes(bytearray(messages[0])))
+    [cpus, _mem] = parse_total(messages)
+    assert decoded(resources("cpus:7")[0])[0] is cpus
+    template = cpus.template
+    assert kinds.encoded(template, 1234, "eng") is kinds.encoded(template, 1234, "eng")

@@ -191,3 +191,11 @@ def test_attributes_beyond_a_limit_admit_no_agent_and_say_which() -> None:
     constraint = parse_labels(labels(attributes=text), Limits())
     assert "limits.attributes" in str(constraint)
     assert not constraint.admits(host("node-1"))
+
+
+def test_a_name_may_be_as_long_as_any_hosts_and_a_list_as_long_as_the_limit_says() -> None:
+    assert host("x" * 255) in Hosts.parse("x" * 255)
+    with pytest.raises(ValueError, match="longer than the name of any host"):
+        Hosts.parse("x" * 256)
+    text = ";".join(f"rack:{number}" for number in range(32))
+    assert not parse_labels(labels(attributes=text), Limits()).unreadable

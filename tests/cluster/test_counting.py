@@ -1,6 +1,6 @@
 """What has happened is counted, each thing once."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -10,7 +10,14 @@ from allocator.cluster.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from tests.cluster.conformance.quota_side import BatchMaster, freed, unavailability
-from tests.cluster.master_side import SECOND, START_NS, MasterSide, agent_call, resources
+from tests.cluster.master_side import (
+    SECOND,
+    START_NS,
+    MasterSide,
+    agent_call,
+    framework_info,
+    resources,
+)
 
 
 def counted(engine: Engine) -> dict[str, int]:
@@ -41,6 +48,16 @@ def test_a_message_its_events_its_run_and_each_offer_count_once() -> None:
     before = counted(master.engine)
     master.restore(contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence))
     assert grown(master, before) == {"messages": 1, "snapshots": 1}
+
+
+def test_an_agent_that_nobody_wants_is_looked_at_once() -> None:
+    master = MasterSide()
+    before = counted(master.engine)
+    master.add_agent("s1", "cpus:2;mem:64")
+    assert grown(master, before)["candidates"] == 1
+    before = counted(master.engine)
+    master.tick()
+    assert "candidates" not in grown(master, before)
 
 
 def test_what_does_not_fit_counts_once_as_what_it_is() -> None:
@@ -92,6 +109,20 @@ def test_a_refused_message_counts_as_one_and_none_of_what_it_says() -> None:
     assert grown(master, before) == {"messages": 1, "passed_over": 1}
 
 
+def test_agents_are_visited_in_an_order_of_chance_that_the_seed_tells() -> None:
+    orders = []
+    for seed in (0, 0, 1):
+        engine = Engine(replace(MasterSide().settings, seed=seed))
+        snapshot = contract.Snapshot(time_ns=START_NS)
+        snapshot.agents.extend(agent_call(f"s{number}", "cpus:1") for number in range(20))
+        snapshot.frameworks.add(framework_id="f1", info=framework_info("f1", "a"), active=True)
+        [offers] = engine.restore(contract.Options(), snapshot).offers
+        orders.append([offer.agent_id for offer in offers.offers])
+    came = [f"s{number}" for number in range(20)]
+    assert orders[0] == orders[1]
+    assert len({tuple(order) for order in (came, *orders)}) == 3
+
+
 def test_what_ends_an_earlier_stamp_is_a_later_one() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
@@ -119,6 +150,16 @@ def test_whoever_watches_is_told_of_each_run_before_and_after() -> None:
     assert told == [{}, ["f1"]]
 
 
+def test_an_agent_that_comes_and_goes_in_one_message_costs_no_run() -> None:
+    master = MasterSide()
+    before = counted(master.engine)
+    master.send(agent_call("s1", "cpus:1"), contract.RemoveAgent(agent_id="s1"))
+    assert grown(master, before) == {"messages": 1, "events": 2}
+    before = counted(master.engine)
+    master.tick()
+    assert grown(master, before) == {"messages": 1, "events": 1, "runs": 1}
+
+
 def test_who_has_not_been_told_of_any_cluster_has_nothing_to_offer() -> None:
     engine = Engine(MasterSide().settings)
     events = contract.Events()
@@ -127,6 +168,7 @@ def test_who_has_not_been_told_of_any_cluster_has_nothing_to_offer() -> None:
         engine.apply(events)
     events.events[0].time_ns = 0
     assert not engine.apply(events).offers
+    assert (engine.statistics.runs, engine.statistics.early_stamps) == (1, 0)
     assert (engine.agents, engine.frameworks) == (0, 0)
     assert engine.agent_name("s1") == "s1"
     assert engine.framework_name("f1") == "f1"
@@ -143,9 +185,6 @@ def test_an_order_counts_as_a_message() -> None:
 def test_a_part_of_a_snapshot_that_breaks_the_allocator_while_it_is_read_is_one_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError
-
     master = MasterSide()
     monkeypatch.setitem(PREPARE, "add_agent", broken)
     before = counted(master.engine)
@@ -153,3 +192,27 @@ def test_a_part_of_a_snapshot_that_breaks_the_allocator_while_it_is_read_is_one_
     master.restore(contract.Snapshot(time_ns=START_NS, agents=agents))
     assert grown(master, before) == {"messages": 1, "snapshots": 1, "faults": 2}
     assert {each.flaw.reason for each in master.engine.set_aside()} == {"fault"}
+
+
+def broken(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("what", ["carrying_over", "note_unheard"])
+def test_an_error_in_what_is_carried_over_a_snapshot_is_one_fault_and_costs_filters_alone(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    [offer] = master.add_agent("s1", "cpus:2;mem:64")
+    assert master.recover(offer, refuse_seconds=3600) == []
+    before = counted(master.engine)
+    monkeypatch.setattr(f"allocator.cluster.engine.engine.{what}", broken)
+    tick = contract.Event(sequence=master.sequence + 1, time_ns=master.now_ns)
+    tick.tick.SetInParent()
+    master.engine.unheard([tick])
+    snapshot = contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence + 1)
+    snapshot.agents.append(agent_call("s1", "cpus:2;mem:64"))
+    snapshot.frameworks.add(framework_id="f1", info=framework_info("f1", "a"), active=True)
+    assert master.restore(snapshot) == [offer]
+    assert grown(master, before)["faults"] == 1

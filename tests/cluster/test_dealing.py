@@ -160,6 +160,55 @@ def test_there_are_about_as_many_offers_as_agents() -> None:
     assert sum(shared.offers.values()) == 30 * 16
 
 
+@pytest.mark.parametrize("minima", [[], [{}], [{}, {"mem": 1.0}]])
+def test_where_no_minimum_need_be_reached_tasks_are_dealt_one_by_one(
+    minima: list[dict[str, float]],
+) -> None:
+    made, snapshot = cluster(0, 20)
+    for number in range(30):
+        snapshot.agents.append(agent_call(f"s{number}", "cpus:15;mem:65536", {}))
+    least = [contract.Quantities(amounts=amounts) for amounts in minima]
+    decisions = Engine(made).restore(contract.Options(min_allocatable=least), snapshot)
+    assert sum(len(each.offers) for each in decisions.offers) <= 30 + 20
+
+
+def test_a_bound_of_what_may_be_left_unanswered_makes_no_more_offers() -> None:
+    made, snapshot = cluster(30, 20)
+    made = replace(made, limits=replace(made.limits, unanswered=0.9))
+    assert sum(allocated(made, snapshot, contract.Events()).offers.values()) <= 30 + 20
+
+
+def test_where_one_agent_is_enough_all_are_dealt() -> None:
+    made, snapshot = cluster(30, 20)
+    out = allocated(replace(made, whole_from=1), snapshot, contract.Events())
+    assert sum(out.offers.values()) <= 30 + 20
+
+
+@pytest.mark.parametrize("why", ["quota", "holds", "per machine"])
+def test_agents_are_shared_where_each_must_be_looked_at_by_itself(why: str) -> None:
+    made, snapshot = cluster(6, 4, "cpus:1;mem:64")
+    match why:
+        case "quota":
+            snapshot.limited_quotas.add(role="r0").limits.amounts["cpus"] = 2.0
+        case "holds":
+            made = replace(made, hold_for="one")
+        case _:
+            made = replace(made, policy=policies.create("per-machine-drf", {}))
+    decisions = [
+        Engine(replace(made, whole_from=number)).restore(OPTIONS, snapshot) for number in (2, 0)
+    ]
+    assert decisions[0] == decisions[1]
+    assert sum(len(each.offers) for each in decisions[0].offers) > 6 + 4
+
+
+def test_what_is_reserved_on_many_agents_comes_with_the_tasks_there() -> None:
+    made, snapshot = cluster(0, 20)
+    for number in range(30):
+        snapshot.agents.append(agent_call(f"s{number}", "cpus:16;mem:65536;cpus(r0):1", {}))
+    out = allocated(made, snapshot, contract.Events())
+    assert sum(out.cpus.values()) == 30 * 17_000
+
+
 def test_fewer_agents_than_that_are_shared() -> None:
     made, snapshot = cluster(3, 16)
     assert sum(allocated(made, snapshot, contract.Events()).offers.values()) < 3 * 16

@@ -223,6 +223,7 @@ LARGE = "cpus:64;mem:65536"
 CASES = {
     "neither fits beside the other": ([LARGE] * 60, ["cpus:33", "cpus:34"]),
     "the small fill what the large leave": ([LARGE] * 60, ["cpus:48", "cpus:0.5"] * 3),
+    "whoever comes first": ([LARGE] * 60, ["cpus:0.5", "cpus:48"] * 3),
     "one is another's half and a bit": ([LARGE] * 60, ["cpus:21", "cpus:22", "cpus:1"] * 3),
     "each has its own": ([LARGE] * 60, [f"cpus:{0.5 + number / 10}" for number in range(30)]),
     "the large fit on few": (["cpus:8;mem:8192"] * 50 + [LARGE] * 8, ["cpus:33", "cpus:1"] * 4),

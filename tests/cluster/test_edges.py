@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.engine.engine import LONGEST_LEAP_NS, PATIENCE_NS
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.failover import Failover
 from allocator.cluster.limits import Limits
-from allocator.cluster.settings import EngineSettings
+from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.cluster.state import Recovery, Statistics
 from allocator.cluster.text import shortened
 from allocator.contract import allocator_pb2 as contract
@@ -139,6 +138,8 @@ EDGES: dict[str, tuple[str, int, Callable[[int], object]]] = {
     "alternatives": ("resources", 8, lambda number: minima(number, 1)),
     "a resource": ("resource", 1024, large_resource),
 }
+LONGEST_LEAP_NS = 7200 * SECOND
+PATIENCE_NS = 60 * SECOND
 DECIDING = {"smallest_demand", "unanswered", "idle_users"}
 """Limits of what comes of it, not of what may be said."""
 
@@ -226,6 +227,15 @@ def test_an_event_may_leap_as_far_as_the_bound_says_and_a_snapshot_farther() -> 
     assert master.engine.now == master.now_ns / SECOND
 
 
+def test_no_snapshot_is_of_a_time_before_1970() -> None:
+    master = MasterSide()
+    master.engine = Engine(master.settings)
+    with pytest.raises(InvalidEvent, match="before 1970"):
+        master.restore(contract.Snapshot(time_ns=-1))
+    master.restore(contract.Snapshot(time_ns=0))
+    assert master.engine.now == 0.0
+
+
 def test_what_contradicts_asks_again_when_a_minute_is_over_and_not_before() -> None:
     master = MasterSide()
     wrong = contract.RemoveAgent(agent_id="nobody")
@@ -263,8 +273,9 @@ def test_what_holds_unless_somebody_says_otherwise_is_what_the_documentation_say
     settings = EngineSettings(policies.create("drf", {}))
     assert settings.forget_after == written["forget_after"]
     assert settings.longest_hold == written["longest_hold"]
-    assert settings.seed == 0
+    assert (settings.seed, settings.whole_from) == (0, 0)
     assert not settings.learn_demands
+    assert DeclaredUser("a") == DeclaredUser("a", weight=1.0, commitment=0.0)
     assert Recovery() == Recovery(0.8, 600 * SECOND), "as in Mesos"
 
 
@@ -280,6 +291,7 @@ def test_a_hold_off_ends_at_its_instant_and_not_a_nanosecond_before() -> None:
 
 def test_who_is_late_is_taken_to_be_like_those_who_are_there() -> None:
     failover, known = Failover(2, 4, 100), Quantities.parse("cpus:6")
+    assert failover.counted(known, 1) == Quantities.parse("cpus:24")
     assert failover.counted(known, 3) == Quantities.parse("cpus:8")
     assert failover.counted(known, 4) == known
     assert failover.counted(Quantities(), 0) == Quantities()
@@ -337,7 +349,7 @@ def test_so_many_labels_that_mean_nothing_are_named(number: int, told: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("seconds", "allowed"), [(366 * 86400.0, True), (366 * 86400.0 + 1, False)]
+    ("seconds", "allowed"), [(0.5, True), (366 * 86400.0, True), (366 * 86400.0 + 1, False)]
 )
 def test_a_boost_lasts_a_leap_year_at_most(seconds: float, allowed: bool) -> None:  # noqa: FBT001
     master = MasterSide()

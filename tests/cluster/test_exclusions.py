@@ -1,5 +1,10 @@
 """On which agents the tasks of a client may run, which does not want offers of all of them."""
 
+import gc
+import weakref
+
+import pytest
+
 from allocator.cluster.exclusions import Exclusions
 from allocator.cluster.frameworks import Client
 
@@ -35,3 +40,30 @@ def test_what_a_framework_says_anew_is_all_that_it_excludes() -> None:
     may_use = exclusions.may_use(PICKY, None)
     assert may_use is not None
     assert [may_use(agent) for agent in ("s1", "s2")] == [True, False]
+
+
+class Constraint:
+    """What tells on which agents tasks may run, and may be gone."""
+
+    def __call__(self, agent: str) -> bool:
+        return agent == "s1"
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_nothing_is_kept_of_who_excludes_nothing_any_more(*, gone: bool) -> None:
+    exclusions, constraint = Exclusions(), Constraint()
+    exclusions.add_framework("picky", {"a": ["s1", "s2"]})
+    both = exclusions.may_use(PICKY, constraint)
+    assert both is exclusions.may_use(PICKY, constraint)
+    kept = weakref.ref(constraint)
+    del both, constraint
+    if gone:
+        exclusions.discard_framework("picky")
+    else:
+        for agent in ("s1", "s2"):
+            assert exclusions.put_agent(agent, []) == [PICKY]
+    gc.collect()
+    assert kept() is None
+    assert exclusions.number(PICKY) == 0
+    assert [exclusions.excludes(PICKY, agent) for agent in ("s1", "s2")] == [False, False]
+    assert [list(exclusions.of(agent)) for agent in ("s1", "s2")] == [[], []]

@@ -244,6 +244,11 @@ def test_what_is_given_at_once_is_what_is_given_one_by_one(seed: int) -> None:
     check(seed, steps=3)
 
 
+@pytest.mark.parametrize("seed", [10, 18, 29, 53, 55, 174])
+def test_so_it_is_in_worlds_that_tell_of_what_others_do_not(seed: int) -> None:
+    check(seed, steps=6)
+
+
 @pytest.mark.slow
 def test_so_it_is_in_many_worlds() -> None:
     for seed in range(40):

@@ -1,13 +1,17 @@
 """Offer filters against a plain list of them."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.cluster.filters import OfferFilters
+from allocator.cluster.filters import OfferFilters, read_refusal
 from allocator.cluster.frameworks import Client
 from allocator.cluster.resources import Resources, parse_total
+from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resources
 
 CLIENTS = [Client(role, framework) for role in "ab" for framework in ("f1", "f2", "f3")]
@@ -78,17 +82,21 @@ def test_filters_refuse_exactly_what_a_plain_list_of_them_refuses(
     assert sum(map(filters.count, CLIENTS)) == len(distinct)
 
 
-def test_filters_that_are_dropped_again_and_again_leave_nothing_behind() -> None:
+@pytest.mark.parametrize("leave", [OfferFilters.drop, OfferFilters.forget])
+def test_filters_that_are_dropped_again_and_again_leave_nothing_behind(
+    leave: Callable[[OfferFilters, Client], None],
+) -> None:
     filters = OfferFilters()
     year = 365 * 86400 * 10**9
     for _ in range(50):
         for client in CLIENTS:
             for number in range(100):
                 filters.add(client, f"s{number}", SIZES[1], year)
-            filters.drop(client)
+            leave(filters, client)
     filters.add(CLIENTS[0], "s1", SIZES[1], year)
     assert len(filters) == 1
     assert filters.refuses(CLIENTS[0], "s1", SIZES[1])
+    assert sum(len(list(filters.on(f"s{number}"))) for number in range(100)) < 1001
     assert max(map(filters.slot, CLIENTS)) < 40  # numbers of dropped slots are used again
 
 
@@ -102,9 +110,84 @@ def test_dropping_a_thousand_filters_of_one_changes_nothing_for_others() -> None
     filters.add(after, "s1", SIZES[1], year)
     filters.add(after, "s2", SIZES[1], year)
     filters.drop(leaving)
+    assert not list(filters.on("s1000"))
     for agent, refusing in {"s1": {before, after}, "s2": {after}, "s3": set()}.items():
         blocked = filters.blocked(agent, SIZES[1])
         assert {client for client in CLIENTS if blocked >> filters.slot(client) & 1} == refusing
         assert {
             client for client in CLIENTS if filters.refuses(client, agent, SIZES[1])
         } == refusing
+
+
+def test_who_has_refused_nothing_is_blocked_nowhere() -> None:
+    filters = OfferFilters()
+    first, other, unknown = CLIENTS[:3]
+    before = filters.slot(first)
+    filters.add(other, "s1", SIZES[1], 5)
+    assert filters.blocked("s1", SIZES[1]) == 1 << filters.slot(other)
+    assert not filters.blocked("s1", SIZES[1]) >> before & 1
+    assert [filters.count(client) for client in (first, other, unknown)] == [0, 1, 0]
+
+
+def test_of_equal_refusals_each_lasts_up_to_and_including_its_own_instant() -> None:
+    filters = OfferFilters()
+    for client, until in zip(CLIENTS, (5, 6), strict=False):
+        filters.add(client, "s1", SIZES[1], until)
+    assert filters.expire(5) == []
+    assert filters.expire(6) == ["s1"]
+    assert [filters.count(client) for client in CLIENTS[:2]] == [0, 1]
+    assert filters.expire(7) == ["s1"]
+    assert not list(filters.on("s1")), "nothing is left of what was refused"
+
+
+def test_of_what_is_refused_twice_the_longer_counts() -> None:
+    filters = OfferFilters()
+    for until in (5, 9, 3):
+        filters.add(CLIENTS[0], "s1", SIZES[1], until)
+        assert filters.count(CLIENTS[0]) == 1
+    assert filters.refused_until(CLIENTS[0], "s1", SIZES[1]) == 9
+    assert filters.expire(9) == ["s1"], "somebody had to look"
+    assert filters.count(CLIENTS[0]) == 1
+    filters.expire(10)
+    assert filters.count(CLIENTS[0]) == 0
+
+
+def test_nobody_refuses_anything_of_an_agent_that_is_gone() -> None:
+    filters = OfferFilters()
+    filters.add(CLIENTS[0], "s1", SIZES[1], 5)
+    filters.add(CLIENTS[0], "s2", SIZES[1], 5)
+    filters.drop_agent("s1")
+    assert (len(filters), filters.count(CLIENTS[0])) == (1, 1)
+    assert [filters.any_by(CLIENTS[0], agent) for agent in ("s1", "s2", "s3")] == [
+        False,
+        True,
+        False,
+    ]
+    assert filters.expire(6) == ["s2"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counted"),
+    [
+        (0.0, 0.0),
+        (1e-9, 1e-9),
+        (7.5, 7.5),
+        (-1e-9, 5.0),
+        (math.nan, 5.0),
+        (31_536_000.0, 31_536_000.0),
+        (31_536_001.0, 31_536_000.0),
+        (math.inf, 31_536_000.0),
+    ],
+)
+def test_a_refusal_lasts_as_long_as_it_says_a_year_at_most_and_else_five_seconds(
+    seconds: float, counted: float
+) -> None:
+    said = mesos.Filters(refuse_seconds=seconds).SerializeToString()
+    assert read_refusal(said) == (round(counted * 10**9), None)
+
+
+def test_a_refusal_that_does_not_say_or_cannot_be_read_lasts_five_seconds() -> None:
+    assert read_refusal(b"") == (5 * 10**9, None)
+    lasts, flaw = read_refusal(b"\xff")
+    assert lasts == 5 * 10**9
+    assert flaw is not None

@@ -1,7 +1,15 @@
-"""What tasks count as at least follows the largest agent that is there."""
+"""What a task is, and what it counts as at least, which follows the largest agent there is."""
 
-from allocator.cluster.demands import Floor
+from dataclasses import replace
+
+from allocator.cluster.demands import Demands, Floor
+from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.resources import NOTHING, parse_total
+from allocator.cluster.settings import EngineSettings
+from allocator.cluster.subscriptions import Subscription
+from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
+from tests.cluster.master_side import resources
 
 
 def test_the_largest_agent_is_the_largest_of_those_that_are_there() -> None:
@@ -22,3 +30,35 @@ def test_tasks_of_what_no_agent_has_count_one_by_one() -> None:
     floor = Floor(0.25)
     floor.put(Quantities.parse("cpus:16"))
     assert floor.at_a_time(Quantities.parse("gpus:1")) == 1
+
+
+def test_an_agent_that_has_the_least_there_can_be_of_something_has_it() -> None:
+    floor, least = Floor(0.25), Quantities.parse("gpus:0.001")
+    floor.put(least)
+    assert floor.beyond(least) == ""
+    assert floor.beyond(Quantities.parse("gpus:1")) == "gpus:1, and no agent has more than 0.001"
+    floor.discard(least)
+    assert floor.beyond(least) == "gpus:0.001, and no agent has more than 0"
+
+
+def test_a_task_is_what_the_operator_says_else_the_framework_else_the_least_of_eight_offers() -> (
+    None
+):
+    one, two, three, client = *(Quantities.parse(f"cpus:{n}") for n in (1, 2, 3)), Client("a", "f1")
+    said = Framework("f1", Subscription("f1", demand=two), active=True, suppressed=set())
+    silent = Framework("f1", Subscription("f1"), active=True, suppressed=set())
+    settings = EngineSettings(policies.create("drf", {}), learn_demands=True)
+    for given, learns in (({}, True), ({"f1": one}, True), ({}, False), ({"f1": one}, False)):
+        demands = Demands(replace(settings, demands=given, learn_demands=learns))
+        assert demands.of(client, silent) == given.get("f1")
+        for kept in (one, *[three] * 7):
+            demands.note_offer(client, "s1", parse_total(resources(str(kept))))
+            demands.forget(Client("a", "f2"))
+            demands.note_answer(client, "s1", NOTHING)
+        assert demands.of(client, said) == given.get("f1", two)
+        assert demands.of(client, silent) == given.get("f1", one if learns else None)
+        demands.note_offer(client, "s1", parse_total(resources(str(three))))
+        demands.note_answer(client, "s1", NOTHING)
+        assert demands.of(client, silent) == given.get("f1", three if learns else None)
+        demands.forget(client)
+        assert demands.of(client, silent) == given.get("f1")

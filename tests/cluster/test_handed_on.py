@@ -13,7 +13,15 @@ from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
-from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info, resources
+from tests.cluster.conformance.quota_side import agent_info
+from tests.cluster.master_side import (
+    SECOND,
+    START_NS,
+    MasterSide,
+    agent_call,
+    framework_info,
+    resources,
+)
 
 NOW = START_NS / 1e9
 TAU = 60.0 / math.log(2.0)
@@ -46,17 +54,25 @@ def mirrored(master: MasterSide, *frameworks: str) -> contract.Snapshot:
     return snapshot
 
 
-def test_before_any_snapshot_what_is_passed_on_is_what_was_inherited() -> None:
-    engine = made().engine
+@pytest.mark.parametrize("tau", [TAU, 17.0, None])
+def test_before_any_snapshot_what_is_passed_on_is_what_was_inherited(tau: float | None) -> None:
+    left = replace(LEFT, tau=tau)
+    engine = made(left).engine
     kept = engine.memory()
-    assert kept.time == LEFT.time
-    assert kept.tau == LEFT.tau
-    assert kept.users == LEFT.users
+    assert kept.time == left.time
+    assert kept.tau == (tau or TAU), "what nobody has said is as it is here"
+    assert kept.users == left.users
     changes = engine.changes()
     assert changes.complete
     told = {user: course.at(changes.time) for user, course in changes.courses.items()}
-    assert told == LEFT.users
-    assert {course.tau for course in changes.courses.values()} == {TAU}
+    assert told == left.users
+    assert {course.tau for course in changes.courses.values()} == {tau or TAU}
+
+
+def test_once_a_snapshot_tells_what_is_held_nothing_else_is_passed_on() -> None:
+    master = made()
+    master.restore(mirrored(master))
+    assert not any(each.overuse.get("cpus") for each in master.engine.memory().users.values())
 
 
 @pytest.mark.parametrize("asked", ["standing", "standings", "twin"])
@@ -183,6 +199,79 @@ def test_nothing_is_left_of_the_filters_of_a_framework_that_is_gone() -> None:
     assert master.engine.filters == 1
     master.restore(mirrored(master))
     assert master.engine.filters == 0
+
+
+def test_nothing_is_left_of_the_filters_of_an_agent_that_is_gone_or_is_another_now() -> None:
+    master = declined()
+    gone = mirrored(master, "f1", "f2")
+    del gone.agents[:]
+    master.restore(gone)
+    assert master.engine.filters == 0
+    master = declined()
+    moved = mirrored(master, "f1", "f2")
+    moved.agents[0].info = agent_info("s1", rack="7")
+    assert [offer.agent for offer in master.restore(moved)] == ["s1"]
+
+
+@pytest.mark.parametrize("why", ["inactive", "left"])
+def test_who_is_inactive_or_has_left_a_role_over_a_snapshot_has_no_filters_any_more(
+    why: str,
+) -> None:
+    master = declined()
+    snapshot = mirrored(master, "f1", "f2")
+    if why == "inactive":
+        snapshot.frameworks[0].active = False
+    else:  # what it holds for the role keeps the client known
+        snapshot.frameworks[0].info = framework_info("f1", "b")
+        held = resources("cpus:0.5", "a")
+        snapshot.agents.append(agent_call("s2", "cpus:0.5", {"f1": held}))
+    master.restore(snapshot)
+    assert master.engine.filters == 1
+
+
+def test_what_was_learned_of_a_role_that_was_left_over_a_snapshot_is_forgotten() -> None:
+    master = made(None, learn_demands=True)
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    master.add_framework("f1", "a")
+    [whole] = master.add_agent("s1", "cpus:4;mem:4096")
+    master.recover(whole, "cpus:3;mem:3072", refuse_seconds=1)
+    assert master.engine.demands()
+    snapshot = mirrored(master, "f1")
+    snapshot.frameworks[0].info = framework_info("f1", "b")
+    master.restore(snapshot)
+    master.send(contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "a")))
+    assert not master.engine.demands()
+
+
+def test_another_master_that_has_heard_as_much_knows_nothing_of_filters() -> None:
+    master = declined()
+    other = mirrored(master, "f1", "f2")
+    other.leading_since_ns = START_NS
+    assert master.restore(other)
+
+
+def test_a_refusal_of_what_a_snapshot_brought_about_is_kept_over_the_next() -> None:
+    master = made(None)
+    [offer] = master.restore(mirrored(master, "f1"))
+    refused = mesos.Filters(refuse_seconds=3600).SerializeToString()
+    event = contract.Event(sequence=1, time_ns=master.now_ns)
+    event.recover_resources.CopyFrom(recovered("s1", "f1", refused))
+    event.recover_resources.resources[:] = offer.messages
+    for _ in range(2):  # what is said twice is heard once
+        master.engine.unheard([event])
+    master.sequence = 1
+    assert master.restore(mirrored(master, "f1")) == []
+
+
+def test_what_another_service_has_left_holds_if_it_is_of_later_and_not_otherwise() -> None:
+    for later, owed in ((0.0, 0.5), (1.0, 0.25)):
+        master = made(Memory(NOW, {"d": Remembered({"cpus": 0.5})}, 1e9))
+        other = Memory(NOW + later, {"d": Remembered({"cpus": 0.25})}, 1e9)
+        snapshot = contract.Snapshot(time_ns=START_NS + round(later * SECOND))
+        master.engine.restore(master.options, snapshot, other)
+        standing = master.engine.standing("d")
+        assert standing is not None
+        assert standing.commitments["cpus"] == pytest.approx(owed, rel=0.1)
 
 
 def test_filters_are_not_kept_over_a_gap_in_what_was_heard() -> None:

@@ -24,6 +24,7 @@ from tests.cluster.master_side import (
     read,
     resources,
 )
+from tests.cluster.test_placements import info
 from tests.cluster.test_task_offers import add
 
 HOLDING: list[Literal["one", "all"]] = ["one", "all"]
@@ -235,6 +236,82 @@ def test_what_runs_when_a_service_starts_has_run_since_then() -> None:
     assert dict(site.engine._cluster.holds.run_times.known()) == {"early": 5 * SECOND}
 
 
+def test_what_a_provider_brings_along_runs_from_then_on() -> None:
+    site = Site("one")
+    site.add_framework("early", "early", suppressed=["early"])
+    site.add_agent("s0", "cpus:1")
+    held = resources("disk:1", "early")
+    used = [contract.Allocation(framework_id="early", resources=held)]
+    site.send(contract.AddResourceProvider(agent_id="s0", total=resources("disk:1"), used=used))
+    site.wait(5)
+    site.send(contract.RecoverResources(framework_id="early", agent_id="s0", resources=held))
+    run_times = site.engine._cluster.holds.run_times
+    assert dict(run_times.known()) == {"early": 5 * SECOND}
+    site.send(contract.RemoveFramework(framework_id="early"))
+    assert not dict(run_times.known()), "nor is it known of who is gone"
+
+
+@pytest.mark.parametrize("why", ["gone", "wants no more"])
+def test_an_agent_is_held_back_with_a_tick_and_free_again_when_nobody_waits_for_it(
+    why: str,
+) -> None:
+    site = Site("one")
+    site.join("larger than any agent", 4.0, (1.0, 1.0))
+    used = {name: resources("cpus:0.25", name) for name in ("one", "two")}
+    site.join("big", 1.0, (10.0, 10.0))
+    site.add_agent("s0", "cpus:1", used)
+    assert not list(site.engine.holds()), "before a tick"
+    site.tick(2)
+    assert site.holding("big")
+    add(site, "other", "other", "cpus:0.5")
+    assert site.tick() == []
+    if why == "gone":
+        site.send(contract.RemoveFramework(framework_id="big"))
+        offers = site.tick()
+    else:
+        site.send(contract.SuppressOffers(framework_id="big"))
+        offers = site.send(contract.ReviveOffers(framework_id="other"))
+    assert [offer.framework for offer in offers] == ["other"]
+
+
+def test_who_will_be_gone_at_the_very_instant_may_use_what_is_held() -> None:
+    site = Site("one")
+    site.join("brief", 0.25, (2.0, 2.0))
+    [task] = site.add_agent("s1", "cpus:0.25")
+    site.send(contract.SuppressOffers(framework_id="brief"))
+    site.join("big", 1.0, (10.0, 10.0))
+    used = {name: resources("cpus:0.25", name) for name in ("one", "two")}
+    site.add_agent("s0", "cpus:1", used)
+    site.tick(2)
+    site.recover(task)
+    [hold] = site.engine.holds()
+    assert (hold.agent, hold.ready_ns - site.now_ns) == ("s0", 2 * SECOND)
+    offers = site.send(contract.ReviveOffers(framework_id="brief"))
+    assert {offer.agent for offer in offers} == {"s0", "s1"}
+
+
+def test_without_any_agent_there_is_nothing_to_hold_back() -> None:
+    site = Site("all")
+    site.join("big", 1.0, (10.0, 10.0))
+    site.tick()
+    assert site.engine.statistics.faults == 0
+
+
+def test_a_hold_for_somebody_who_has_refused_as_much_ends_when_its_task_would_fit() -> None:
+    site = Site("one")
+    site.join("big", 1.0, (10.0, 10.0))
+    [offer] = site.add_agent("s0", "cpus:1;mem:64")
+    site.recover(offer, refuse_seconds=3600.0)
+    add(site, "small", "small", "cpus:0.25")
+    site.tick(2)
+    assert site.holding("big")
+    [small] = read(contract.Decisions.FromString(site.log[-2][1]))
+    assert small.resources == "cpus:1"
+    [again] = site.recover(small)
+    assert again.framework == "small"
+    assert not site.holding("big")
+
+
 def test_what_the_master_rejects_has_not_run() -> None:
     site = Site("one")
     site.join("first", 1.0, (10.0, 10.0))
@@ -276,6 +353,27 @@ def test_of_two_agents_that_are_ready_at_once_the_first_is_held_wherever_own_tas
     assert own.agent == "z", "it has a task there from now on"
     site.tick(2)
     assert [hold.agent for hold in site.engine.holds()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "excluded", "expected"),
+    [({}, [], "s1"), ({"whitelist": "s2.*"}, [], "s2"), ({}, ["s1"], "s2")],
+)
+def test_an_agent_is_held_for_nobody_who_is_kept_off_it(
+    labels: dict[str, str], excluded: list[str], expected: str
+) -> None:
+    site = Site("one")
+    held = {name: resources("cpus:0.5", name) for name in ("one", "two")}
+    for agent in ("s1", "s2"):
+        site.add_agent(agent, "cpus:1", held)
+    for name in held:
+        site.add_framework(name, name)
+    site.wait(1)
+    apart = [contract.ExcludedAgents(role="big", agent_ids=excluded)]
+    said = info("big", "big", {"demand": "cpus:1", **labels})
+    site.send(contract.AddFramework(framework_id="big", info=said, active=True, excluded=apart))
+    site.tick(2)
+    assert [hold.agent for hold in site.engine.holds()] == [expected]
 
 
 def test_what_is_held_for_somebody_who_wants_no_more_is_free_in_the_next_run() -> None:

@@ -150,3 +150,28 @@ def test_of_the_latest_eight_the_longest_counts_until_the_framework_is_gone() ->
     assert times.clients("s1") == {OTHER}
     times.forget_agent("s1")
     assert times.clients("s1") == frozenset()
+
+
+def test_who_has_one_waits_for_no_other_by_its_turn() -> None:
+    holds = held("all")
+    assert (holds.has(ONE), holds.has(OTHER)) == (True, False)
+    assert (holds.may_begin(ONE), holds.may_begin(OTHER)) == (False, True)
+    assert holds.may_have_more(ONE), "if the order says so"
+
+
+def test_of_an_offer_that_is_declined_the_older_stays_are_left_alone() -> None:
+    times = RunTimes()
+    for begun in (0, 50):
+        times.given(ONE, "s1", Quantities.parse("cpus:2"), begun)
+    times.declined(ONE, "s1", Quantities.parse("cpus:3"))
+    assert [str(stay.amounts) for _when, stay in times.ends("s1", 60)] == ["cpus:1"]
+    assert [when for when, _stay in times.ends("s1", 60)] == [120], "it is the one from the start"
+
+
+def test_what_is_there_for_as_long_as_expected_is_expected_to_stay_for_as_long_again() -> None:
+    times = RunTimes()
+    times.given(ONE, "s1", TASK, 0)
+    times.ended(ONE, "s1", TASK, 10)
+    times.given(ONE, "s1", TASK, 100)
+    ends = {now: [when for when, _stay in times.ends("s1", now)] for now in (109, 110, 111)}
+    assert ends == {109: [110], 110: [120], 111: [122]}

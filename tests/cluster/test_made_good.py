@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from allocator.cluster.calls import PREPARE
-from allocator.cluster.engine.engine import MOST_SPOILERS
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.limits import Limits
 from allocator.cluster.quarantine import Flaw, Quarantine
@@ -13,7 +12,7 @@ from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import agent_info
-from tests.cluster.master_side import MasterSide, agent_call, resources
+from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
 
 FLAW = Flaw("malformed", "it is")
 
@@ -124,6 +123,38 @@ def test_an_answer_must_be_a_whole_one_and_say_yes_or_no(status: bytes | None) -
     assert not list(master.engine.set_aside())
 
 
+def test_a_schedule_or_a_name_that_cannot_be_read_is_told_until_one_can() -> None:
+    master = small()
+    call = agent_call("s2", "cpus:1;mem:64")
+    call.unavailability = b"\xff"
+    master.send(call)
+    assert [each.topic for each in master.engine.set_aside()] == ["maintenance"]
+    master.send(contract.UpdateUnavailability(agent_id="s2"))
+    for info, wrong in ((b"\xff", ["subscription"]), (agent_info("s2"), [])):
+        master.send(contract.UpdateAgent(agent_id="s2", info=info))
+        assert [each.topic for each in master.engine.set_aside()] == wrong
+
+
+def test_an_agent_that_says_nothing_of_itself_and_then_what_cannot_be_read_waits_for_better() -> (
+    None
+):
+    master = MasterSide()
+    call = agent_call("s1", "cpus:1;mem:64")
+    call.info = b"\xff"
+    master.send(call)
+    assert master.add_framework("f1", "a") == []
+    assert master.send(contract.UpdateAgent(agent_id="s1", info=b"")) == []
+    assert [offer.agent for offer in master.tick()] == ["s1"]
+
+
+def test_a_framework_that_says_anew_what_it_is_may_say_anew_what_it_needs() -> None:
+    master = small()
+    master.send(contract.RequestResources(framework_id="f1", requests=[b"\xff"]))
+    assert [each.topic for each in master.engine.set_aside()] == ["request"]
+    master.send(contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "a")))
+    assert not list(master.engine.set_aside())
+
+
 def test_nothing_that_was_wrong_is_told_of_who_is_gone() -> None:
     master = small()
     master.send(OF_A_FRAMEWORK["recover"]([beyond("a")]))
@@ -147,7 +178,23 @@ def test_a_call_that_was_passed_over_is_told_until_the_same_one_is_heard() -> No
     assert not list(master.engine.set_aside())
 
 
-@pytest.mark.parametrize("number", [MOST_SPOILERS, MOST_SPOILERS + 1])
+def test_an_operator_whose_call_is_passed_over_is_told_so() -> None:
+    master = small()
+    with pytest.raises(InvalidEvent):
+        master.send(contract.ActivateAgent(agent_id="s9"))
+    events = contract.Events()
+    for call in ("update_available", "activate_agent"):
+        event = events.events.add(sequence=master.sequence + 1, time_ns=master.now_ns)
+        getattr(event, call).agent_id = "s9"
+        master.sequence += 1
+    [reply] = master.engine.apply(events).replies
+    assert (reply.sequence, reply.error) == (
+        master.sequence - 1,
+        "event 3 (update_available): agent 's9' is not known",
+    )
+
+
+@pytest.mark.parametrize("number", [10, 11])
 def test_so_many_parts_of_a_snapshot_may_break_the_allocator(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +208,7 @@ def test_so_many_parts_of_a_snapshot_may_break_the_allocator(
     master = MasterSide()
     agents = [agent_call(f"s{each}", "cpus:1") for each in range(number)]
     snapshot = contract.Snapshot(time_ns=master.now_ns, agents=agents)
-    if number > MOST_SPOILERS:
+    if number > 10:
         with pytest.raises(InvalidEvent, match="ZeroDivisionError"):
             master.restore(snapshot)
     else:

@@ -25,12 +25,12 @@ def metered(now_ns: int | None = None) -> MasterSide:
     return master
 
 
-def restored(master: MasterSide) -> None:
+def restored(master: MasterSide, agent: contract.AddAgent = AGENT) -> None:
     frameworks = [
         contract.AddFramework(framework_id=f"f-{user}", info=framework_info(f"f-{user}", user))
         for user in ("a", "b")
     ]
-    snapshot = contract.Snapshot(time_ns=master.now_ns, agents=[AGENT], frameworks=frameworks)
+    snapshot = contract.Snapshot(time_ns=master.now_ns, agents=[agent], frameworks=frameworks)
     snapshot.sequence = master.engine.sequence
     master.restore(snapshot)
 
@@ -126,3 +126,22 @@ def test_what_happens_while_accounts_are_closed_is_taken_the_next_time(
     assert found["a"] == pytest.approx(3 * 140.0 + 2 * 25.0 * more, rel=1e-12)
     assert found["b"] == pytest.approx(140.0, rel=1e-12)
     assert found["cluster"] == pytest.approx(8 * 140.0 + 8 * 25.0 * more, rel=1e-12)
+
+
+def test_an_offer_and_its_refusal_are_counted_at_their_instants() -> None:
+    master = metered()
+    [user], later = ["c"], master.now_ns + SECOND
+    [offer] = master.add_framework("f-c", user)
+    master.now_ns = later
+    master.recover(offer, refuse_seconds=60.0)
+    acts = meter_of(master).counted.acts
+    assert list(acts) == [((user,), later / SECOND - 1.0, False), ((user,), later / SECOND, True)]
+
+
+def test_what_the_cluster_had_before_a_snapshot_that_says_otherwise_is_counted() -> None:
+    master = metered()
+    later(master, 10, contract.Tick())
+    restored(master, agent_call("s1", "cpus:4;mem:4096"))
+    later(master, 10, contract.Tick())
+    taken, _ = written(master, lambda: None)
+    assert sums(taken)["cluster"] == pytest.approx(8 * 10.0 + 4 * 10.0)

@@ -6,7 +6,6 @@ import pytest
 
 from allocator.cluster.errors import InvalidOrder
 from allocator.cluster.memory import Boost, Memory, Remembered
-from allocator.cluster.orders import LONGEST_BOOST
 from allocator.cluster.settings import DeclaredUser
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
@@ -117,11 +116,12 @@ def test_a_commitment_that_is_set_fades_like_any_other() -> None:
     [
         (operator.SetWeight(user="a", weight=2.0, seconds=0.0), "a positive time"),
         (operator.SetWeight(user="a", weight=2.0, seconds=math.nan), "a positive time"),
-        (operator.SetWeight(user="a", weight=2.0, seconds=LONGEST_BOOST + 1), "366 days"),
+        (operator.SetWeight(user="a", weight=2.0, seconds=31_622_401.0), "366 days"),
         (operator.SetWeight(user="a", seconds=5.0), "needs a weight"),
         (operator.SetWeight(user="a", weight=-1.0, seconds=5.0), "weight -1"),
         (operator.SetWeight(user="nobody", weight=1.0), "no such user: nobody"),
         (operator.SetCommitments(user="nobody"), "no such user: nobody"),
+        (operator.ResetCommitments(users=["nobody", "a"]), "no such user: nobody"),
         (operator.SetCommitments(user="a", others=1.5), "commitment of 1.5"),
         (operator.SetCommitments(user="a", commitments={"cpus": -0.1}), "-0.1 of cpus"),
         (operator.SetCommitments(user="a", commitments={"cpus": math.nan}), "nan of cpus"),
@@ -136,6 +136,8 @@ def test_what_cannot_be_ordered_changes_nothing(change: object, words: str) -> N
         order.set_weight.CopyFrom(change)
     elif isinstance(change, operator.SetCommitments):
         order.set_commitments.CopyFrom(change)
+    elif isinstance(change, operator.ResetCommitments):
+        order.reset_commitments.CopyFrom(change)
     with pytest.raises(InvalidOrder, match=words):
         master.engine.order(order)
     assert master.engine.standings() == before

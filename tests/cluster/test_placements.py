@@ -218,3 +218,10 @@ def test_nothing_is_left_of_the_constraint_of_a_framework_that_is_gone() -> None
     assert len(list(placements.groups())) == 1
     master.send(contract.RemoveFramework(framework_id="f1"))
     assert not list(placements.groups())
+
+
+def test_who_says_what_an_agent_is_is_told_whether_that_is_new() -> None:
+    placements = Placements({})
+    assert placements.put_agent("s1", Host("h1", (), ()))
+    assert not placements.put_agent("s1", Host("h1", (), ()))
+    assert placements.put_agent("s1", Host("h2", (), ()))

@@ -12,7 +12,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.limits import Limits
 from allocator.cluster.memory import Memory, Remembered
-from allocator.cluster.quarantine import MOST, Flaw, Quarantine
+from allocator.cluster.quarantine import Flaw, Quarantine
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -609,6 +609,7 @@ def test_a_part_that_breaks_the_allocator_is_left_out_of_a_snapshot(
     snapshot = mirrored(master)
     snapshot.agents.append(agent_call("s2", "cpus:2;mem:1024"))
     assert [offer.agent for offer in master.restore(snapshot)] == ["s1"]
+    assert master.engine.statistics.faults == 1
     assert master.engine.pool.capacity["cpus"] == 2000
     [kept] = master.engine.set_aside()
     assert (kept.kind, kept.name, kept.flaw.reason) == ("agent", "s2", "fault")
@@ -627,6 +628,7 @@ def test_a_run_that_fails_costs_its_offers_and_asks_for_a_snapshot(
         patched.setattr(Allocation, "run", broken)
         assert master.add_agent("s1", "cpus:2;mem:1024") == []
         assert "ZeroDivisionError" in (master.engine.divergence() or "")
+        assert master.engine.statistics.faults == 1
     assert len(master.restore(mirrored(master))) == 1
 
 
@@ -674,12 +676,13 @@ def test_what_a_store_holds_of_impossible_weights_and_debts_is_brought_into_rang
 ) -> None:
     owed = Remembered({"cpus": 1e308}, others=1e308, weight=1e308)
     memory = Memory(instant, {"a": owed, "/".join("r" * 1100): Remembered({"cpus": 0.5})})
-    master = MasterSide("sdrf", {"half_life": 60.0}, memory=memory)
+    master = MasterSide("sdrf", {"half_life": 1e12}, memory=memory)
     master.add_framework("f1", "a")
     master.add_agent("s1", "cpus:2;mem:1024")
     master.tick(1.0)
     [standing] = master.engine.standings()
     assert standing.weight == 1e6
+    assert 0.999e9 < standing.commitment <= standing.inherited <= 1e9, "a thousand million"
     assert 0.0 < standing.priority < 1e16
 
 
@@ -696,14 +699,14 @@ def test_users_that_come_and_go_do_not_add_up() -> None:
 
 def test_of_a_flood_of_flaws_so_many_subjects_are_kept_and_each_of_these_says_more() -> None:
     quarantine, flaw = Quarantine(), Flaw("malformed", "it is")
-    for number in range(MOST + 1):
+    for number in range(10_001):
         quarantine.put("framework", f"f{number}", "call", flaw)
-    assert len(quarantine) == MOST
-    for name in ("f0", f"f{MOST}"):
+    assert len(quarantine) == 10_000
+    for name in ("f0", "f10000"):
         quarantine.put("framework", name, "answer", flaw)
-    assert len(quarantine) == MOST
+    assert len(quarantine) == 10_000
     assert quarantine.of("framework", "f0") == [flaw, flaw]
-    assert quarantine.of("framework", f"f{MOST}") == []
+    assert quarantine.of("framework", "f10000") == []
 
 
 def test_whoever_watches_is_told_the_instant_before_anything_changes() -> None:
@@ -711,7 +714,10 @@ def test_whoever_watches_is_told_the_instant_before_anything_changes() -> None:
     master = MasterSide()
     engine = Engine(master.settings, before_change=told.append)
     engine.restore(master.options, contract.Snapshot(time_ns=START_NS))
-    assert told == [START_NS / 1e9]
+    events = contract.Events()
+    events.events.add(sequence=1, time_ns=START_NS + 10**9).tick.SetInParent()
+    engine.apply(events)
+    assert told == [START_NS / 1e9, START_NS / 1e9 + 1.0]
 
 
 def test_a_role_may_have_as_many_levels_as_the_limit_says() -> None:
@@ -721,3 +727,7 @@ def test_a_role_may_have_as_many_levels_as_the_limit_says() -> None:
     assert [(kept.name, kept.flaw.reason) for kept in master.engine.set_aside()] == [
         ("f2", "limit")
     ]
+
+
+def test_what_is_told_of_a_flaw_is_short() -> None:
+    assert len(Flaw("malformed", "x" * 400).words) == 301

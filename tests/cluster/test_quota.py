@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cluster.quota import Headroom, Quota
+from allocator.cluster.resources import NOTHING, parse_total
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
 from tests.cluster.conformance.quota_side import (
@@ -177,3 +178,45 @@ def test_what_may_be_taken_back_and_is_held_is_not_taken_off_what_is_free() -> N
     total = [*resources("cpus:4;mem:128"), *revocable("cpus:4")]
     [offer] = master.send(add_agent("s1", total, {"f1": spare}))
     assert offer.resources == "cpus:1;mem:64"
+
+
+def test_what_there_is_just_enough_of_keeps_nobody_from_anything_else() -> None:
+    left = headroom("cpus:2;mem:64")
+    assert left.admits("other", Quantities.parse("mem:64"))
+    assert not left.admits("other", Quantities.parse("cpus:0.001"))
+    left.give("other", Quantities.parse("cpus:0.001"))
+    assert not left.admits("other", Quantities.parse("mem:64")), "too little is left now"
+
+
+def test_of_what_is_guaranteed_and_nobody_has_there_is_too_little() -> None:
+    quotas = {"q": Quota(Quantities.parse("gpus:0.001"))}
+    left = Headroom(quotas, {"q": Quantities()}, Quantities.parse("mem:64"))
+    assert not left.admits("other", Quantities.parse("mem:64"))
+
+
+def test_of_what_is_met_nothing_is_held_back_any_more() -> None:
+    left, whole = headroom("cpus:2;mem:64"), Quantities.parse("cpus:2")
+    left.give_guaranteed("q", whole, whole)
+    assert left.slack(["cpus", "mem"]) == {}
+
+
+def test_where_nothing_is_guaranteed_nothing_is_held_back_of_what_an_agent_has() -> None:
+    """Where more is held elsewhere than there is, all agents together have less free than one."""
+    left = Headroom({"q": Quota(Quantities(), {"cpus": 8000})}, {"q": Quantities()}, Quantities())
+    there = parse_total(resources("cpus:4"))
+    assert left.within("other", there) == there
+    assert left.within("q", there) == there
+    assert headroom("cpus:1").within("other", there) == NOTHING
+
+
+def test_what_may_go_to_all_is_what_nobody_holds_has_reserved_or_may_have_taken_back() -> None:
+    master = MasterSide()
+    limited = contract.UpdateQuota(role="q")
+    limited.limits.amounts["cpus"] = 1.0
+    master.send(limited)
+    total = [*resources("cpus:4;mem:64;disk:8;cpus(r):3;disk(r):5;gpus:2")]
+    total += revocable("cpus:5;gpus:1")
+    held = [*resources("cpus:1;mem:64;cpus(r):1", "r"), *allocated(revocable("cpus:2"), "r")]
+    master.send(add_agent("s1", total, {"f1": held}))
+    free = master.engine._cluster.ledger.quotas.headroom().spare()
+    assert free == Quantities.parse("cpus:3;disk:8;gpus:2")

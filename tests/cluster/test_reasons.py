@@ -163,7 +163,16 @@ def test_a_client_without_wishes_is_told_so_whatever_is_free() -> None:
     master.add_agent("s1", "cpus:4;mem:512")
     assert why(master.engine).reason == "suppressed"
     master.send(contract.DeactivateFramework(framework_id="f1"))
-    assert why(master.engine).reason == "inactive"
+    told = why(master.engine, closely=True)
+    assert (told.reason, told.idle, told.refusing) == ("inactive", True, 0)
+
+
+def test_of_whom_nobody_knows_there_is_nothing_to_tell() -> None:
+    survey = finished(cluster("cpus:4").engine.survey())
+    for client in (Client("a", "f1"), Client("b", "f1"), Client("a", "f9")):
+        found = finished(survey.look(client))
+        assert (found is None) == (client != ("a", "f1"))
+        assert found is None or not found.idle, "it has been offered the agent"
 
 
 def test_gpus_are_not_for_a_framework_without_the_capability() -> None:

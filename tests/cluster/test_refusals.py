@@ -3,6 +3,7 @@
 import pytest
 
 from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import SECOND, MasterSide, Offered, framework_info
 
 
@@ -191,3 +192,24 @@ def test_a_framework_that_changes_its_name_takes_its_allocation_to_the_other_use
     )
     assert master.engine.pool.standing("after").allocation["cpus"] == 2000
     assert master.engine.pool.standing("before").allocation["cpus"] == 0
+
+
+def test_who_asks_for_offers_again_and_refuses_in_one_message_gets_the_one_and_not_the_other() -> (
+    None
+):
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    [one] = master.add_agent("s1", "cpus:2;mem:1024")
+    [two] = master.add_agent("s2", "cpus:2;mem:1024")
+    assert master.recover(one, refuse_seconds=3600) == []
+    [again] = master.send(
+        contract.ReviveOffers(framework_id="f1"),
+        contract.RecoverResources(
+            framework_id="f1",
+            agent_id="s2",
+            resources=two.messages,
+            filters=mesos.Filters(refuse_seconds=3600).SerializeToString(),
+        ),
+    )
+    assert again.agent == "s1"
+    assert master.tick() == []

@@ -237,13 +237,15 @@ def test_over_a_snapshot_what_is_held_before_and_after_counts(
 def test_who_counted_others_before_begins_with_those_that_are_there() -> None:
     meter = RoleMeter(Limits())
     begun = START_NS / 1e9
-    meter.note("gone", begun, Quantities({"cpus": 1000}))
+    for role in ("gone", "new"):
+        meter.note(role, begun, Quantities({"cpus": 1000}))
     finished(meter.resuming(begun, begun + 5.0, {"new": Quantities({"cpus": 1000})}, anew=True))
     assert meter.beginning is not None
     assert {role: former.at for role, former in meter.beginning.items()} == {"new": begun + 5.0}
     taken, formers = finished(meter.taking(begun + 10.0))
     assert sums(taken) == {"new": 5.0}
     assert set(formers) == {"new"}
+    assert formers["new"].stretch.entitlement == 0.0, "no role is entitled to anything"
 
 
 def test_a_role_counts_if_it_is_within_limits() -> None:

@@ -6,12 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks import Client
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
-from tests.cluster.master_side import MasterSide, framework_info, resources
+from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
 
 
 def add(master: MasterSide, framework: str, role: str, demand: str | None) -> None:
@@ -66,6 +67,13 @@ def test_tasks_get_as_many_ports_as_they_say() -> None:
     add(master, "f1", "a", "cpus:1;ports:2")
     [offer] = master.add_agent("s1", "cpus:2;mem:512;ports:[10-12,20-30]")
     assert offer.resources == "cpus:2;ports:[10-12,20-20]"
+
+
+def test_tasks_get_as_many_ports_as_they_say_however_many() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:1;ports:2002")
+    [offer] = master.add_agent("s1", "cpus:2;ports:[10001-14004]")
+    assert offer.resources == "cpus:2;ports:[10001-14004]"
 
 
 def test_what_is_reserved_for_a_role_comes_with_the_first_task() -> None:
@@ -184,6 +192,20 @@ def test_a_demand_is_learned_from_what_is_kept_of_offers_and_forgotten_when_noth
     assert master.engine.demands() == {}
 
 
+def test_what_was_learned_of_a_framework_ends_with_it() -> None:
+    master = with_settings(MasterSide(), learn_demands=True)
+    for _ in range(2):
+        add(master, "f1", "a", None)
+        assert not master.engine.demands()
+        [whole] = master.add_agent("s1", "cpus:4;mem:4096")
+        master.recover(whole, "cpus:3;mem:3072", refuse_seconds=1)
+        client = Client("a", "f1")
+        assert master.engine.demand(client) == Quantities.parse("cpus:1;mem:1024")
+        master.send(contract.RemoveFramework(framework_id="f1"))
+        assert master.engine.demand(client) is None
+        master.remove_agent("s1")
+
+
 def test_what_was_learned_outlives_a_snapshot() -> None:
     master = with_settings(MasterSide(), learn_demands=True)
     add(master, "f1", "a", None)
@@ -222,3 +244,27 @@ def test_users_with_equal_demands_are_never_more_than_one_task_apart(
             tasks[offer.framework] += round(float(offer.resources.removeprefix("cpus:"))) // demand
     assert tasks.total() == sum(cpus // demand for cpus in agents)
     assert max(tasks.values()) - min(tasks.values()) <= 1
+
+
+def test_who_ceases_to_want_offers_as_another_changes_its_task_gets_none() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:1;mem:64")
+    add(master, "f2", "b", "cpus:1;mem:64")
+    assert len(master.add_agent("s1", "cpus:2;mem:128")) == 2
+    info = mesos.FrameworkInfo.FromString(framework_info("f2", "b"))
+    info.labels.labels.add(key="longshare.demand", value="cpus:2;mem:64")
+    offers = master.send(
+        contract.SuppressOffers(framework_id="f1"),
+        contract.UpdateFramework(framework_id="f2", info=info.SerializeToString()),
+        agent_call("s2", "cpus:4;mem:256"),
+    )
+    assert offered(offers) == {("f2", "s2"): "cpus:4;mem:128"}
+
+
+def test_the_least_that_a_task_counts_as_follows_a_largest_agent_that_another_replaces() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", "cpus:0.001")
+    [offer] = master.add_agent("s1", "cpus:1")
+    assert offer.resources == "cpus:1"
+    [offer] = master.send(contract.RemoveAgent(agent_id="s1"), agent_call("s2", "cpus:8.004"))
+    assert offer.resources == "cpus:8", "a thousand times eight tasks, for less is given to nobody"

@@ -7,6 +7,7 @@ from allocator.cluster.limits import Limits
 from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.conformance.quota_side import freed
 from tests.cluster.master_side import MasterSide, Offered, framework_info, resources
 
 HALF = Limits(unanswered=0.5)
@@ -69,6 +70,28 @@ def test_whoever_answers_gets_the_rest_in_the_next_batch() -> None:
     assert not master.tick()
     more = launch(master, offers) + master.tick()
     assert {offer.agent for offer in (*offers, *more)} == {f"s{n}" for n in range(AGENTS)}
+
+
+def test_who_has_left_offers_unanswered_costs_nobody_else_anything() -> None:
+    master = cluster()
+    back = [freed(offer) for offer in master.add_framework("early", "a")]
+    master.send(contract.SuppressOffers(framework_id="early"), *back)
+    assert len(master.add_framework("hoarder", "b")) == AGENTS / 2
+    assert len(master.send(contract.ReviveOffers(framework_id="early"))) == AGENTS / 2
+
+
+def test_what_there_is_none_of_any_more_is_no_part_of_anything() -> None:
+    master = MasterSide(limits=HALF)
+    master.options.tells_running = True
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    master.add_framework("lone", "a")
+    assert len(master.add_agent("s0", "disk:1;mem:64")) == 1
+    for number in range(4):
+        assert master.add_agent(f"t{number}", "mem:64") == [], "it has all disks"
+    total = contract.ResourceList(resources=resources("mem:64"))
+    info = mesos.SlaveInfo(hostname="h").SerializeToString()
+    master.send(contract.UpdateAgent(agent_id="s0", info=info, total=total))
+    assert len(master.tick()) == 2, "half of five agents, and the one that reaches that"
 
 
 def test_declining_is_an_answer() -> None:

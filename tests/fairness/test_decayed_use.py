@@ -155,6 +155,7 @@ def test_ten_gpu_hours_are_five_after_volcanos_four_hours() -> None:
 def test_a_user_of_a_hundred_slots_is_half_way_there_after_htcondors_day() -> None:
     pool = one("htcondor", "cpus:1000")
     assert pool.standing("b").priority == pytest.approx(0.5 / 1000)
+    assert pool.standing("b").commitment == 0.0, "it has used nothing"
     pool.allocate("a", Quantities.parse("cpus:100"))
     found = [priority * 1000 for priority in halvings(pool, 86400.0, 3)]
     assert found == pytest.approx([50.25, 75.125, 87.5625])  # from half a slot, not from none
@@ -207,6 +208,17 @@ def test_a_new_user_of_karma_begins_with_the_mean_of_the_others_credits() -> Non
     assert list(pool) == ["b", "c", "a"]
     used = [pool.standing(user).priority for user in "abc"]
     assert used == pytest.approx([75.0, 25.0, 50.0])
+
+
+def test_what_a_new_user_of_karma_begins_with_is_the_mean_for_their_weights() -> None:
+    pool = one("karma", "cpus:8", alpha=0.0)
+    pool.set_weight("a", 2.0)
+    pool.allocate("a", Quantities.parse("cpus:6"))
+    pool.allocate("b", Quantities.parse("cpus:2"))
+    pool.advance(100.0)
+    pool.add("c", weight=4.0)
+    used = [pool.standing(user).priority for user in "abc"]
+    assert used == pytest.approx([37.5, 25.0, 31.25])
 
 
 @given(steps=STEPS)

@@ -1,6 +1,7 @@
 """Values of lines without rounding are those of rational arithmetic, and sort as they do."""
 
 import math
+import random
 from fractions import Fraction
 
 from hypothesis import assume, given
@@ -37,6 +38,16 @@ def test_values_that_all_but_meet_sort_as_rationals_do(
     first, second = rational(level, slope, s), rational(other, tilt, s)
     assert (mine < theirs) == (first < second)
     assert (mine == theirs) == (first == second)
+
+
+def test_no_digit_is_lost_of_numbers_that_have_as_many_as_a_double_holds() -> None:
+    chance = random.Random(0)
+    for _ in range(500):
+        level, slope, s = (
+            (2**52 + chance.getrandbits(52)) * 2.0 ** chance.randint(-60, -53) for _ in range(3)
+        )
+        parts = exact.value(level, -slope, s)
+        assert sum(Fraction(part) for part in parts) == rational(level, -slope, s)
 
 
 def test_what_is_left_over_may_be_as_large_as_one() -> None:

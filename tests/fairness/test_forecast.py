@@ -23,9 +23,17 @@ POLICIES: list[tuple[str, dict[str, object]]] = [
 ]
 
 
-def drawn(seed: int, policy: str, parameters: dict[str, object], users: int = 6) -> Pool[str]:
+def drawn(
+    seed: int,
+    policy: str,
+    parameters: dict[str, object],
+    users: int = 6,
+    *,
+    now: float = 1e9,
+    waiting: float = 0.0,
+) -> Pool[str]:
     chance = random.Random(seed)
-    pool: Pool[str] = Pool(policies.create(policy, parameters), now=1e9, capacity=CAPACITY)
+    pool: Pool[str] = Pool(policies.create(policy, parameters), now=now, capacity=CAPACITY)
     for number in range(users):
         user = f"u{number}"
         pool.add(
@@ -34,6 +42,7 @@ def drawn(seed: int, policy: str, parameters: dict[str, object], users: int = 6)
             commitment={name: chance.random() for name in CAPACITY},
         )
         pool.set_active(user, chance.random() < 0.9 or number == 0)
+    pool.advance(now + waiting)
     for _ in range(3):
         pool.advance(pool.now + chance.random() * HALF_LIFE)
         for number in range(users):
@@ -83,6 +92,33 @@ def test_passings_are_those_that_a_slow_look_finds(
     expected = slow(pool, "u0")
     assert [each[1:] for each in found] == [each[1:] for each in expected]
     assert [each.when for each in found] == pytest.approx([each.when for each in expected])
+    assert passings(pool, "u0", pool.now) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "waiting"),
+    [("sdrf", 0.0), ("sdrf", 1000.0), ("dynamic-drf", 0.0), ("dynamic-drf", 80_000.0)],
+)
+def test_what_is_foretold_is_foretold_until_it_has_come(policy: str, waiting: float) -> None:
+    parameters: dict[str, object] = {"half_life": HALF_LIFE} if policy == "sdrf" else {}
+    foretold = 0
+    for seed in range(12):
+        pool = drawn(seed, policy, parameters, now=0.0, waiting=waiting)
+        until = pool.now + 5 * HORIZON
+        found = passings(pool, "u0", until)
+        foretold += len(found)
+        for number, passing in enumerate(found):
+            assert pool.now < passing.when < until
+            if policy == "dynamic-drf":  # whose time is that of the pool
+                assert passings(pool, "u0", passing.when) == found[:number]
+            for when in (passing.when - 1.0, passing.when):  # told early, but for rounding
+                later = pool.twin()
+                later.advance(max(when, pool.now))
+                still = [each[1:] for each in passings(later, "u0", until)]
+                behind = sum(each.when < later.now for each in found)
+                come = list(later).index(passing.passing) < list(later).index(passing.passed)
+                assert still == [each[1:] for each in found[behind + (come and number == behind) :]]
+    assert foretold >= 5
 
 
 def test_there_is_something_to_foretell() -> None:
@@ -231,6 +267,56 @@ def test_of_equals_the_turn_is_that_of_who_comes_first_in_the_pool(others: str) 
         assert at_once == (1 if first else 0)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_of_many_who_hold_the_same_turns_are_those_of_giving_one_by_one(seed: int) -> None:
+    chance, one = random.Random(seed), Quantities.parse("cpus:1")
+    for _ in range(15):
+        pool: Pool[str] = Pool(policies.create("drf", {}), capacity=CAPACITY)
+        for user in "abc":
+            pool.add(user)
+            pool.set_active(user, True)
+            pool.allocate(user, one.times(chance.randint(0, 3)), times=chance.randint(0, 3))
+        user, tasks = chance.choice("abc"), chance.randint(1, 4)
+        giving, given = pool.twin(), 0
+        while given < tasks and giving.minimum() == user:
+            giving.allocate(user, one)
+            given += 1
+        said = turn(pool, user, one, tasks, pool.now + HORIZON)
+        assert said.at_once == given
+        assert said.first_after == (0.0 if given == tasks else None)
+
+
+def has_had(pool: Pool[str], users: dict[str, tuple[int, int, int]]) -> None:
+    """Let users hold something for 100 s and something else from then on, after so many gifts."""
+    for user in users:
+        pool.add(user)
+        pool.set_active(user, True)
+    for place in (0, 1):
+        for user, each in users.items():
+            pool.hold(user, Quantities({"cpus": 1000 * each[place]}), each[2])
+        pool.advance(pool.now + 100.0 * (place == 0))
+
+
+@pytest.mark.parametrize(
+    ("users", "turn_after"),
+    [
+        # b has 10 more a second and is passed in no time by both, of whom u has the less gifts.
+        ({"u": (1, 0, 1), "b": (0, 10, 1), "x": (1, 1, 3)}, 100 / 9),
+        ({"u": (1, 0, 1), "b": (0, 10, 1), "a": (1, 1, 2)}, None),  # a is as u, and before it
+        # When u passes b, x has passed u, which it did not lead before.
+        ({"u": (10, 0, 1), "b": (0, 4, 1), "x": (12, 0, 1)}, None),
+        ({"u": (10, 0, 1), "b": (0, 4, 1), "x": (60, 0, 1)}, 1000 / 3),
+    ],
+)
+def test_the_turn_comes_when_the_last_who_is_before_has_been_passed(
+    users: dict[str, tuple[int, int, int]], turn_after: float | None
+) -> None:
+    pool: Pool[str] = Pool(policies.create("dynamic-drf", {}), capacity=CAPACITY)
+    has_had(pool, users)
+    said = turn(pool, "u", Quantities.parse("cpus:1"), 2, pool.now + 2000.0)
+    assert said.first_after == (None if turn_after is None else pytest.approx(turn_after))
+
+
 @pytest.mark.parametrize("cpus", [2, 40])
 def test_who_is_ahead_because_of_a_burst_is_so_until_a_slow_look_finds_it_behind(
     cpus: int,
@@ -274,6 +360,7 @@ def test_where_nothing_is_remembered_a_burst_costs_nothing(capacity: Quantities)
         ({"cpus": 0.25}, "cpus:100", 0.25, 0.0),  # it is at the level, though it rises
         ({"cpus": 0.2}, "mem:100", 0.1, None),  # when that has fallen, another has risen
         ({"cpus": 0.2}, "mem:60", 0.1, 1.0),
+        ({"cpus": 0.2}, "mem:65", 0.1, 1.0),  # another rises above it later
     ],
 )
 def test_a_commitment_is_below_a_level_after_so_many_half_lives(

@@ -30,7 +30,7 @@ def drawn(
     pool: Pool[str] = Pool(policies.create(policy, parameters), capacity=CAPACITY)
     for number in range(users):
         user = f"u{number}"
-        pool.add(user, weight=chance.choice([1.0, 2.0]), commitment=chance.random())
+        pool.add(user, weight=chance.choice([1.0, 2.0]), commitment=chance.choice([0.0, 0.0, 0.5]))
         pool.set_active(user, number < 2 or chance.random() < 0.9)
         pool.allocate(user, chance.choice(GIFTS))
     pool.advance(20.0)

@@ -330,6 +330,20 @@ def test_debts_begin_to_fade_when_it_is_said_and_under_a_policy_that_makes_none(
         assert pool.standing("a").commitment == pytest.approx(0.1)
 
 
+def test_debts_that_are_set_while_nobody_looks_are_those_of_that_instant() -> None:
+    pool: Pool[str] = Pool(policies.create("drf", {}), capacity=CAPACITY)
+    pool.set_fading(30.0 / math.log(2.0))
+    pool.add("a")
+    for instant in (60.0, 120.0):
+        pool.advance(instant)
+        pool.set_commitment("a", {"cpus": 0.4})
+        pool.add(f"at {instant}", commitment={"cpus": 0.2})
+    assert pool.standing("a").commitment == 0.4
+    pool.advance(150.0)
+    owed = {standing.user: standing.commitment for standing in pool.standings()}
+    assert owed == pytest.approx({"a": 0.2, "at 60.0": 0.025, "at 120.0": 0.1})
+
+
 @pytest.mark.parametrize(
     ("seed", "policy", "parameters"), [(0, "sdrf", {"half_life": 60}), (1, "drf", {})]
 )

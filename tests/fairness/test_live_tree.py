@@ -207,6 +207,17 @@ def test_so_are_more_than_one_finds_by_looking_at_all_of_them() -> None:
             tree._check()
 
 
+def test_however_often_all_are_replaced_crossings_come_soonest_first() -> None:
+    rng = random.Random(0)
+    tree = lines(*((i, -i) for i in range(30)))
+    for _ in range(300):
+        slope = rng.randrange(-50, 50)
+        tree.replace(rng.randrange(30), Line(rng.randrange(1000) - slope * 7, slope))
+        upcoming = [crossing.when for crossing in tree.crossings()]
+        assert upcoming == sorted(upcoming)
+    tree._check()
+
+
 coefficients = st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 2 / 3, 0.75, -0.1, -0.25, -1 / 3])
 envelopes = st.builds(
     lambda pairs, count: (pairs, count),

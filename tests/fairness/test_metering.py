@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 
 from allocator.fairness import metering, policies
-from allocator.fairness.metering import HOUR, Counted, Former, Meter, Stretch
+from allocator.fairness.metering import HOUR, Counted, Former, Integrals, Meter, Stretch
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
@@ -269,6 +269,18 @@ def test_nothing_is_counted_of_a_cluster_before_counting_has_begun() -> None:
     meter = Meter()
     meter.count_capacity(CAPACITY, BEGIN)
     assert not meter.counted.capacity
+
+
+def test_an_hour_begins_at_each_multiple_of_3600_seconds_since_1970() -> None:
+    meter = Meter()
+    meter.bridge({"A": former(7200.0, 9)}, {"A": former(14400.0, 9)}, CAPACITY)
+    meter.counted.settle()
+    assert {hour: users["A"].resources["cpus"] for hour, users in meter.counted.users.items()} == {
+        hour: Integrals(held=9000 * 3600.0, entitled=80_000 * 3600.0) for hour in (2, 3)
+    }
+    assert {hour: had["cpus"] for hour, had in meter.counted.capacity.items()} == dict.fromkeys(
+        (2, 3), 160_000 * 3600.0
+    )
 
 
 def test_whoever_holds_exactly_what_it_is_entitled_to_does_not_wait() -> None:

@@ -1,9 +1,12 @@
 """What goes wrong in a policy from outside costs a user its place, and nobody anything else."""
 
+import json
+import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import pytest
+from pydantic import model_validator
 from typing_extensions import override
 
 from allocator.fairness import policies
@@ -91,6 +94,38 @@ def test_what_failed_is_told_with_its_line_and_counted() -> None:
     assert faults.latest.endswith(f"test_outside.py, line {_raises.__code__.co_firstlineno + 1})")
 
 
+def test_a_fault_in_what_a_policy_calls_is_told_with_the_line_that_calls_it() -> None:
+    def reads(_account: Account) -> float:
+        return json.loads("{")  # type: ignore[no-any-return]
+
+    pool = _pool(_key(reads))
+    list(pool)
+    line = reads.__code__.co_firstlineno + 1
+    assert pool.policy.faults.latest.endswith(f"test_outside.py, line {line})")
+
+
+def test_of_a_policy_that_does_not_say_what_adds_up_nothing_does() -> None:
+    class Mine(LinePolicy):
+        name = "mine"
+
+        @override
+        def line(self, account: Account) -> tuple[float, float]:
+            return account.cumulative, 0.0
+
+    pool = _pool(adopted(Mine, ORIGIN).model_validate({}))
+    pool.advance(100.0)
+    pool.set_weight("a", 2.0)
+    assert [standing.priority for standing in pool.standings()] == [0.0] * 4
+
+
+@pytest.mark.parametrize("said", [1e12, -1e12])
+def test_a_policy_may_say_up_to_a_million_millions(said: float) -> None:
+    for said_more, faults in ((said, 0), (said + math.copysign(0.5, said), 1)):
+        policy = _key(lambda _, number=said_more: number)  # type: ignore[misc]
+        assert _pool(policy, a=1).minimum() == "a"
+        assert policy.faults.count == faults
+
+
 def test_each_fault_counts_once() -> None:
     pool = _pool(_key(_raises), a=1)
     assert pool.minimum() == "a"
@@ -173,7 +208,10 @@ def test_lines_that_fail_rank_as_drf_does(answer: Says, ranking: str) -> None:
     assert list(pool) == ["d", "b", "c", "a"]
 
 
-@pytest.mark.parametrize("answer", [*NONSENSE[:2], lambda _: None, lambda _: {"cpus": -1.0}])
+NO_MEASURES: list[Says] = [*NONSENSE[:2], lambda _: {"cpus": -1.0}, lambda _: {1: 0.5}]
+
+
+@pytest.mark.parametrize("answer", NO_MEASURES)
 def test_what_cannot_be_measured_is_measured_by_shares(answer: Says) -> None:
     class Mine(Sdrf):
         name = "mine"
@@ -191,6 +229,22 @@ def test_what_cannot_be_measured_is_measured_by_shares(answer: Says) -> None:
     assert priorities[0] == priorities[1]
 
 
+@pytest.mark.parametrize("form", ["journal", "thesis"])
+def test_of_whom_nothing_is_measured_nothing_counts(form: str) -> None:
+    class Mine(Sdrf):
+        name = "mine"
+
+        @override
+        def measure(self, account: Account) -> dict[str, float]:
+            return {} if account.weight == 2.0 else account.shares
+
+    pool = _pool(adopted(Mine, ORIGIN).model_validate({"half_life": 60.0, "form": form}))
+    pool.set_weight("c", 2.0)
+    pool.advance(100.0)
+    assert list(pool) == ["c", "d", "b", "a"]
+    assert pool.standing("c").priority == 0.0
+
+
 def test_a_policy_that_does_not_fail_is_what_it_says() -> None:
     class Twin(KeyPolicy):
         name = "twin"
@@ -203,6 +257,24 @@ def test_a_policy_that_does_not_fail_is_what_it_says() -> None:
     drf = _pool(policies.create("drf", {}))
     assert [s.priority for s in pool.standings()] == [s.priority for s in drf.standings()]
     assert pool.policy.faults.count == 0
+
+
+@pytest.mark.parametrize("origin", [ORIGIN, None])
+def test_whatever_goes_wrong_with_parameters_is_told_of_a_policy_from_outside(
+    monkeypatch: pytest.MonkeyPatch, origin: Origin | None
+) -> None:
+    class Mine(Sdrf):
+        name = "mine"
+
+        @model_validator(mode="after")
+        def _checked(self) -> Self:
+            raise ZeroDivisionError("of parameters")
+
+    monkeypatch.setitem(policies._POLICIES, "mine", adopted(Mine, ORIGIN) if origin else Mine)
+    told = "policy 'mine': mine.py failed on its parameters: ZeroDivisionError: of parameters"
+    kind, text = (ValueError, told) if origin else (ZeroDivisionError, "of parameters")
+    with pytest.raises(kind, match=f"^{text}$"):
+        policies.create("mine", {"half_life": 60})
 
 
 def test_no_policy_of_ours_is_contained() -> None:

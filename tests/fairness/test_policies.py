@@ -14,7 +14,7 @@ MACHINES = {"m1": "cpus:4;mem:8", "m2": "cpus:12;mem:4"}
 
 
 def test_every_policy_has_a_name_it_is_found_by() -> None:
-    assert {"drf", "sdrf", "tsf", "stsf"} <= set(policies.names())
+    assert {"drf", "sdrf", "tsf", "stsf", "karma"} <= set(policies.ours()) <= set(policies.names())
     assert policies.create("drf", {}).name == "drf"
 
 
@@ -38,6 +38,12 @@ def test_delta_and_half_life_are_two_ways_to_say_one_thing() -> None:
         ("sdrf", {"half_life": "soon"}, "'soon' is not a duration"),
         ("sdrf", {"delta": 0.9, "form": "book"}, "'journal' or 'thesis'"),
         ("sdrf", {"detla": 0.9}, "parameters: ranking, delta, half_life, form"),
+        ("volcano", {"half_life": 0}, "switch long-term fairness off"),
+        ("kueue-afs", {"resource_weights": "cpus=1,mem"}, "'mem' is not RESOURCE=WEIGHT"),
+        ("kueue-afs", {"resource_weights": "=1"}, "'=1' is not RESOURCE=WEIGHT"),
+        ("slurm-fair-tree", {"billing": "cpus=-0.5"}, "'cpus=-0.5' is not RESOURCE=WEIGHT"),
+        ("slurm-fair-tree", {"billing": "cpus=inf"}, "'cpus=inf' is not RESOURCE=WEIGHT"),
+        ("slurm-fair-tree", {"billing": "cpus=0,mem=0"}, "gives no resource a weight above 0"),
     ],
 )
 def test_a_wrong_parameter_is_named_with_what_would_do(
@@ -85,6 +91,49 @@ def test_what_a_policy_says_that_it_asks_for_is_what_its_priorities_depend_on(na
     machine, held = Quantities.parse("cpus:1"), Quantities.parse("cpus:0.5")
     order = list(pool.order_on(machine, {next(iter(pool)): held}))
     assert (order != list(pool)) == policy.per_machine
+
+
+@pytest.mark.parametrize("name", policies.ours())
+def test_of_a_cluster_that_has_nothing_nobody_has_a_part(name: str) -> None:
+    pool: Pool[str] = Pool(ours(name))
+    pool.add("a", weight=2.0)
+    pool.set_active("a", True)
+    pool.set_demand("a", Quantities.parse("cpus:1"))
+    pool.allocate("a", Quantities.parse("cpus:1"))
+    pool.advance(10.0)
+    standing = pool.standing("a")
+    assert set(standing.measured.values()) <= {0.0}
+    # The place in the queue; lacking a guarantee; half a slot of a thousand, over the weight.
+    others = {"fifo": 1.0, "karma": -1.0, "htcondor": 0.00025}
+    assert standing.priority == others.get(name, 0.0)
+
+
+def test_on_a_machine_that_two_hold_alike_who_has_more_weight_is_first() -> None:
+    pool = two(policies.create("per-machine-drf", {}))
+    pool.set_weight("b", 3.0)
+    machine = Quantities.parse("cpus:4")
+    held = dict.fromkeys("ab", Quantities.parse("cpus:1"))
+    assert list(pool.order_on(machine, held)) == ["b", "a"]
+
+
+@pytest.mark.parametrize("name", ["sdrf", "volcano", "dynamic-drf"])
+def test_only_a_live_tree_knows_when_who_has_used_less_is_first_no_more(name: str) -> None:
+    found = []
+    for ranking in ("live-tree", "scan"):
+        given: dict[str, object] = {"ranking": ranking}
+        pool: Pool[str] = Pool(
+            policies.create(name, given | ({} if name == "dynamic-drf" else {"half_life": 60})),
+            capacity=Quantities.parse("cpus:4"),
+        )
+        for user in "ab":
+            pool.add(user)
+            pool.set_active(user, True)
+        pool.allocate("a", pool.capacity)
+        pool.advance(100.0)
+        pool.release("a", pool.capacity)
+        pool.allocate("b", Quantities.parse("cpus:1"))
+        found.append((list(pool), [each[1:] for each in pool.crossings()]))
+    assert found == [(["b", "a"], [("b", "a")]), (["b", "a"], [])]
 
 
 def test_what_is_not_said_is_as_in_the_systems_that_they_are_like() -> None:

@@ -2,17 +2,19 @@
 
 import math
 import random
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from typing_extensions import override
 
 from allocator.fairness import policies
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from allocator.fairness.ranking import ScanRanking
+from allocator.fairness.ranking import KeyRanking, ScanRanking
 
 CLUSTER = Quantities.parse("cpus:160;mem:245760")
 TASK = Quantities.parse("cpus:1;mem:1024")
@@ -86,6 +88,7 @@ def test_position_changes_are_counted_on_when_all_are_ranked_anew() -> None:
         made.set_capacity(CLUSTER)
         assert list(made)
         assert made.events == times
+    assert pool("drf").events == pool(delta=0.99, ranking="scan").events == 0, "none has any"
 
 
 def test_weights_divide_priorities() -> None:
@@ -502,6 +505,43 @@ def test_after_thousands_of_half_lives_a_debt_counts_as_it_did_at_first(
         assert pool.minimum() == "b"
         pool.advance(pool.now + 5000 * half_life)
         assert pool.standing("a").commitment == pytest.approx(0.0, abs=1e-9)
+
+
+def test_whoever_watches_sees_each_change_ranked_when_it_is_made_or_before_time_goes_on() -> None:
+    seen: list[str] = []
+
+    class Seen(KeyRanking[str, object]):
+        @override
+        def fill(self, elements: Iterable[tuple[str, object]]) -> None:
+            seen.append("fill")
+            super().fill(elements)
+
+        @override
+        def replace(self, element: str, attribute: object) -> None:
+            seen.append(f"replace {element}")
+            super().replace(element, attribute)
+
+    made: Pool[str] = Pool(policies.create("drf", {}), capacity=CLUSTER, watch=lambda _: Seen())
+    for user in "AB":
+        made.add(user)
+        made.set_active(user, True)
+    made.advance(1.0)
+    made.allocate("A", TASK)
+    made.set_weight("A", 2.0)
+    assert seen == ["fill", "replace A"]
+    made.advance(2.0)
+    assert seen == ["fill", "replace A", "fill"]
+
+
+def test_who_passes_whom_next_is_known_to_whoever_looks_first() -> None:
+    made = pool(users="AB", delta=0.99)
+    hold(made, "A", 160)
+    made.advance(100.0)
+    assert made.minimum() == "B"
+    made.release("A", TASK.times(160))
+    hold(made, "B", 16)
+    [crossing] = made.crossings()
+    assert crossing[1:] == ("B", "A")
 
 
 @pytest.mark.parametrize("seed", range(20))

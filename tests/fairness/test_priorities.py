@@ -210,6 +210,35 @@ def test_so_are_lines_in_time_and_guarantees_come_first(seed: int) -> None:
             assert 1e-13 * size <= Drifts().rank(each, now)[1] <= 1e-11 * size
 
 
+def test_who_is_not_said_to_have_got_anything_comes_like_who_has_got_nothing() -> None:
+    assert Envelopes().compare(Envelope(((1.0, 0.0),)), Envelope(((1.0, 0.0),), 0), -1.0) == 0
+    assert Drifts().compare(Drift(False, 1.0, 0.0), Drift(False, 1.0, 0.0, 0), 1.0) == 0
+
+
+def steep_lines(chance: random.Random, where: float, number: int) -> list[Segment]:
+    """Draw lines, most of them steep, that meet in one point but for rounding."""
+    height = chance.random()
+    slopes = [chance.choice([-1e6, 1e6, 1.0]) * chance.random() for _ in range(number)]
+    return [(height - slope * where, slope) for slope in slopes]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_steep_lines_that_differ_by_less_than_rounding_makes_are_in_exact_order(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(60):
+        s = chance.random()
+        lines = steep_lines(chance, s, 6)
+        made = [Envelope((line,)) for line in lines[:3]] + [
+            Envelope(tuple(lines[at : at + 2])) for at in (1, 3)
+        ]
+        in_order(Envelopes(), made, [exact_envelope(each, s) for each in made], -s)
+        drifts = [Drift(False, *line) for line in lines]
+        in_order(Drifts(), drifts, [exact_drift(each, s) for each in drifts], s)
+        for at in range(5):
+            whole, kept = Envelope(tuple(lines[at:])), envelope(lines[at:], s)
+            assert exact_envelope(kept, s)[0] == exact_envelope(whole, s)[0]
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_an_envelope_is_the_highest_of_its_lines_and_has_none_that_never_is(seed: int) -> None:
     chance = random.Random(seed)

@@ -4,7 +4,7 @@
 condition, a number or a call can be another one, a sample is tried, which stays the same as long as
 what it is of does. For each, the tests that run the changed lines are run in a process of their
 own, the cheapest first, until one fails. What was found is remembered in `.cache/mutation` for as
-long as its file is as it was; what is not found is open, unless `equivalent.toml` explains why
+long as its file is as it was; what is not found is open, unless `equivalent` explains why
 nobody could see it.
 """
 

@@ -1,4 +1,8 @@
-"""Faults that change nothing that anybody could see, each with the reason."""
+"""Faults that change nothing that anybody could see, each with the reason.
+
+They are in `equivalent`, a file for each folder of ours. One without `now` explains all faults of
+its lines that are not found, one without `was` all of the function, or of what its module does.
+"""
 
 import tomllib
 from dataclasses import dataclass
@@ -32,5 +36,9 @@ class Equivalent:
 
 def equivalents() -> list[Equivalent]:
     """Return those that somebody has explained."""
-    text = (Path(__file__).parent / "equivalent.toml").read_text()
-    return [Equivalent(**each) for each in tomllib.loads(text)["equivalent"]]
+    files = sorted((Path(__file__).parent / "equivalent").glob("*.toml"))
+    return [
+        Equivalent(**each)
+        for file in files
+        for each in tomllib.loads(file.read_text())["equivalent"]
+    ]

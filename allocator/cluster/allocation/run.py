@@ -155,10 +155,4 @@ class Allocation:
         return self._wanting
 
     def _current(self) -> tuple[object, ...]:
-        ledger = self._ledger
-        return (
-            ledger.clients.version,
-            self._filters.version,
-            ledger.placements.version,
-            ledger.floor.version,
-        )
+        return self._ledger.clients.version, self._filters.version, self._ledger.floor.version

@@ -128,6 +128,7 @@ class _Chooser:
             id(ledger.placements.met_by(client.framework)),
             ledger.exclusions.number(client) and client,
             framework.said.capabilities,
+            "/" in client.role,
         )
         found = self._stuck.get(key)
         if found is None:

@@ -74,7 +74,7 @@ class RunTimes:
     def ends(self, agent: str, now_ns: int) -> list[tuple[int, Stay]]:
         """Return when stays on an agent are expected to be over, the first of them first.
 
-        What has been there for longer than expected, or of which nothing is known, is expected to
+        What has been there for as long as expected, or of which nothing is known, is expected to
         stay for as long again.
         """
         expected = []

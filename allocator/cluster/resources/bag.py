@@ -206,7 +206,8 @@ class Resources(Mapping[Kind, Amount]):
             if kind.plain and kind.whole is None:
                 _all, size = portion(amount, 1 << 80)
                 mixed = isinstance(amount, int) and kind.name in self.counted
-                parts[kind.name] = 0 if mixed else parts.get(kind.name, 0) + size
+                none = mixed or parts.get(kind.name) == 0
+                parts[kind.name] = 0 if none else parts.get(kind.name, 0) + size
         return parts
 
     @lazily

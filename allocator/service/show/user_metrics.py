@@ -4,9 +4,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from heapq import nlargest
 from itertools import islice
-from operator import itemgetter
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,8 +14,8 @@ from prometheus_client.registry import Collector
 from allocator.cluster.engine import Engine
 from allocator.fairness.metering import Integrals, Tally
 from allocator.service.accounting.bookkeeper import Bookkeeper
-from allocator.service.config import MetricsSection
 from allocator.service.loop.slices import Work
+from allocator.service.show.listed import Listed
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.waits import Waits
@@ -119,7 +117,7 @@ _FILTERS = partial(
 _UNLISTED = partial(
     GaugeMetricFamily,
     "longshare_unlisted_users",
-    "Users that have no metrics of their own, as there are more than metrics.users.",
+    "Users that have no metrics of their own, as there are, or came, more than metrics.users.",
     labels=(),
 )
 _WAITING = partial(
@@ -184,7 +182,8 @@ def exposition(  # noqa: PLR0913 - all that is shown
     shadows: Shadows,
     bookkeeper: Bookkeeper | None = None,
     *,
-    most_users: int = MetricsSection().users,
+    listed: Listed,
+    listed_roles: Listed,
 ) -> Work[bytes]:
     """Write everything that Prometheus sees: of a registry, and of users and roles.
 
@@ -193,16 +192,18 @@ def exposition(  # noqa: PLR0913 - all that is shown
     """
     parts = [generate_latest(registry)]
     yield
-    counts = nlargest(most_users, engine.filters_by_role().items(), key=itemgetter(1))
-    yield from _written(_FILTERS, (((role,), count) for role, count in counts), parts)
+    filters = engine.filters_by_role()
+    roles = listed_roles.among(sorted(filters, key=filters.__getitem__, reverse=True))
+    yield from _written(_FILTERS, (((role,), filters[role]) for role in roles), parts)
     waiting = waits.clients().items()
     yield from _written(_WAITING, (((reason,), number) for reason, number in waiting), parts)
     known = list(engine.pool.users())
     read = yield from reading(engine, known)
     row_of = {row.user: row for row in read}
     everybody = [row_of[user] for user in known if user in row_of]
-    rows = nlargest(most_users, everybody, key=lambda row: max(row.standing.share, row.owed))
-    users = [row.user for row in rows]
+    everybody.sort(key=lambda row: max(row.standing.share, row.owed), reverse=True)
+    users = listed.among(row.user for row in everybody)
+    rows = [row_of[user] for user in users]
     yield from _written(_UNLISTED, iter([((), len(everybody) - len(rows))]), parts)
     waited = (
         ((user, reason), seconds)

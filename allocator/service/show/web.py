@@ -22,6 +22,7 @@ from allocator.service.loop.slices import Once, Work, giving_way, spread
 from allocator.service.loop.turn import Turn
 from allocator.service.show.curves import Curves
 from allocator.service.show.guard import Guard
+from allocator.service.show.listed import Listed
 from allocator.service.show.status import Status
 from allocator.service.show.user_metrics import exposition
 
@@ -144,9 +145,13 @@ def _scrape(  # noqa: PLR0913, PLR0917 - all that is shown
     bookkeeper: Bookkeeper | None,
     most_users: int,
 ) -> _Handler:
+    users, roles = Listed(most_users), Listed(most_users)
+
     def write() -> Work[bytes]:
         waits, shadows = status.waits, status.shadows
-        return exposition(engine, registry, waits, shadows, bookkeeper, most_users=most_users)
+        return exposition(
+            engine, registry, waits, shadows, bookkeeper, listed=users, listed_roles=roles
+        )
 
     written = Once(lambda: spread(write(), turn))
 

@@ -195,6 +195,20 @@ def test_the_books_balance_when_a_shared_volume_is_created_used_and_destroyed() 
     assert master.engine.statistics.clamped == 0
 
 
+def test_a_shared_volume_that_a_framework_creates_is_offered_to_its_role_in_the_next_batch() -> (
+    None
+):
+    master = BatchMaster(min_allocatable=[])
+    master.add_framework("f1", "r1", capabilities=[SHARED])
+    [offer] = master.add_agent("s1", "cpus:1;disk(r1):50")
+    volume = disk(50, reserved=["r1"], volume="v1", shared=True, role="r1")
+    master.add_framework("f2", "r1", capabilities=[SHARED])
+    master.tick()
+    master.send(converted(offer, (resources("disk(r1):50", "r1"), [volume])))
+    [other] = master.tick()
+    assert (other.framework, other.messages) == ("f2", (volume,))
+
+
 def test_a_shared_volume_that_an_operator_destroys_leaves_a_plain_disk() -> None:
     offered = offered_once_destroyed(disk(50, reserved=["r1"], volume="v1", shared=True))
     assert disk(50, reserved=["r1"]) in offered, "without a word of any volume"

@@ -330,6 +330,19 @@ def test_a_refusal_to_leave_outlives_a_snapshot_that_tells_the_same_schedule() -
         assert bool(decisions.inverse_offers) != kept
 
 
+def test_who_was_away_or_is_gone_has_not_refused_to_leave() -> None:
+    master, _ = asked_to_leave()
+    master.send(answer(mesos.InverseOfferStatus.DECLINE))
+    master.send(contract.DeactivateFramework(framework_id="f1"))
+    master.send(contract.ActivateFramework(framework_id="f1"))
+    assert master.inverse_offers == [("f1", "s1")]
+    master.send(answer(mesos.InverseOfferStatus.DECLINE))
+    master.send(contract.RemoveFramework(framework_id="f1"))
+    master.send(contract.GetInverseOfferStatuses())
+    [state] = master.reply.statuses
+    assert (state.agent_id, state.framework_id) == ("s1", "")
+
+
 def test_nobody_is_asked_to_leave_an_agent_whose_schedule_is_gone() -> None:
     master, _ = asked_to_leave()
     master.send(contract.UpdateUnavailability(agent_id="s1"))

@@ -1,12 +1,15 @@
 """Quota since Mesos 1.9: limits beside guarantees, and as little held back as will do."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import (
@@ -156,6 +159,22 @@ def test_a_task_beyond_the_limit_is_not_offered_in_part() -> None:
         contract.AddFramework(framework_id="f1", info=info.SerializeToString(), active=True)
     )
     assert told(master.add_agent("s1", "cpus:8;mem:4096")) == {("f1", "s1", "cpus:2;mem:64")}
+
+
+def test_tasks_alike_are_each_within_the_limit_of_their_own_role_to_the_last_thousandth() -> None:
+    master = BatchMaster(min_allocatable=())
+    master.engine = Engine(replace(master.settings, limits=Limits(smallest_demand=0.0)))
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    limits = {"r1": 3.0, "r2": 0.5, "r3": 1.25}
+    for role, cpus in limits.items():
+        master.send(quota(role, limits=f"cpus:{cpus}"))
+        info = mesos.FrameworkInfo.FromString(framework_info(f"of-{role}", role))
+        info.labels.labels.add(key="longshare.demand", value="cpus:0.001")
+        call = contract.AddFramework(framework_id=f"of-{role}", active=True)
+        call.info = info.SerializeToString()
+        master.send(call)
+    offers = master.add_agent("s1", "cpus:8;mem:64")
+    assert told(offers) == {(f"of-{role}", "s1", f"cpus:{cpus:g}") for role, cpus in limits.items()}
 
 
 def test_a_guarantee_above_the_limit_is_met_up_to_the_limit() -> None:

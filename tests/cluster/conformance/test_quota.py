@@ -4,6 +4,7 @@ import pytest
 
 from allocator.cluster.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import (
     DAY,
     REVOCABLE,
@@ -19,7 +20,7 @@ from tests.cluster.conformance.quota_side import (
     told,
     unallocated,
 )
-from tests.cluster.master_side import Offered, resources
+from tests.cluster.master_side import Offered, framework_info, resources
 
 
 def guaranteed(text: str) -> BatchMaster:
@@ -40,6 +41,30 @@ def test_what_a_quota_role_declines_is_held_back_from_a_role_without_quota() -> 
     master.recover(offer, refuse_seconds=1.5)
     assert master.tick() == []
     assert told(master.tick()) == {("f1", "s2", "cpus:1;mem:512")}
+
+
+def test_what_a_role_is_newly_guaranteed_is_looked_for_on_every_agent() -> None:
+    master = BatchMaster()
+    info = mesos.FrameworkInfo.FromString(framework_info("f1", "r1"))
+    info.labels.labels.add(key="longshare.demand", value="cpus:4")
+    call = contract.AddFramework(framework_id="f1", info=info.SerializeToString(), active=True)
+    master.send(call)
+    assert master.add_agent("s1", "cpus:2;mem:64") == [], "too small for a task"
+    assert master.tick() == []
+    master.send(set_quota("r1", "cpus:1"))
+    assert [offer.agent for offer in master.tick()] == ["s1"]
+
+
+def test_each_of_several_roles_gets_what_it_is_guaranteed_of_the_same_agent() -> None:
+    master = BatchMaster()
+    for number in range(1, 5):
+        master.add_framework(f"f{number}", f"r{number}")
+        master.add_framework(f"g{number}", f"r{number}")
+        master.send(set_quota(f"r{number}", "cpus:1;mem:64"))
+    offers = master.add_agent("s1", "cpus:4;mem:256")
+    assert sorted((offer.role, offer.resources) for offer in offers) == [
+        (f"r{number}", "cpus:1;mem:64") for number in range(1, 5)
+    ]
 
 
 def test_without_its_quota_a_role_shares_like_any_other() -> None:

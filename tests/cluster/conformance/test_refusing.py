@@ -1,5 +1,7 @@
 """Rows 7-13: filters, suppression, revival, activity."""
 
+import pytest
+
 from allocator.contract import allocator_pb2 as contract
 from tests.cluster.conformance.quota_side import BatchMaster, agent_info, freed, told
 from tests.cluster.master_side import Offered
@@ -26,11 +28,14 @@ def test_what_was_declined_comes_again_when_the_filter_has_expired() -> None:
     assert master.engine.filters_by_role()[offer.role] == 0
 
 
-def test_a_filter_shorter_than_the_interval_holds_for_the_next_batch_and_no_longer() -> None:
+@pytest.mark.parametrize("seconds", [0.1, 1.0])
+def test_a_filter_no_longer_than_the_interval_holds_for_the_next_batch_and_no_longer(
+    seconds: float,
+) -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.add_agent("s1", EACH)
-    master.recover(offer, refuse_seconds=0.1)
+    master.recover(offer, refuse_seconds=seconds)
     assert master.tick() == []
     assert told(master.tick()) == {("f1", "s1", EACH)}
 

@@ -14,6 +14,7 @@ from tests.cluster.conformance.quota_side import (
     freed,
     revocable,
     told,
+    unallocated,
 )
 from tests.cluster.master_side import ALL_AGENT_CAPABILITIES, Offered, framework_info, resources
 
@@ -220,6 +221,30 @@ def test_a_shared_volume_in_use_is_offered_again_with_what_else_is_free() -> Non
     assert second.framework == "f2"
     assert amount([second], "cpus") == 1
     assert amount([second], "disk") == 128
+
+
+def test_each_shared_volume_of_an_agent_goes_out_once_in_a_run() -> None:
+    master = BatchMaster(min_allocatable=[])
+    for name, role in (("f1", "r1"), ("f2", "r2"), ("f3", "r2"), ("f4", "r1")):
+        master.add_framework(name, role, capabilities=[SHARED])
+    volumes = [disk(64, reserved=[r], volume=f"of-{r}", shared=True) for r in ("r1", "r2")]
+    offers = master.send(add_agent("s1", volumes))
+    assert [(offer.framework, offer.role) for offer in offers] == [("f1", "r1"), ("f2", "r2")]
+    assert {data for offer in offers for data in unallocated(offer.messages)} == set(volumes)
+
+
+def test_ports_alone_cost_nobody_its_turn() -> None:
+    master = BatchMaster(min_allocatable=[])
+    master.add_framework("f1", "r1")
+    master.add_framework("f2", "r2")
+    for number in range(3):
+        assert told(master.add_agent(f"s{number}", "ports:[1-9]")) == {
+            ("f1", f"s{number}", "ports:[1-9]")
+        }
+    [offer] = master.add_agent("s3", "cpus:1")
+    assert offer.framework == "f1"
+    [offer] = master.add_agent("s4", "ports:[1-9]")
+    assert offer.framework == "f2", "who has less now"
 
 
 def test_agents_of_other_regions_are_for_frameworks_that_know_about_regions() -> None:

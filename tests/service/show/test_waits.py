@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 import structlog
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from allocator.cluster.limits import Limits
 from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.explain import explain
+from allocator.service.show.listed import AN_HOUR, Listed
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import user_shares
 from allocator.service.show.user_metrics import LONGEST, exposition
@@ -30,9 +33,9 @@ def add(master: MasterSide, framework: str, role: str, **labels: str) -> None:
     master.send(call)
 
 
-def waiting() -> tuple[MasterSide, Waits]:
+def waiting(limits: Limits | None = None) -> tuple[MasterSide, Waits]:
     """Two users; one has all of the only agent, the task of the other fits nowhere."""
-    master = MasterSide()
+    master = MasterSide(limits=limits)
     add(master, "f1", "a")
     master.add_agent("s1", "cpus:4;mem:512")
     add(master, "f2", "b", demand="cpus:100")
@@ -112,10 +115,9 @@ def test_metrics_and_explanations_tell_the_same_seconds() -> None:
     master, waits = waiting()
     master.tick(10)
     finished(waits.tour())
-    text = finished(exposition(master.engine, CollectorRegistry(), waits, Shadows({}))).decode()
     samples = {
         (sample.name, *(v for _, v in sorted(sample.labels.items(), reverse=True))): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in told_to_prometheus(master, waits, Listed(9))
         for sample in family.samples
     }
     assert samples["longshare_user_waited_seconds_total", "b", "too_large"] == 10.0
@@ -138,16 +140,50 @@ def test_the_service_looks_by_itself(tmp_path: Path) -> None:
         stream.close()
 
 
+def told_to_prometheus(master: MasterSide, waits: Waits, listed: Listed) -> list[Metric]:
+    shown = exposition(
+        master.engine,
+        CollectorRegistry(),
+        waits,
+        Shadows({}),
+        listed=listed,
+        listed_roles=Listed(9),
+    )
+    return list(text_string_to_metric_families(finished(shown).decode()))
+
+
+def users_in(families: list[Metric]) -> set[str]:
+    return {s.labels["user"] for f in families for s in f.samples if "user" in s.labels}
+
+
 def test_prometheus_is_told_of_so_many_users_and_no_name_at_length() -> None:
     master, waits = waiting()
     names = [f"{number}-{'x' * 900}" for number in range(5)]
     for name in names:
         add(master, f"of {name[0]}", name)
-    seen = exposition(master.engine, CollectorRegistry(), waits, Shadows({}), most_users=4)
-    families = list(text_string_to_metric_families(finished(seen).decode()))
-    users = {s.labels["user"] for f in families for s in f.samples if "user" in s.labels}
+    families = told_to_prometheus(master, waits, Listed(4))
+    users = users_in(families)
     assert {"a", "b"} < users, "who holds most, and who is known longest"
     assert len(users) == 4
     assert max(map(len, users)) == LONGEST + 1 + 16
     [unlisted] = [f for f in families if f.name == "longshare_unlisted_users"]
     assert unlisted.samples[0].value == 3
+
+
+def test_who_comes_under_ever_new_names_adds_no_series_without_end() -> None:
+    master, waits = waiting(Limits(idle_users=1))
+    now = 1e6
+    listed = Listed(4, lambda: now)
+    told = users_in(told_to_prometheus(master, waits, listed))
+    assert told == {"a", "b"}
+    for number in range(130):  # a name each 30 s, for an hour and a little more
+        now += 30.0
+        add(master, f"new {number}", f"new {number}")
+        told |= users_in(told_to_prometheus(master, waits, listed))
+        master.send(contract.RemoveFramework(framework_id=f"new {number}"))
+        master.tick(30.0)
+    assert len(told) == 4 + 4, "as many as there was room for at first, and as many again"
+    assert {"a", "b"} <= users_in(told_to_prometheus(master, waits, listed))
+    now += AN_HOUR
+    add(master, "honest", "honest")
+    assert "honest" in users_in(told_to_prometheus(master, waits, listed))

@@ -1,0 +1,63 @@
+"""An agent's own books: what is free on it, and what will be."""
+
+import random
+
+import pytest
+
+from allocator.cluster.agents import Agent
+from allocator.cluster.resources import NOTHING, Resources, parse_total
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.master_side import resource, resources
+
+
+def agent(total: Resources) -> Agent:
+    return Agent("s1", mesos.SlaveInfo(hostname="s1"), frozenset(), total)
+
+
+@pytest.mark.parametrize(("gpus", "has"), [("0", False), ("0.001", True), ("1", True)])
+def test_any_part_of_a_gpu_makes_an_agent_one_with_gpus(gpus: str, *, has: bool) -> None:
+    assert agent(parse_total(resources(f"cpus:4;gpus:{gpus}"))).has_gpus == has
+
+
+def volume(*, shared: bool) -> list[bytes]:
+    message = resource("disk", "64", reserved=["a"])
+    message.disk.persistence.id = "v"
+    if shared:
+        message.shared.SetInParent()
+    return [message.SerializeToString()]
+
+
+@pytest.mark.parametrize("more", [[], volume(shared=False), volume(shared=True)])
+def test_what_will_be_free_is_what_is_free_once_it_is_released(more: list[bytes]) -> None:
+    """Over any history; and where nobody shares anything, nothing is added up for it."""
+    parts = [parse_total(resources(text)) for text in ("cpus:1", "mem:64", "cpus:1;ports:[1-2]")]
+    parts += [parse_total(more)]
+    told = 0
+    for seed in range(50):
+        lot = random.Random(seed)
+        books = agent(parse_total([*resources("cpus:3;mem:128;ports:[1-4]"), *more]))
+        held: dict[tuple[str, str], Resources] = {}
+        for _ in range(20):
+            who = lot.choice("fg"), lot.choice("ab")
+            part, mine = lot.choice(parts), held.get(who, NOTHING)
+            if lot.random() < 0.5:
+                if part not in books.available and lot.random() < 0.9:
+                    continue
+                held[who] = mine + part
+            elif part in mine:
+                released = books.freed(part)
+                held[who] = mine - part
+                books.hold(*who, held[who])
+                if released is not None:
+                    assert released == books.available, seed
+                    told += 1
+            books.hold(*who, held.get(who, NOTHING))
+            assert books.shown == books.available
+            free = books.total
+            for each in held.values():
+                free = free - each
+            assert books.available == free.with_shared_of(books.total)
+        assert {(f, r): bag for f, r, bag in books.allocations()} == {
+            who: bag for who, bag in held.items() if bag
+        }
+    assert bool(told) == (more != volume(shared=True))

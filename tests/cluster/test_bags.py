@@ -1,0 +1,208 @@
+"""Bags of resources against lists of units, taken one by one."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from allocator.cluster.resources import (
+    NOTHING,
+    InvalidResource,
+    Kind,
+    Resources,
+    decoded,
+    parse_total,
+)
+from allocator.cluster.resources.amounts import Amount
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.quantities import Quantities
+from tests.cluster.master_side import resource, resources
+
+NAMES = ("cpus", "mem", "disk", "ports", "licences")
+
+
+def drawn(lot: random.Random) -> Resources:
+    """A few entries of a few thousandths, ports or items, in any order."""
+    made = []
+    for _ in range(lot.randrange(6)):
+        reserved = lot.choice([[], [], ["eng"], ["eng", "eng/web"]])
+        what = lot.choice(["cpus", "mem", "ports", "licences", "disk", "disk"])
+        if what == "ports":
+            first = lot.randrange(6)
+            entry = resource(what, f"[{first}-{first + lot.randrange(4)}]", reserved=reserved)
+        elif what == "licences":
+            items = ",".join(lot.sample("abcd", lot.randrange(1, 4)))
+            entry = resource(what, f"{{{items}}}", reserved=reserved)
+        else:
+            entry = resource(what, str(lot.randrange(4) / 1000), reserved=reserved)
+        if what == "disk" and lot.random() < 0.8:
+            entry.disk.persistence.id = lot.choice("vw")
+            if lot.random() < 0.5:
+                entry.shared.SetInParent()
+        if lot.random() < 0.2:
+            entry.revocable.SetInParent()
+        made.append(parse_total([entry.SerializeToString()]))
+    together = NOTHING
+    for each in made:
+        together = together + each
+    return together
+
+
+def units(kind: Kind, amount: Amount) -> Iterator[tuple[object, int]]:
+    """Go through what an entry is made of: which it is, and how much it counts."""
+    if isinstance(amount, int):
+        yield from ((number, kind.whole or 1) for number in range(amount))
+    elif isinstance(amount, tuple):
+        yield from ((n, 1000) for begin, end in amount for n in range(begin, end + 1))
+    else:
+        yield from ((item, 1000) for item in sorted(amount))
+
+
+def counted(bag: Resources) -> Counter[tuple[Kind, object]]:
+    """Return how many of each thousandth, copy, port and item are in a bag."""
+    return Counter(
+        (kind, None if isinstance(amount, int) else unit)
+        for kind, amount in bag.items()
+        for unit, _size in units(kind, amount)
+    )
+
+
+SEEDS = range(400)
+
+
+def test_bags_add_up_and_differ_as_their_units_do() -> None:
+    for seed in SEEDS:
+        lot = random.Random(seed)
+        a, b = drawn(lot), drawn(lot)
+        both = counted(a) + counted(b)
+        for kind, unit in both:
+            if unit is not None:
+                both[kind, unit] = 1  # the same port or item twice is there once
+        assert counted(a + b) == both, seed
+        assert counted(a - b) == counted(a) - counted(b), seed
+        assert (b in a) == (counted(b) <= counted(a)), seed
+        assert (a == b) == (counted(a) == counted(b)), seed
+
+
+def test_of_a_limit_as_much_is_kept_as_taking_one_unit_after_the_other_comes_to() -> None:
+    for seed in SEEDS:
+        lot = random.Random(seed)
+        bag = drawn(lot)
+        left = {name: lot.randrange(5) for name in NAMES if lot.random() < 0.8}
+        limit = Quantities(left)
+        kept: Counter[tuple[Kind, object]] = Counter()
+        for kind, amount in bag.items():
+            for _unit, size in units(kind, amount):
+                if isinstance(amount, int) and left.get(kind.name, 0) >= size:
+                    left[kind.name] -= size
+                    kept[kind, None] += 1
+        shrunk = bag.shrunk(limit)
+        assert counted(shrunk) == kept, seed
+        assert all(shrunk.values()), "without zero amounts"
+
+
+def test_of_a_demand_as_much_is_taken_as_taking_one_unit_after_the_other_comes_to() -> None:
+    for seed in SEEDS:
+        lot = random.Random(seed)
+        bag = drawn(lot)
+        left = {"ports": lot.choice([0, 700, 1000, 2000]), "licences": lot.choice([0, 1000])}
+        left |= {name: lot.randrange(4) for name in ("cpus", "disk")}
+        demand = Quantities(left)
+        wanted: Counter[tuple[Kind, object]] = Counter()
+        for kind, amount in bag.items():
+            for unit, size in units(kind, amount):
+                if kind.whole is None and left.get(kind.name, 0) > 0:
+                    left[kind.name] -= size
+                    wanted[kind, None if isinstance(amount, int) else unit] += 1
+        taken = bag.taken(demand)
+        if any(rest > 0 for rest in left.values()):
+            assert taken is None, seed
+        else:
+            assert taken is not None
+            assert counted(taken) == wanted, seed
+
+
+def test_a_bag_counts_its_units_by_name_and_by_who_may_have_them() -> None:
+    for seed in SEEDS:
+        bag = drawn(random.Random(seed))
+        copies, scalars, quantities, free = (Counter[str]() for _ in range(4))
+        reserved: dict[str, Counter[str]] = {}
+        for kind, amount in bag.items():
+            for number, (_unit, size) in enumerate(units(kind, amount)):
+                once = number == 0 or not kind.shared
+                if isinstance(amount, int):
+                    copies[kind.name] += size
+                    scalars[kind.name] += size * once
+                quantities[kind.name] += size * once
+                if kind.reservation is None and not kind.revocable and kind.whole is None:
+                    free[kind.name] += size
+            if kind.reservation is not None:
+                mine = reserved.setdefault(kind.reservation, Counter())
+                if isinstance(amount, int):
+                    mine[kind.name] += (kind.whole or 1) * (1 if kind.shared else amount)
+        assert bag.copies == Quantities(copies), seed
+        assert bag.scalars == Quantities(scalars), seed
+        assert bag.quantities == Quantities(quantities), seed
+        assert bag.divisible == free, seed
+        assert dict(bag.reserved) == {role: Quantities(mine) for role, mine in reserved.items()}
+        assert bag.has_shared == any(kind.shared for kind in bag)
+        assert bag.has_whole == any(kind.whole is not None for kind in bag)
+        assert bag.plain == bag.where(lambda kind: kind.reservation is None and not kind.revocable)
+        assert bag.revocable == bag.where(lambda kind: kind.revocable)
+
+
+@pytest.mark.parametrize("text", ["ports:5;ports:[1-3]", "ports:[1-3];ports:5"])
+def test_of_a_name_that_stands_for_an_amount_and_for_pieces_nothing_is_divisible(text: str) -> None:
+    assert parse_total(resources(f"cpus:1;{text}")).divisible == {"cpus": 1000, "ports": 0}
+
+
+def test_a_bag_is_written_for_people_with_what_restricts_it() -> None:
+    spare, volume = resource("cpus", "2"), resource("disk", "64", reserved=["eng"])
+    spare.revocable.SetInParent()
+    volume.disk.persistence.id = "v"
+    volume.shared.SetInParent()
+    told = [spare.SerializeToString(), volume.SerializeToString(), volume.SerializeToString()]
+    plain = resources("cpus:1.5;ports:[1-3,7-7];licences:{b,a}")
+    assert repr(parse_total([*plain, *told])) == (
+        "Resources(cpus:1.5; ports:[1-3,7-7]; licences:{a,b}; cpus{REV}:2; disk(eng)<SHARED>:2×64)"
+    )
+
+
+def test_kinds_that_do_not_add_up_are_not_equal_and_nothing_else_is_a_kind() -> None:
+    cpus, mem = parse_total(resources("cpus:4;mem:64"))
+    again, _, _ = decoded(resource("cpus", "1").SerializeToString())
+    assert cpus == again
+    assert cpus != mem
+    assert cpus != "cpus"
+
+
+def test_a_reservation_is_refined_by_a_further_one() -> None:
+    for text, refined in (("cpus:1", False), ("cpus(eng):1", False), ("cpus(eng,eng/web):1", True)):
+        [kind] = parse_total(resources(text))
+        assert kind.refined == refined
+
+
+def test_a_provider_without_its_name_passes_through() -> None:
+    message = resource("cpus", "1")
+    message.provider_id.SetInParent()
+    bag = parse_total([message.SerializePartialToString()])
+    [again] = bag.messages("eng")
+    message.allocation_info.role = "eng"
+    assert mesos.Resource.FromString(again) == message
+
+
+@pytest.mark.parametrize("missing", ["name", "type"])
+def test_a_resource_without_what_makes_it_one_is_refused(missing: str) -> None:
+    message = resource("cpus", "1")
+    message.ClearField(missing)  # type: ignore[arg-type]
+    with pytest.raises(InvalidResource, match="a required field is missing"):
+        decoded(message.SerializePartialToString())
+
+
+def test_what_is_not_utf_8_is_refused_and_shown_escaped() -> None:
+    data = resource("cpus", "1").SerializeToString().replace(b"cpus", b"cp\xff\xfe")
+    with pytest.raises(InvalidResource) as refused:
+        decoded(data)
+    assert str(refused.value) == r"resource 'cp\\xff\\xfe': 'cp\\xff\\xfe' is not UTF-8"
+    assert refused.value.reason == "text"

@@ -1,0 +1,162 @@
+"""Filling by itself, over trees and orders that no cluster need have, against giving one by one."""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from allocator.cluster.allocation.filling import Branch, Leaf, Name, Node, Room, Task
+from allocator.cluster.frameworks import Client
+from allocator.fairness.front import Place
+from allocator.fairness.quantities import Quantities
+
+TOTAL = {"cpus": 4000, "mem": 9000}
+ROLES_LIMIT = ("r", "cpus")
+TASKS = [
+    Task({"cpus": 1000}, Quantities({"cpus": 1000})),
+    Task({"cpus": 300, "mem": 100}, Quantities({"cpus": 300, "mem": 100})),
+    Task({"mem": 700}, Quantities({"mem": 700})),
+    Task({"cpus": 7}, Quantities({"cpus": 7})),
+    Task({"mem": 9, "ports": 1000}, Quantities({"mem": 9})),
+    Task({"ports": 1000}, Quantities()),
+    Task({"cpus": 50, ROLES_LIMIT: 50}, Quantities({"cpus": 50})),
+    Task({"ports": 2000, "cpus": 0}, Quantities()),
+]
+
+
+@dataclass
+class Pool:
+    """An order of its own: who holds most of some resource, in parts of its weight, comes last."""
+
+    weights: dict[str, float]
+    held: dict[str, Quantities]
+    ranks: dict[str, int]
+    blur: float
+    """How far places may be from where they should be, at most."""
+
+    def place(self, user: str) -> Place:
+        return self._at(user, self.held[user], 0)
+
+    def after(self, user: str, more: Quantities, times: int) -> Place:
+        return self._at(user, self.held[user] + more, times)
+
+    def _at(self, user: str, held: Quantities, times: int) -> Place:
+        share = max((held[name] / total for name, total in TOTAL.items()), default=0.0)
+        rank = self.ranks[user] + (times > 0 and self.ranks[user] == 0)
+        return Place((rank, share / self.weights[user], times, user), self.blur)
+
+
+@dataclass
+class Plain:
+    """A member of the tree, to be asked one task at a time."""
+
+    name: str
+    leaf: Leaf | None = None
+    pool: Pool | None = None
+    members: "list[Plain]" = field(default_factory=list)
+    scalars: Quantities = field(default_factory=Quantities)
+    gifts: int = 0
+    served: dict[str, int] = field(default_factory=dict)
+    """How many tasks have been given below, by name, in the order of the first of each."""
+
+    def first(self) -> "list[Plain]":
+        """Whose turn it is, and all on the way to it."""
+        if self.pool is None:
+            return [self]
+        pool = self.pool
+
+        def place(member: Plain) -> tuple[object, ...]:
+            return pool.after(member.name, member.scalars, member.gifts).position
+
+        return [self, *min(self.members, key=place).first()]
+
+    def in_order(self) -> dict[str, int]:
+        """What is given, member by member in the order of the first of each."""
+        if self.pool is None:
+            return self.served
+        by_name = {member.name: member for member in self.members}
+        return {
+            leaf: number
+            for name in self.served
+            for leaf, number in by_name[name].in_order().items()
+        }
+
+
+def one_by_one(tree: Plain, room: dict[Name, int]) -> None:
+    """Give until it is the turn of who cannot have one more task."""
+    while True:
+        way = tree.first()
+        leaf = way[-1].leaf
+        assert leaf is not None
+        if leaf.task is None or any(room[name] < much for name, much in leaf.task.needs.items()):
+            return
+        for name, much in leaf.task.needs.items():
+            room[name] -= much
+        for number, member in enumerate(way):
+            member.scalars += leaf.task.scalars
+            member.gifts += bool(leaf.task.scalars)
+            below = way[min(number + 1, len(way) - 1)].name
+            member.served[below] = member.served.get(below, 0) + 1
+
+
+def grown(chance: Random, name: str, depth: int, special: float) -> tuple[Plain, Node]:
+    """Make a tree, once to be asked one by one, and once to be filled."""
+    if not depth or chance.random() < 0.4:
+        task = None if chance.random() < special else chance.choice(TASKS)
+        leaf = Leaf(Client("r", name), task)
+        return Plain(name, leaf), leaf
+    both = [
+        grown(chance, f"{name}{number}", depth - 1, special)
+        for number in range(chance.randrange(1, 6))
+    ]
+    names = [plain.name for plain, _node in both]
+    pool = Pool(
+        {each: chance.choice([0.5, 1.0, 1.0, 3.0]) for each in names},
+        {
+            each: Quantities(
+                {"cpus": chance.choice([0, 0, 70, 1300])} if chance.random() < 0.7 else {}
+            )
+            for each in names
+        },
+        {each: chance.choice([0, 1, 1, 1]) for each in names},
+        chance.choice([0.0, 1e-12, 1e-4]),
+    )
+    order = sorted(both, key=lambda each: pool.place(each[0].name).position)
+    members = iter([(plain.name, node) for plain, node in order])
+    return Plain(name, None, pool, [plain for plain, _node in both]), Branch(members, pool)
+
+
+def drawn(seed: int) -> tuple[Plain, Branch[str], Random]:
+    chance = Random(seed)
+    while True:
+        plain, node = grown(chance, "u", 3, chance.choice([0.0, 0.0, 0.1]))
+        if isinstance(node, Branch):
+            return plain, node, chance
+
+
+def unasked(name: Name) -> int:
+    assert name == ROLES_LIMIT
+    return 300
+
+
+SEEDS = range(400)
+
+
+def test_any_tree_in_any_order_is_filled_as_if_its_tasks_were_given_one_by_one() -> None:
+    for seed in SEEDS:
+        plain, tree, chance = drawn(seed)
+        left: dict[Name, int] = {
+            "cpus": chance.randrange(6000),
+            "mem": chance.randrange(9000),
+            "ports": 1000 * chance.randrange(40),
+        }
+        room = Room(left.items(), unasked)
+        portion = tree.fill(room, chance.choice([1, 2, 40]))
+        left[ROLES_LIMIT] = unasked(ROLES_LIMIT)
+        before = left.copy()
+        one_by_one(plain, left)
+        given = {leaf.client.framework: number for leaf, number in portion.leaves.items()}
+        assert list(given.items()) == list(plain.in_order().items()), seed
+        assert portion.number == sum(given.values())
+        assert (portion.scalars, portion.gifts) == (plain.scalars, plain.gifts)
+        taken = {name: before[name] - rest for name, rest in left.items() if before[name] != rest}
+        assert {name: much for name, much in portion.needs.items() if much} == taken
+        assert all(room.left[name] == rest for name, rest in left.items())

@@ -1,0 +1,166 @@
+"""Laying tasks on many agents at once, against laying them agent by agent."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+
+import pytest
+
+from allocator.cluster.allocation.filling import Needs
+from allocator.cluster.allocation.laying import Run, Table
+from allocator.cluster.allocation.taking import alike, ones
+from allocator.cluster.frameworks import Client
+from allocator.cluster.steps import finished
+
+BITS = 4
+LEFT = [{"mem": 4, "cpus": 6}, {"cpus": 6}, {"cpus": 3, "mem": 9}, {"cpus": 0, "mem": 1}]
+SIZES: list[Needs] = [{"cpus": 1}, {"cpus": 2, "mem": 1}, {"mem": 3}, {"cpus": 4}, {"disk": 1}]
+ALL_LOOKS = 1000
+
+
+class Plain:
+    """The table, of which each agent lies apart."""
+
+    def __init__(self, free: Iterable[Mapping[str, int]], on: Iterable[int]) -> None:
+        self.left = [dict(left) for left in free]
+        self.on = list(on)
+        self.order = list(range(len(self.left)))
+        self.laid: list[tuple[int, Client, int]] = []
+
+    def copies(self, agent: int, needs: Needs) -> int:
+        return min(self.left[agent].get(str(name), 0) // much for name, much in needs.items())
+
+    def room(self, needs: Needs, bit: int) -> int:
+        return sum(self.copies(agent, needs) for agent in self.order if self.on[agent] & bit)
+
+    def gather(self, those: int, useful: Callable[[int], bool]) -> int:
+        def first_the_fewest(agent: int) -> tuple[object, ...]:
+            on = self.on[agent] & those
+            return -on.bit_count(), on, tuple(sorted(self.left[agent].items()))
+
+        self.order.sort(key=first_the_fewest, reverse=True)
+        for agent in self.order:
+            self.on[agent] &= those
+        self.order = [agent for agent in self.order if useful(agent)]
+        return len(self.order)
+
+    def lay(self, needs: Needs, bit: int, tasks: Iterable[tuple[Client, int]], times: int) -> bool:
+        full: list[int] = []
+        others: list[int] = []
+        ahead = self.order.copy()
+        for client, number in tasks:
+            wanted = number
+            while wanted:
+                if not ahead:
+                    return False
+                agent = ahead[0]
+                if not self.on[agent] & bit:
+                    others.append(ahead.pop(0))
+                    continue
+                here = min(wanted, self.copies(agent, needs))
+                if here:
+                    self.laid.append((agent, client, here * times))
+                    for name, much in needs.items():
+                        self.left[agent][str(name)] -= here * much
+                wanted -= here
+                if wanted or not self.copies(agent, needs):
+                    full.append(ahead.pop(0))
+        self.order = [*full, *others, *ahead]
+        return True
+
+
+def gathered(table: Table, those: int, useful: Callable[[Run], bool]) -> tuple[int, list[Run]]:
+    """Return how many agents are of use, and all there are, in order."""
+    seen: list[Run] = []
+
+    def look(run: Run) -> bool:
+        seen.append(run)
+        return useful(run)
+
+    return table.gather(those, look), seen
+
+
+def test_what_is_laid_at_once_is_what_is_laid_agent_by_agent() -> None:
+    for seed in range(300):
+        chance = Random(seed)
+        free = [chance.choice(LEFT) for _ in range(chance.randrange(1, 12))]
+        on = [chance.choice([0b1111, 0b1111, 0b0011, 0b0100]) for _ in free]
+        table, plain = Table(free, on), Plain(free, on)
+        for _ in range(3):
+            those = chance.choice([0b1111, 0b1111, 0b1011])
+            least = chance.randrange(3)
+            number, seen = gathered(table, those, lambda run: run.left.get("cpus", 0) >= least)  # noqa: B023
+            assert number == plain.gather(
+                those,
+                lambda agent: plain.left[agent].get("cpus", 0) >= least,  # noqa: B023
+            )
+            alike = [(run.on, *run.left.items()) for run in seen]
+            assert len(set(alike)) == len(alike), "those with the same left are one"
+            sizes = [(needs, 1 << chance.randrange(BITS)) for needs in SIZES]
+            rooms = [plain.room(*size) for size in sizes]
+            assert finished(table.rooms(sizes, 1)) == rooms
+            for (needs, bit), room in zip(sizes[: chance.randrange(5)], rooms, strict=False):
+                tasks = [
+                    (Client("r", f"f{each}"), chance.randrange(1, 2 + room // 2))
+                    for each in range(chance.randrange(1, 4))
+                ]
+                before, times = table.copy(), chance.randrange(1, 3)
+                done = table.lay(needs, bit, tasks, times, ALL_LOOKS)
+                assert done == (plain.room(needs, bit) >= sum(number for _, number in tasks))
+                if not done:
+                    table = before
+                    continue
+                assert plain.lay(needs, bit, tasks, times)
+                assert table.laid == plain.laid
+
+
+def test_a_size_looks_at_so_many_of_those_the_one_before_has_filled_until_all_are_gathered() -> (
+    None
+):
+    client = Client("r", "f1")
+    table = Table([{"cpus": size} for size in range(10, 20)], [1] * 10)
+    table.gather(1, lambda _run: True)
+    assert table.lay({"cpus": 10}, 1, [(client, 10)], 1, 3)
+    assert finished(table.rooms([({"cpus": 1}, 1)], 1)) == [2 + 1 + 0], "the last three"
+    assert table.gather(1, lambda _run: True) == 10
+    assert finished(table.rooms([({"cpus": 1}, 1)], 1)) == [sum(range(10))]
+
+
+def test_more_agents_unlike_each_other_are_looked_at_for_fewer_sizes() -> None:
+    table = Table([{"cpus": 1 + size} for size in range(100)], [1] * 100)
+    table.gather(1, lambda _run: True)
+    assert table.looks(1) == 800
+    assert table.looks(10) == 80
+    assert table.looks(100) == 64
+
+
+def test_room_for_many_sizes_is_told_by_some_agents_and_by_all_where_there_is_little() -> None:
+    sizes: list[tuple[Needs, int]] = [({"cpus": 1}, 1)] * 30
+    free = [{"cpus": 10 + size} for size in range(100)]
+    free[98] = {"cpus": 108, "mem": 1}
+    table = Table(free, [1] * 100)
+    table.gather(1, lambda _run: True)
+    told = finished(table.rooms([*sizes, ({"cpus": 109}, 1), ({"mem": 1}, 1)], 4))
+    assert told[:30] == pytest.approx([5950] * 30, rel=0.03)
+    assert told[0] != 5950
+    assert told[30:] == [4, 1], "of a fourth of the agents one, and of all one"
+
+
+def test_who_is_together_on_all_agents_is_one_part() -> None:
+    for seed in range(100):
+        chance = Random(seed)
+        on = [chance.randrange(1 << 7) for _ in range(chance.randrange(1, 120))]
+        on = [chance.choice(on[: chance.randrange(1, 6)]) for _ in on]
+        by_where: dict[tuple[bool, ...], int] = {}
+        for bit in (1 << number for number in range(7)):
+            where = tuple(bool(those & bit) for those in on)
+            if any(where):
+                by_where[where] = by_where.get(where, 0) | bit
+        assert Counter(finished(alike(on))) == Counter(by_where.values())
+
+
+def test_bits_are_gone_through_one_by_one() -> None:
+    for bits in (0, 1, 0b1011000, (1 << 200) + 5):
+        found = list(ones(bits))
+        assert sum(found) == bits
+        assert found == sorted({1 << bit.bit_length() - 1 for bit in found})

@@ -1,0 +1,297 @@
+"""What the ledger keeps in step, whoever comes first, and what it leaves of who is gone."""
+
+import gc
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import pytest
+
+from allocator.cluster.caches import Cache
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.quantities import Quantities
+from tests.cluster.conformance.quota_side import SHARED, add_agent, disk
+from tests.cluster.conformance.test_offer_constraints import exclusions
+from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
+from tests.cluster.test_placements import info
+from tests.cluster.test_task_offers import with_settings
+
+ROLES = ("a", "a/b", "e")
+WISHES = ("*", "x-*", "*-s1", "y-s2")
+TOTALS = ("cpus:4;mem:64", "cpus:9;mem:20", "cpus:2")
+
+Name = tuple[str, str]
+"""A framework, in a role."""
+
+
+@dataclass
+class Plainly:
+    """What was said of frameworks and agents, and what it comes to."""
+
+    frameworks: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    """Role, demand, and hosts that its tasks may run on."""
+    agents: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Host, and what it has."""
+    held: dict[tuple[str, str, str], Quantities] = field(default_factory=dict)
+    """Agent, framework, role."""
+    excluded: set[tuple[str, str, str]] = field(default_factory=set)
+    """Likewise: who wants no offers of what."""
+
+    def clients(self) -> set[Name]:
+        subscribed = {(name, role) for name, (role, _, _) in self.frameworks.items()}
+        holding = {(name, role) for _, name, role in self.held if name in self.frameworks}
+        return subscribed | holding
+
+    def allows(self, client: Name, agent: str) -> bool:
+        wish, host = self.frameworks[client[0]][2], self.agents[agent][0]
+        return fnmatchcase(host, wish) and (agent, *client) not in self.excluded
+
+    def slowdown(self, clients: set[Name]) -> float | None:
+        """Return how many tasks run of all that could; None: that is not known."""
+        said = [Quantities.parse(self.frameworks[name][1]) for name, _ in clients]
+        needs = {each: max(demand[each] for demand in said) for demand in said for each in demand}
+        alone = sum(
+            min((Quantities.parse(has)[each] // n for each, n in needs.items()), default=0)
+            for agent, (_, has) in self.agents.items()
+            if any(self.allows(client, agent) for client in clients)
+        )
+        if not alone:
+            return None
+        held = sum((h for place, h in self.held.items() if place[1:] in clients), Quantities())
+        return max(held[each] / (amount * alone) for each, amount in needs.items())
+
+
+class Walk:
+    """Tells an engine and a plain model of it the same, by chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.plainly = Plainly()
+        self.master = MasterSide("cdrf")
+
+    def step(self) -> None:
+        chance = self.chance
+        framework, agent = chance.choice(("f1", "f2", "f3")), chance.choice(("s1", "s2", "s3"))
+        if chance.random() < 0.5:
+            self.tell_of_framework(framework, gone=chance.random() < 0.2)
+        else:
+            self.tell_of_agent(agent, gone=chance.random() < 0.2)
+
+    def tell_of_framework(self, name: str, *, gone: bool) -> None:
+        chance, plainly = self.chance, self.plainly
+        known = name in plainly.frameworks
+        if known and gone:
+            self.master.send(contract.RemoveFramework(framework_id=name))
+            del plainly.frameworks[name]
+            plainly.held = {place: h for place, h in plainly.held.items() if place[1] != name}
+            plainly.excluded = {each for each in plainly.excluded if each[1] != name}
+            return
+        demand = chance.choice(("", "cpus:1", "cpus:2;mem:10"))
+        role, wish = chance.choice(ROLES), chance.choice(WISHES)
+        said = info(name, role, {"whitelist": wish} | ({"demand": demand} if demand else {}))
+        agents = [agent for agent in ("s1", "s2", "s3") if chance.random() < 0.3]
+        apart = [contract.ExcludedAgents(role=role, agent_ids=agents)]
+        if known:
+            plainly.excluded = {each for each in plainly.excluded if each[1] != name}
+            call = contract.UpdateFramework(framework_id=name, info=said, excluded=apart)
+            self.master.send(call)
+        else:
+            self.master.send(contract.AddFramework(framework_id=name, info=said, excluded=apart))
+        plainly.excluded |= {(agent, name, role) for agent in agents}
+        plainly.frameworks[name] = role, demand, wish
+
+    def tell_of_agent(self, name: str, *, gone: bool) -> None:
+        chance, plainly = self.chance, self.plainly
+        known = name in plainly.agents
+        if known and gone:
+            self.master.remove_agent(name)
+            del plainly.agents[name]
+            plainly.held = {place: h for place, h in plainly.held.items() if place[0] != name}
+            plainly.excluded = {each for each in plainly.excluded if each[0] != name}
+            return
+        host, total = f"{chance.choice('xy')}-{name}", chance.choice(TOTALS)
+        if known and chance.random() < 0.5:
+            host, total = plainly.agents[name]
+        used = {f: chance.choice(ROLES) for f in ("f1", "f2") if chance.random() < 0.5}
+        kept_off = {(f, chance.choice(ROLES)) for f in ("f1", "f2", "f3") if chance.random() < 0.5}
+        call = agent_call(name, total, {f: resources("cpus:1", r) for f, r in used.items()})
+        described = mesos.SlaveInfo.FromString(call.info)
+        described.hostname = host
+        call.info = described.SerializeToString()
+        call.excluded.CopyFrom(exclusions(*kept_off))
+        if known:
+            changed = contract.UpdateAgent(agent_id=name, info=call.info, excluded=call.excluded)
+            changed.total.resources.extend(call.total)
+            self.master.send(changed)
+        else:
+            self.master.send(call)
+            one = Quantities.parse("cpus:1")
+            plainly.held |= {(name, framework, role): one for framework, role in used.items()}
+        plainly.agents[name] = host, total
+        plainly.excluded = {each for each in plainly.excluded if each[0] != name}
+        plainly.excluded |= {(name, *client) for client in kept_off}
+
+    def check(self) -> None:
+        assert self.master.engine.holdings() == self.plainly.held
+        clients = self.plainly.clients()
+        for standing in self.master.engine.standings():
+            name = standing.user
+            its = {
+                c
+                for c in clients
+                if c[1] == name.removesuffix("/.") or (c[1] + "/").startswith(name + "/")
+            }
+            slowdown = self.plainly.slowdown(its)
+            expected = standing.shares if slowdown is None else {"tasks": slowdown}
+            assert standing.measured == pytest.approx(expected), name
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_users_are_measured_by_where_all_their_tasks_may_run_whoever_comes_first(
+    seed: int,
+) -> None:
+    walk = Walk(seed)
+    for _ in range(150):
+        walk.step()
+        walk.check()
+
+
+def things(*roots: object) -> int:
+    """Return how many objects of ours, and entries of collections, can be reached."""
+    seen, waiting, number = set[int](), list(roots), 0
+    while waiting:
+        one = waiting.pop()
+        ours = type(one).__module__.startswith("allocator") and not isinstance(one, Cache)
+        if id(one) in seen or not (ours or isinstance(one, dict | list | tuple | set | deque)):
+            continue
+        seen.add(id(one))
+        number += len(one) if isinstance(one, dict | list | set | deque) else 1
+        waiting.extend(gc.get_referents(one))
+    return number
+
+
+def come_and_go(master: MasterSide, number: int) -> None:
+    """Have two frameworks do all that frameworks do, on agents of their own, and leave."""
+    names = [f"{kind}{number}" for kind in "fg"]
+    for name in names:
+        apart = [contract.ExcludedAgents(role=f"of/{name}", agent_ids=[f"no{number}"])]
+        said = info(name, f"of/{name}", {"whitelist": "s*"})
+        master.send(
+            contract.AddFramework(framework_id=name, info=said, active=True, excluded=apart)
+        )
+    offers = [
+        o for each in range(4) for o in master.add_agent(f"s{number}.{each}", "cpus:4;mem:64")
+    ]
+    assert len(offers) == 4
+    master.recover(offers[0], "cpus:1", refuse_seconds=5)
+    master.recover(offers[1], refuse_seconds=5)
+    for name in names:
+        master.send(contract.RemoveFramework(framework_id=name))
+    for each in range(4):
+        master.remove_agent(f"s{number}.{each}")
+    for _ in range(4):
+        master.tick(3.0)
+    assert master.engine.users() == []
+
+
+def test_nothing_is_left_of_frameworks_and_agents_that_are_gone() -> None:
+    master = with_settings(MasterSide(), learn_demands=True, forget_after=1.0, hold_for="one")
+    sizes = []
+    for number in range(4):
+        come_and_go(master, number)
+        sizes.append(things(master.engine))
+    assert sizes[3] == sizes[1]
+
+
+@pytest.mark.parametrize("first", ["framework", "agent"])
+def test_users_become_known_in_one_order_whether_the_framework_comes_first_or_what_it_holds(
+    first: str,
+) -> None:
+    master = MasterSide()
+    agent = agent_call("s1", "cpus:4", {"f1": resources("cpus:1", "b")})
+    said = framework_info("f1", "a", "b", "c")
+    framework = contract.AddFramework(framework_id="f1", info=said, active=True)
+    for call in (framework, agent) if first == "framework" else (agent, framework):
+        master.send(call)
+    assert master.engine.users() == ["a", "b", "c"]
+
+
+def test_what_does_not_fit_is_judged_by_the_agents_that_are_left() -> None:
+    master = MasterSide()
+    master.send(
+        contract.AddFramework(framework_id="f1", info=info("f1", "a", {"demand": "cpus:8"}))
+    )
+    for agent, total in (("s1", "cpus:9"), ("s2", "cpus:4")):
+        master.add_agent(agent, total)
+    assert master.engine.misfits() == {}
+    master.remove_agent("s1")
+    assert master.engine.misfits() == {"f1": "one task needs cpus:8, and no agent has more than 4"}
+
+
+def test_what_a_framework_holds_follows_it_to_the_user_that_it_acts_for_now() -> None:
+    master = MasterSide(user_key="principal")
+    master.add_framework("f1", "a", principal="before", active=False)
+    master.add_agent("s1", "cpus:4", {"f1": resources("cpus:3", "a")})
+    said = framework_info("f1", "a", principal="after")
+    master.send(contract.UpdateFramework(framework_id="f1", info=said))
+    held = {each.user: each.allocation for each in master.engine.standings()}
+    assert held == {"before": Quantities(), "after": Quantities.parse("cpus:3")}
+
+
+def test_a_role_that_a_framework_leaves_is_nobodys_once_nothing_is_held_for_it() -> None:
+    master = with_settings(MasterSide(), forget_after=5.0)
+    master.add_framework("f1", "a", "b", "c", active=False)
+    master.add_agent("s1", "cpus:4", {"f1": resources("cpus:3", "b")})
+    said = framework_info("f1", "a")
+    master.send(contract.UpdateFramework(framework_id="f1", info=said))
+    master.tick(6.0)
+    assert set(master.engine.users()) == {"a", "b"}
+    master.remove_agent("s1")
+    master.tick(6.0)
+    master.tick(6.0)
+    assert set(master.engine.users()) == {"a"}
+
+
+def test_operations_that_take_one_thing_and_add_another_leave_what_there_is_then() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a", active=False)
+    volume = disk(50, reserved=["a"], volume="v1", shared=True, role="a")
+    master.add_agent("s1", "cpus:4", {"f1": resources("cpus:3", "a")})
+    master.send(
+        contract.UpdateAllocation(
+            agent_id="s1",
+            framework_id="f1",
+            offered=resources("cpus:3", "a"),
+            conversions=[
+                contract.Conversion(consumed=resources("cpus:1", "a")),
+                contract.Conversion(converted=[volume]),
+            ],
+        )
+    )
+    [standing] = master.engine.standings()
+    assert standing.allocation == Quantities.parse("cpus:2;disk:50")
+
+
+def test_who_gives_back_what_it_does_not_hold_frees_nothing_of_what_it_does() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    master.add_agent("s1", "cpus:4;mem:64", {"f1": resources("mem:64", "a")})
+    call = contract.RecoverResources(framework_id="f1", agent_id="s1")
+    call.resources.extend(resources("disk:1", "a"))
+    statistics = master.engine.statistics
+    looked_at = statistics.candidates
+    assert master.send(call) == []
+    assert (statistics.clamped, statistics.candidates) == (1, looked_at)
+
+
+def test_a_shared_volume_that_its_holder_is_offered_again_counts_once() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a", capabilities=[SHARED])
+    volume = disk(50, reserved=["a"], volume="v1", shared=True)
+    [offer] = master.send(add_agent("s1", [*resources("cpus:4;mem:64"), volume]))
+    [again] = master.recover(offer, "cpus:1") or master.tick()
+    assert again.resources == "cpus:1;disk(a):50"
+    [standing] = master.engine.standings()
+    assert standing.allocation == Quantities.parse("cpus:4;mem:64;disk:50")

@@ -1,0 +1,56 @@
+"""What of the held is running, against units that are counted one by one."""
+
+import random
+from collections import Counter
+
+from allocator.cluster.agents import Agent
+from allocator.cluster.frameworks import Client
+from allocator.cluster.resources import NOTHING, Resources, parse_total
+from allocator.cluster.running import Running
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.master_side import resources
+
+CLIENTS = (Client("a", "f1"), Client("b", "f1"), Client("a", "f2"))
+
+
+def bag(units: Counter[str]) -> Resources:
+    return parse_total(resources(";".join(f"{name}:{n}" for name, n in units.items() if n)))
+
+
+def test_what_runs_is_what_was_begun_and_not_ended_and_never_more_than_is_held() -> None:
+    for seed in range(200):
+        lot, running = random.Random(seed), Running()
+        agents = [
+            Agent(name, mesos.SlaveInfo(), frozenset(), parse_total(resources("cpus:9;mem:9")))
+            for name in ("s1", "s2")
+        ]
+        runs = {(agent.id, client): Counter[str]() for agent in agents for client in CLIENTS}
+        held = {place: Counter[str]() for place in runs}
+        for _ in range(30):
+            agent, client = lot.choice(agents), lot.choice(CLIENTS)
+            mine, has = runs[agent.id, client], held[agent.id, client]
+            some = Counter({name: lot.randrange(3) for name in ("cpus", "mem")})
+            match lot.randrange(3):
+                case 0:
+                    all_ = all(has[name] - mine[name] >= n for name, n in some.items())
+                    assert running.begin(agent, client, bag(some)) == all_, seed
+                    mine += some
+                    mine &= has
+                case 1:
+                    running.end(agent.id, client, bag(some))
+                    mine -= some
+                case _:
+                    has.clear()
+                    has.update(some)
+                    agent.hold(client.framework, client.role, bag(some))
+                    running.follow(agent, client)
+                    mine &= has
+            runs[agent.id, client] = mine
+            assert running.places == {
+                each.id: places
+                for each in agents
+                if (places := {c: bag(runs[each.id, c]) for c in CLIENTS if runs[each.id, c]})
+            }, seed
+            for each in CLIENTS:
+                together = sum((bag(runs[a.id, each]) for a in agents), NOTHING)
+                assert running.of(each) == together.scalars, seed

@@ -1,0 +1,126 @@
+"""What is known of the tasks of users, their sub-users and the machines, against plain sums."""
+
+import random
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from allocator.cluster.frameworks import Client
+from allocator.cluster.settings import EngineSettings
+from allocator.cluster.users import Task, Users
+from allocator.fairness import policies
+from allocator.fairness.quantities import Quantities
+from tests.cluster.test_users import join, new_users
+
+CDRF = EngineSettings(policies.create("cdrf", {}), forget_after=0.0)
+"""Goes by what users could run on the machines that they may use."""
+ROLES = ("a", "a/b", "a/b/c", "e")
+SIZES = [Quantities.parse(f"cpus:{cpus};mem:{mem}") for cpus, mem in ((4, 40), (9, 20), (2, 99))]
+DEMANDS = [None, Quantities.parse("cpus:1;mem:3"), Quantities.parse("cpus:2"), SIZES[0]]
+PLACES: list[frozenset[str] | None] = [None, frozenset("123"), frozenset("3"), frozenset("4")]
+
+
+class Plainly:
+    """The tasks of each client, and the machines."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[Client, tuple[Quantities | None, frozenset[str] | None]] = {}
+        self.machines: dict[str, Quantities] = {}
+        self.held: dict[Client, Quantities] = {}
+
+    def of(self, name: str) -> list[Client]:
+        if name.endswith("/."):
+            return [client for client in self.held if client.role == name[:-2]]
+        return [c for c in self.held if c.role == name or c.role.startswith(name + "/")]
+
+    def slowdown(self, name: str) -> dict[str, float] | None:
+        """Return how many tasks run of all that could if the user were alone; None: unknown."""
+        tasks = [self.tasks[client] for client in self.of(name) if client in self.tasks]
+        demands = [demand for demand, _ in tasks if demand is not None]
+        names = {each for demand in demands for each in demand}
+        greediest = {each: max(demand[each] for demand in demands) for each in names}
+        alone = sum(
+            min((size[each] // amount for each, amount in greediest.items()), default=0)
+            for machine, size in self.machines.items()
+            if any(may_use is None or machine in may_use for _, may_use in tasks)
+        )
+        if not alone:
+            return None
+        held = sum((self.held[client] for client in self.of(name)), start=Quantities())
+        return {"tasks": max(held[each] / (amount * alone) for each, amount in greediest.items())}
+
+
+def task(demand: Quantities | None, places: frozenset[str] | None) -> Task:
+    return Task(demand, None if places is None else places.__contains__)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_user_is_measured_by_the_tasks_of_all_below_it_on_the_machines_there_are(
+    seed: int,
+) -> None:
+    chance, plainly, users = random.Random(seed), Plainly(), new_users(CDRF)
+    for _ in range(200):
+        client = Client(chance.choice(ROLES), f"f{chance.randint(1, 2)}")
+        machine = chance.choice("1234")
+        happens = chance.choice("tttjlhm")
+        if happens == "m" and machine in plainly.machines:
+            users.discard_agent(machine)
+            del plainly.machines[machine]
+        elif happens == "m":
+            plainly.machines[machine] = chance.choice(SIZES)
+            users.put_agent(machine, plainly.machines[machine])
+        elif client not in plainly.held:
+            users.add(users.get(client.role), client)
+            plainly.held[client] = Quantities()
+        elif happens == "t":
+            said = chance.choice(DEMANDS), chance.choice(PLACES)
+            new = plainly.tasks.get(client) != said
+            assert users.set_task(users.get(client.role), client, task(*said)) == new
+            plainly.tasks[client] = said
+        elif happens == "h":
+            users.allocate(users.get(client.role), client, Quantities.parse("cpus:1;mem:2"))
+            plainly.held[client] += Quantities.parse("cpus:1;mem:2")
+        elif happens == "l":
+            users.release(users.get(client.role), client, plainly.held.pop(client))
+            users.remove(users.get(client.role), client)
+            plainly.tasks.pop(client, None)
+            users.forget_idle()
+        for standing in users.standings():
+            expected = plainly.slowdown(standing.user)
+            assert standing.measured == (standing.shares if expected is None else expected)
+
+
+def asking(users: Users) -> dict[str, list[str]]:
+    """Have somebody in each role, and return about which machines each is asked from then on."""
+    machines: dict[str, list[str]] = {role: [] for role in ROLES}
+
+    def noting(role: str, machine: str) -> bool:
+        machines[role].append(machine)
+        return False
+
+    for role in ROLES:
+        client = join(users, role)
+        users.set_task(users.get(role), client, Task(DEMANDS[1], partial(noting, role)))
+    return machines
+
+
+@pytest.mark.parametrize("gone", ["", "a", "a/b/c"])
+def test_a_client_is_asked_about_a_machine_for_each_of_its_names_and_who_is_gone_is_not(
+    gone: str,
+) -> None:
+    users = new_users(CDRF)
+    machines = asking(users)
+    if gone:
+        users.remove(users.get(gone), Client(gone, f"framework of {gone}"))
+        users.forget_idle()
+    users.put_agent("new", SIZES[0])
+    for role, about in machines.items():
+        assert len(about) == (len(users.get(role).shown) if role != gone else 0)
+
+
+def test_where_no_policy_asks_nobody_is_asked_about_machines() -> None:
+    users = new_users(replace(CDRF, policy=policies.create("drf", {})))
+    machines = asking(users)
+    users.put_agent("new", SIZES[0])
+    assert not any(machines.values())

@@ -1,0 +1,240 @@
+"""Who may be given tasks of which agents, against asking for each client and agent alone."""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from typing_extensions import override
+
+from allocator.cluster.agents import Agent
+from allocator.cluster.allocation import Allocation
+from allocator.cluster.allocation.filling import Task
+from allocator.cluster.allocation.order import LocalFront, Order
+from allocator.cluster.allocation.taking import Taking
+from allocator.cluster.allocation.walk import Walk
+from allocator.cluster.allocation.wanting import Wanting
+from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks import Client
+from allocator.cluster.settings import EngineSettings
+from allocator.cluster.state import Cluster
+from allocator.cluster.steps import Steps, finished
+from allocator.contract import allocator_pb2 as contract
+from allocator.fairness import policies
+from allocator.fairness.front import Front
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+from tests.cluster.master_side import START_NS, agent_call
+from tests.cluster.one_by_one import order as next_first
+from tests.cluster.test_dealing_sizes import framework, keeping_off
+
+DEMANDS = ["cpus:1;mem:256", "cpus:0.3", "cpus:2", "mem:3000", "cpus:2;disk:1", ""]
+ROOMS = [{}, {"cpus": 300}, {"cpus": 999, "mem": 10**7}, {"cpus": 2000, "mem": 256_000, "disk": 10}]
+
+
+def known(seed: int) -> Cluster:
+    """Return all that is known of a cluster that wants what chance says."""
+    chance = Random(seed)
+    snapshot = contract.Snapshot(time_ns=START_NS)
+    for number in range(chance.randrange(1, 8)):
+        roles = chance.sample(["a", "b", "a/b"], chance.randrange(1, 3))
+        info = framework(f"f{number}", roles, chance.choice(DEMANDS))
+        if chance.random() < 0.5:
+            info = keeping_off(info, [f"s{chance.randrange(3)}.example"])
+        suppressed = roles[:1] if chance.random() < 0.2 else []
+        snapshot.frameworks.add(
+            framework_id=f"f{number}", info=info, active=True, suppressed_roles=suppressed
+        )
+    for number in range(3):
+        call = agent_call(f"s{number}", "cpus:4;mem:4096;disk:9")
+        for each in snapshot.frameworks:
+            if chance.random() < 0.2:
+                call.excluded.exclusions.add(framework_id=each.framework_id, role="a")
+        snapshot.agents.append(call)
+    kept: list[Cluster] = []
+
+    class Kept(Allocation):
+        @override
+        def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Steps[int]:
+            kept.append(self._cluster)
+            yield
+            return 0
+
+    with patch("allocator.cluster.engine.runs.Allocation", Kept):
+        Engine(EngineSettings(policies.create("drf", {}))).restore(contract.Options(), snapshot)
+    return kept[-1]
+
+
+def test_sets_of_clients_are_those_for_each_of_whom_it_is_so() -> None:
+    for seed in range(60):
+        cluster, chance = known(seed), Random(seed)
+        ledger = cluster.ledger
+        cluster.filters.slot(Client("a", "gone"))  # whose bit is the first
+        wanting = Wanting(ledger, cluster.filters)
+        clients = list(ledger.clients.wanting)
+        tasks = {client: ledger.task(client) for client in clients}
+
+        def among(mask: int, wanting: Wanting = wanting) -> set[Client]:
+            assert not mask & ~wanting.everybody
+            return {client for bit, client in wanting.client.items() if mask & bit}
+
+        assert wanting.everybody == sum(wanting.client)
+        assert among(wanting.everybody) == set(clients) == set(wanting.bit)
+        assert among(wanting.unknown) == {client for client in clients if tasks[client] is None}
+        for agent in ledger.agents:
+            off = {client for client in clients if not ledger.admits(client, agent)}
+            assert among(wanting.not_on(agent)) == off
+        for guaranteed in ((), ("a",), ("a", "a/b")):
+            rest = {client for client in clients if client.role not in guaranteed}
+            assert among(wanting.unguaranteed(guaranteed)) == rest
+        needs = [task for task in tasks.values() if task is not None]
+        for _ in range(5):
+            room = dict(chance.choice(ROOMS))
+            for name in room:
+                room[name] += chance.choice([-1, 0, 1])
+            fitting = {
+                client
+                for client, task in tasks.items()
+                if task and all(room.get(name, 0) >= much for name, much in task.items())
+            }
+            assert among(wanting.fitting(room)) == fitting
+            pairs = [one + other for one in needs for other in needs]
+            two = any(all(room.get(n, 0) >= much for n, much in pair.items()) for pair in pairs)
+            assert wanting.room_for_two(room) or not two
+        plenty = dict.fromkeys(("cpus", "mem", "disk"), 10**9)
+        for name in plenty:
+            least = min((task[name] for task in needs), default=0)
+            if least:
+                assert wanting.room_for_two({**plenty, name: 2 * least})
+                assert not wanting.room_for_two({**plenty, name: 2 * least - 1})
+
+
+def test_who_is_next_within_a_run_is_who_would_be_if_each_gift_were_held_at_once() -> None:
+    for seed in range(60):
+        chance = Random(seed)
+        within, plain = known(seed), known(seed).ledger.clients
+        clients = within.ledger.clients
+        order, wanting = Order(clients), Wanting(within.ledger, within.filters)
+        walk = Walk(clients, order, wanting)
+        some = next(iter(within.ledger.agents.values()))
+        for _ in range(8):
+            if not wanting.everybody:
+                break
+            client = chance.choice(list(wanting.bit))
+            gift = Quantities({"cpus": chance.choice([1, 500]), "mem": chance.choice([0, 9000])})
+            order.give(client, gift, 1)
+            plain.allocate(client, gift)
+            assert list(walk.clients(some, wanting.everybody)) == list(next_first(plain.users))
+        order.commit()
+        assert clients.users.standings() == plain.users.standings()
+        for client in clients:
+            user, other = clients.node(client), plain.node(client)
+            assert user.clients.holding(client) == other.clients.holding(client)
+
+
+class Refused:
+    """Filters: by agent, of how much somebody has refused all."""
+
+    def __init__(self, on: dict[str, list[tuple[int, int]]]) -> None:
+        self._on = on
+
+    def on(self, agent: str) -> Iterator[tuple[int, Any]]:
+        for mask, size in self._on[agent]:
+            yield mask, SimpleNamespace(plain=SimpleNamespace(divisible={"cpus": size}))
+
+
+def test_who_has_refused_parts_takes_as_many_tasks_as_are_more_on_half_of_its_agents() -> None:
+    clients = [Client("r", f"f{number}") for number in range(3)]
+    bit = {client: 1 << number for number, client in enumerate(clients)}
+    everybody = sum(bit.values())
+    for seed in range(300):
+        chance = Random(seed)
+        free = {f"s{number}": chance.randrange(3, 12) for number in range(chance.randrange(1, 7))}
+        odd = chance.choice(clients)
+        agents: list[Any] = [
+            SimpleNamespace(
+                id=name,
+                available=SimpleNamespace(divisible={"cpus": size}),
+                has_gpus=chance.random() < 0.3,
+                region=None,
+                multi_role=True,
+                hierarchical_role=True,
+            )
+            for name, size in free.items()
+        ]
+        refused = {
+            name: [
+                (chance.randrange(everybody + 1), chance.randrange(1, size + 2))
+                for _ in range(chance.randrange(3))
+            ]
+            for name, size in free.items()
+        }
+        unknown = chance.choice([0, 0, bit[clients[0]]])
+        tasks = {client: Task({"cpus": chance.choice([1, 2])}, Quantities()) for client in clients}
+        if chance.random() < 0.5:
+            tasks[clients[1]] = tasks[clients[2]]
+        fewest = {
+            client: (tasks[client], chance.randrange(1, 3))
+            for client in clients
+            if chance.random() < 0.9
+        }
+        may = [chance.choice([everybody, chance.randrange(everybody + 1)]) for _ in agents]
+        wanting: Any = SimpleNamespace(
+            bit=bit, client={each: client for client, each in bit.items()}, unknown=unknown
+        )
+        books: Any = SimpleNamespace(
+            usable=lambda agent, client: None if agent.has_gpus and client == odd else agent  # noqa: B023
+        )
+        expected = [0] * len(agents)
+        raised = dict(fewest)
+        for client, (task, least) in fewest.items():
+            needed: dict[int, int] = {}
+            for place, agent in enumerate(agents):
+                if not may[place] & bit[client] or books.usable(agent, client) is None:
+                    continue
+                asked = [
+                    size // task.needs["cpus"] + 1
+                    for mask, size in refused[agent.id]
+                    if mask & bit[client] and not bit[client] & unknown
+                ]
+                if max(asked, default=0) * task.needs["cpus"] <= free[agent.id]:
+                    needed[place] = max([least, *asked])
+            if needed:
+                most = sorted(needed.values())[(len(needed) - 1) // 2]
+                raised[client] = task, most
+                for place, number in needed.items():
+                    expected[place] |= bit[client] * (number <= most)
+        taking = Taking(Refused(refused), books, wanting)  # type: ignore[arg-type]
+        assert finished(taking.settle(agents, may, fewest)) == expected
+        assert fewest == raised
+
+
+def test_on_one_machine_those_come_first_who_hold_nothing_of_it_and_then_by_what_they_do() -> None:
+    machine = Quantities.parse("cpus:8;mem:800")
+    for seed in range(60):
+        chance = Random(seed)
+        pool = Pool[str](policies.create("per-machine-drf", {}))
+        pool.set_capacity(Quantities.parse("cpus:80;mem:8000"))
+        for user in "abcde":
+            pool.add(user, weight=chance.choice([1.0, 1.0, 2.0]))
+            pool.set_active(user, True)
+            pool.hold(user, Quantities({"cpus": 1000 * chance.randrange(3)}), chance.randrange(3))
+        held = {
+            user: Quantities({"cpus": 1000 * chance.randrange(1, 4), "mem": 100_000})
+            for user in "abcde"
+            if chance.random() < 0.6
+        }
+        held["c"] = Quantities({"ports": 1000})  # of which the share is nothing
+        local = LocalFront(Front(pool), pool, machine, held)
+        assert list(local) == list(pool.order_on(machine, held))
+        order = list(local)
+        assert sorted(order, key=lambda user: local.place(user).position) == order
+        more = Quantities({"mem": 50_000})
+        for user in "abcde":
+            then = LocalFront(
+                local.front, pool, machine, {**held, user: held.get(user, Quantities()) + more}
+            )
+            there = local.after(user, more, 1)
+            assert there.position[:2] == then.place(user).position[:2]
+            assert there.position > local.place(user).position
