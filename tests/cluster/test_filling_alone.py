@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from allocator.cluster.allocation.filling import Branch, Leaf, Name, Node, Room, Task
+from allocator.cluster.allocation.budgets import Name, Room
+from allocator.cluster.allocation.filling import Branch, Leaf, Node, Task
 from allocator.cluster.frameworks import Client
 from allocator.fairness.front import Place
 from allocator.fairness.quantities import Quantities
@@ -149,7 +150,7 @@ def test_any_tree_in_any_order_is_filled_as_if_its_tasks_were_given_one_by_one()
             "ports": 1000 * chance.randrange(40),
         }
         room = Room(left.items(), unasked)
-        portion = tree.fill(room, chance.choice([1, 2, 40]))
+        portion = tree.fill(room, chance.choice([0, 1, 2, 40]))
         left[ROLES_LIMIT] = unasked(ROLES_LIMIT)
         before = left.copy()
         one_by_one(plain, left)

@@ -6,23 +6,37 @@ from random import Random
 
 import pytest
 
-from allocator.cluster.allocation.filling import Needs
-from allocator.cluster.allocation.laying import Run, Table
+from allocator.cluster.allocation.budgets import Needs
+from allocator.cluster.allocation.laying import Table
 from allocator.cluster.allocation.taking import alike, ones
 from allocator.cluster.frameworks import Client
 from allocator.cluster.steps import finished
 
-BITS = 4
 LEFT = [{"mem": 4, "cpus": 6}, {"cpus": 6}, {"cpus": 3, "mem": 9}, {"cpus": 0, "mem": 1}]
 SIZES: list[Needs] = [{"cpus": 1}, {"cpus": 2, "mem": 1}, {"mem": 3}, {"cpus": 4}, {"disk": 1}]
+BY_BIT = {1 << number: needs for number, needs in enumerate(SIZES)}
+ALL = sum(BY_BIT)
 ALL_LOOKS = 1000
+
+
+def fitting(left: Mapping[str, int]) -> int:
+    """Return a bit for each size that there is room for."""
+    return sum(
+        bit
+        for bit, needs in BY_BIT.items()
+        if all(left.get(str(name), 0) >= much for name, much in needs.items())
+    )
+
+
+def anybody(_left: object) -> int:
+    return 1
 
 
 class Plain:
     """The table, of which each agent lies apart."""
 
     def __init__(self, free: Iterable[Mapping[str, int]], on: Iterable[int]) -> None:
-        self.left = [dict(left) for left in free]
+        self.left = [{"cpus": 0, "mem": 0, **left} for left in free]
         self.on = list(on)
         self.order = list(range(len(self.left)))
         self.laid: list[tuple[int, Client, int]] = []
@@ -69,34 +83,31 @@ class Plain:
         return True
 
 
-def gathered(table: Table, those: int, useful: Callable[[Run], bool]) -> tuple[int, list[Run]]:
-    """Return how many agents are of use, and all there are, in order."""
-    seen: list[Run] = []
-
-    def look(run: Run) -> bool:
-        seen.append(run)
-        return useful(run)
-
-    return table.gather(those, look), seen
-
-
 def test_what_is_laid_at_once_is_what_is_laid_agent_by_agent() -> None:
     for seed in range(300):
         chance = Random(seed)
         free = [chance.choice(LEFT) for _ in range(chance.randrange(1, 12))]
-        on = [chance.choice([0b1111, 0b1111, 0b0011, 0b0100]) for _ in free]
-        table, plain = Table(free, on), Plain(free, on)
+        on = [chance.choice([ALL, ALL, 0b10011, 0b01100]) for _ in free]
+        table, plain = Table(free, on, fitting), Plain(free, on)
         for _ in range(3):
-            those = chance.choice([0b1111, 0b1111, 0b1011])
-            least = chance.randrange(3)
-            number, seen = gathered(table, those, lambda run: run.left.get("cpus", 0) >= least)  # noqa: B023
-            assert number == plain.gather(
-                those,
-                lambda agent: plain.left[agent].get("cpus", 0) >= least,  # noqa: B023
-            )
-            alike = [(run.on, *run.left.items()) for run in seen]
-            assert len(set(alike)) == len(alike), "those with the same left are one"
-            sizes = [(needs, 1 << chance.randrange(BITS)) for needs in SIZES]
+            those, some = chance.choice([ALL, ALL, 0b11011]), chance.choice([ALL, 0b00111])
+            different = {
+                (plain.on[agent] & those, *sorted(plain.left[agent].items()))
+                for agent in plain.order
+            }
+            seen: list[int] = []
+
+            def useful(those: int, some: int = some, seen: list[int] = seen) -> bool:
+                seen.append(those)
+                return bool(those & some)
+
+            def of_use(agent: int, those: int = those & some, plain: Plain = plain) -> bool:
+                return bool(fitting(plain.left[agent]) & plain.on[agent] & those)
+
+            assert table.gather(those, useful) == plain.gather(those, of_use)
+            assert len(seen) == len(different), "those with the same left are one"
+            sizes = [(needs, bit) for bit, needs in BY_BIT.items()]
+            chance.shuffle(sizes)
             rooms = [plain.room(*size) for size in sizes]
             assert finished(table.rooms(sizes, 1)) == rooms
             for (needs, bit), room in zip(sizes[: chance.randrange(5)], rooms, strict=False):
@@ -118,7 +129,7 @@ def test_a_size_looks_at_so_many_of_those_the_one_before_has_filled_until_all_ar
     None
 ):
     client = Client("r", "f1")
-    table = Table([{"cpus": size} for size in range(10, 20)], [1] * 10)
+    table = Table([{"cpus": size} for size in range(10, 20)], [1] * 10, anybody)
     table.gather(1, lambda _run: True)
     assert table.lay({"cpus": 10}, 1, [(client, 10)], 1, 3)
     assert finished(table.rooms([({"cpus": 1}, 1)], 1)) == [2 + 1 + 0], "the last three"
@@ -127,7 +138,7 @@ def test_a_size_looks_at_so_many_of_those_the_one_before_has_filled_until_all_ar
 
 
 def test_more_agents_unlike_each_other_are_looked_at_for_fewer_sizes() -> None:
-    table = Table([{"cpus": 1 + size} for size in range(100)], [1] * 100)
+    table = Table([{"cpus": 1 + size} for size in range(100)], [1] * 100, anybody)
     table.gather(1, lambda _run: True)
     assert table.looks(1) == 800
     assert table.looks(10) == 80
@@ -138,7 +149,7 @@ def test_room_for_many_sizes_is_told_by_some_agents_and_by_all_where_there_is_li
     sizes: list[tuple[Needs, int]] = [({"cpus": 1}, 1)] * 30
     free = [{"cpus": 10 + size} for size in range(100)]
     free[98] = {"cpus": 108, "mem": 1}
-    table = Table(free, [1] * 100)
+    table = Table(free, [1] * 100, anybody)
     table.gather(1, lambda _run: True)
     told = finished(table.rooms([*sizes, ({"cpus": 109}, 1), ({"mem": 1}, 1)], 4))
     assert told[:30] == pytest.approx([5950] * 30, rel=0.03)

@@ -1,6 +1,7 @@
 """How much may be given: of what an agent has, or so many tasks."""
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Room:
         """Return which part of all that is left a portion takes; likewise."""
         given = before.needs
         return {
-            name: (amount - given.get(name, 0)) / self.left[name]
+            name: (amount - given.get(name, 0)) / left if (left := self.left[name]) else inf
             for name, amount in portion.needs.items()
             if amount > given.get(name, 0)
         }
