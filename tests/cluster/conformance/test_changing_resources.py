@@ -134,6 +134,15 @@ def test_what_a_provider_brings_counts_in_total_and_for_frameworks_that_are_away
     assert told(offers) == {("f1", "s1", "cpus:6;disk:40;mem:64")}
 
 
+def test_what_a_provider_brings_is_offered_in_the_next_batch() -> None:
+    master = BatchMaster()
+    master.add_framework("f1", "r1")
+    master.add_agent("s1", "cpus:1;mem:64")
+    more = contract.AddResourceProvider(agent_id="s1", total=resources("disk:5;mem:64"))
+    assert master.send(more) == []
+    assert told(master.tick()) == {("f1", "s1", "disk:5;mem:64")}
+
+
 def test_of_a_provider_that_comes_with_use_and_without_a_total_the_rest_is_offered() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
