@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from random import Random
 
+import pytest
+
 from allocator.cluster.allocation.budgets import Name, Room
 from allocator.cluster.allocation.filling import Branch, Leaf, Node, Task
 from allocator.cluster.frameworks import Client
@@ -161,3 +163,12 @@ def test_any_tree_in_any_order_is_filled_as_if_its_tasks_were_given_one_by_one()
         taken = {name: before[name] - rest for name, rest in left.items() if before[name] != rest}
         assert {name: much for name, much in portion.needs.items() if much} == taken
         assert all(room.left[name] == rest for name, rest in left.items())
+
+
+@pytest.mark.parametrize("name", ["cpus", ROLES_LIMIT])
+def test_a_thousandth_too_little_is_too_little(name: Name) -> None:
+    task = Task({name: 100}, Quantities({"cpus": 100}))
+    for left, number in ((99, 0), (100, 1), (199, 1), (200, 2)):
+        pool = Pool({"u": 1.0}, {"u": Quantities()}, {"u": 1}, 0.0)
+        tree = Branch(iter([("u", Leaf(Client("r", "u"), task))]), pool)
+        assert tree.fill(Room([(name, left)], unasked)).number == number

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from allocator.cluster.allocation.budgets import Needs
-from allocator.cluster.allocation.laying import Table
+from allocator.cluster.allocation.laying import Table, copies
 from allocator.cluster.allocation.taking import alike, ones
 from allocator.cluster.frameworks import Client
 from allocator.cluster.steps import finished
@@ -175,3 +175,8 @@ def test_bits_are_gone_through_one_by_one() -> None:
         found = list(ones(bits))
         assert sum(found) == bits
         assert found == sorted({1 << bit.bit_length() - 1 for bit in found})
+
+
+def test_where_there_is_none_of_something_there_is_room_for_nobody_who_needs_it() -> None:
+    assert copies({"cpus": 9}, {"cpus": 2}) == 4
+    assert copies({"cpus": 9}, {"cpus": 2, "disk": 1}) == 0
