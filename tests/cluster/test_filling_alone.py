@@ -172,3 +172,5 @@ def test_a_thousandth_too_little_is_too_little(name: Name) -> None:
         pool = Pool({"u": 1.0}, {"u": Quantities()}, {"u": 1}, 0.0)
         tree = Branch(iter([("u", Leaf(Client("r", "u"), task))]), pool)
         assert tree.fill(Room([(name, left)], unasked)).number == number
+        assert Leaf(Client("r", "u"), task).fill(Room([(name, left)], unasked)).number == number
+        assert not Leaf(Client("r", "u"), None).fill(Room([(name, left)], unasked)).number
