@@ -22,6 +22,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
+from allocator.fairness.quantities import Quantities
 
 SECOND = 1_000_000_000
 OPTIONS = contract.Options(
@@ -92,8 +93,8 @@ def engine(whole_from: int, allocation: Literal["event", "batch"] = "event") -> 
 
 def filled(
     agents: int, frameworks: int, cpus: float, demands: Sequence[str | None], whole_from: int
-) -> tuple[float, int]:
-    """Return the seconds of CPU that a snapshot took, and how many offers it made."""
+) -> tuple[float, contract.Decisions]:
+    """Return the seconds of CPU that a snapshot took, and what was decided."""
     snapshot = contract.Snapshot(
         time_ns=SECOND,
         leading_since_ns=1,
@@ -106,8 +107,41 @@ def filled(
     new = engine(whole_from)
     begun = time.process_time()
     decisions = new.restore(OPTIONS, snapshot)
-    took = time.process_time() - begun
-    return took, sum(len(offers.offers) for offers in decisions.offers)
+    return time.process_time() - begun, decisions
+
+
+def offers_in(decisions: contract.Decisions) -> int:
+    """Return how many offers there are."""
+    return sum(len(offers.offers) for offers in decisions.offers)
+
+
+def least(
+    decisions: contract.Decisions, agents: int, cpus: float, demands: Sequence[str | None]
+) -> int | None:
+    """Return a number of which there must be more offers, or as many, if all get as many tasks.
+
+    An offer has as many tasks as fit on an agent at most. And an agent on which there is one offer
+    alone is full of tasks of one size, with nothing left that somebody could use; of whom has k
+    tasks on a full agent, and n in all, there are n/k of these at most. On all others are two.
+    None: somebody has no demand.
+    """
+    there = Quantities.from_doubles({"cpus": cpus, "mem": 4096 * cpus})
+    sizes = [Quantities.parse(demand) for demand in demands if demand is not None]
+    if len(sizes) < len(demands):
+        return None
+    single, alone = 0, 0
+    for offers in decisions.offers:
+        size = sizes[int(offers.framework_id[1:]) % len(sizes)]
+        name, amount = next(iter(size.items()))
+        given = 0
+        for offer in offers.offers:
+            for each in map(mesos.Resource.FromString, offer.resources):
+                given += round(1000 * each.scalar.value) if each.name == name else 0
+        tasks, full = given // amount, min(there[what] // need for what, need in size.items())
+        single += -(-tasks // full)
+        left = there - size.times(full)
+        alone += 0 if any(left.contains(other) for other in sizes) else tasks // full
+    return max(single, agents + max(agents - alone, 0))
 
 
 def declined(frameworks: int, declining: int, demand: str | None) -> tuple[float, int]:
@@ -156,8 +190,7 @@ def declined(frameworks: int, declining: int, demand: str | None) -> tuple[float
     ]
     begun = time.process_time()
     decisions = sent(others)
-    took = time.process_time() - begun
-    return took, sum(len(offers.offers) for offers in decisions.offers)
+    return time.process_time() - begun, offers_in(decisions)
 
 
 def registered(agents: int, frameworks: int) -> float:
@@ -197,7 +230,7 @@ def main() -> None:
     table = Table(title="Filling task by task, and giving agents whole: CPU time of a snapshot")
     for heading in ("agents", "frameworks", "cpus", "demand", "offers", "without", "offers"):
         table.add_column(heading, justify="right")
-    for heading in ("with", "ratio", "ratio per offer"):
+    for heading in ("with", "ratio", "ratio per offer", "at least"):
         table.add_column(heading, justify="right")
     for agents, frameworks, cpus, demands in [*CASES, *([FULL] if arguments.full else [])]:
         plain, told = [], []
@@ -205,13 +238,15 @@ def main() -> None:
             plain.append(filled(agents, frameworks, cpus, [None], arguments.whole_from))
             told.append(filled(agents, frameworks, cpus, demands, arguments.whole_from))
         without, with_ = median(took for took, _ in plain), median(took for took, _ in told)
-        few, many = plain[0][1], told[0][1]
+        few, many = offers_in(plain[0][1]), offers_in(told[0][1])
+        bound = least(told[0][1], agents, cpus, demands)
         table.add_row(
             *(str(agents), str(frameworks), str(cpus), described(demands)),
             *(str(few), f"{without:.2f} s", str(many), f"{with_:.2f} s"),
             *(f"{with_ / without:.1f}", f"{with_ / many / (without / few):.2f}"),
+            "" if bound is None else str(bound),
         )
-    console = Console(width=110)
+    console = Console(width=125)
     console.print(table)
     for declining in DECLINING:
         took, offers = zip(

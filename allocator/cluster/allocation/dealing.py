@@ -193,7 +193,10 @@ class Dealing:
         assert tree is not None
         for _ in range(tries):
             room = Room([("", part)], lambda _name: 0)
-            portion = tree.fill(room) if isinstance(tree, Leaf) else (yield from tree.filling(room))
+            if isinstance(tree, Leaf):
+                portion = tree.fill(room)
+            else:  # where all go on alike there is nothing to foresee
+                portion = yield from tree.filling(room, 0 if len(deal.sizes) > 1 else 1)
             given = {leaf.client: number for leaf, number in portion.leaves.items()}
             yield
             more = [

@@ -28,6 +28,8 @@ class Taking:
         self._books = books
         self._wanting = wanting
         self._able: dict[tuple[object, ...], int] = {}
+        self._more: dict[tuple[int, int], int] = {}
+        """How many tasks are more than what has been refused."""
 
     def settle(
         self, agents: Sequence[Agent], may: Iterable[int], fewest: dict[Client, tuple[Task, int]]
@@ -73,17 +75,20 @@ class Taking:
 
         0: there is not enough for so many.
         """
-        free = agent.available.divisible
+        free, rooms = agent.available.divisible, dict[Task, int]()
+        able &= ~self._wanting.unknown
         for mask, refused in self._filters.on(agent.id):
-            numbers: dict[Task, int] = {}
-            for bit in ones(mask & able & ~self._wanting.unknown):
+            for bit in ones(mask & able):
                 client = self._wanting.client[bit]
                 task, _ = fewest[client]
-                number = numbers.get(task)
+                key = id(refused), id(task)  # whose ids stay theirs for the run
+                number = self._more.get(key)
                 if number is None:
-                    number = 1 + copies(refused.plain.divisible, task.needs)
-                    number = numbers[task] = number if number <= copies(free, task.needs) else 0
-                yield client, number
+                    number = self._more[key] = 1 + copies(refused.plain.divisible, task.needs)
+                room = rooms.get(task)
+                if room is None:
+                    room = rooms[task] = copies(free, task.needs)
+                yield client, number if number <= room else 0
 
     def _able_to_use(self, agent: Agent) -> int:
         """Return those whose frameworks fit together with an agent."""
