@@ -7,6 +7,7 @@ and after reconnecting a snapshot says where things stand.
 
 import asyncio
 import uuid
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ LAST_RETRY = 2.0
 """… up to this."""
 _LAST_WORD = 1.0
 """Wall seconds for the allocator's reason to arrive when the stream can no longer be written to."""
+_REASONS = 8
+"""That are remembered until the allocator serves, so that none is said with every attempt."""
 _CLOSED = "the allocator closed the stream"
 _LARGEST_MESSAGE = 256 * 2**20
 _OPTIONS = [
@@ -109,7 +112,7 @@ class AllocatorLink:
     async def run(self, master: "Master") -> None:
         """Keep a session with the allocator until cancelled."""
         wait = FIRST_RETRY
-        complaint: str | None = None
+        complaints: deque[str] = deque(maxlen=_REASONS)
         credentials = Identity.of_environment().credentials()
         channel = (
             grpc.aio.insecure_channel(self._address, options=_OPTIONS)
@@ -120,10 +123,12 @@ class AllocatorLink:
             while True:
                 begun = self._sessions
                 reason = await self._session(AllocatorStub(channel), master)
-                if reason != complaint:  # said once, not with every attempt
+                if reason not in complaints:
                     _log.warning("no allocator", address=self._address, reason=reason)
+                    complaints.append(reason)
                 served = self._sessions > begun
-                complaint = None if served else reason
+                if served:
+                    complaints.clear()
                 wait = FIRST_RETRY if served else min(2 * wait, LAST_RETRY)
                 await asyncio.sleep(wait)
 

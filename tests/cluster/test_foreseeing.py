@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from allocator.cluster.allocation.budgets import Room
-from allocator.cluster.allocation.filling import Branch, Leaf, Task
+from allocator.cluster.allocation.filling import Branch, Leaf, Node, Task
 from allocator.cluster.allocation.levels import Way, reached
 from allocator.cluster.frameworks import Client
 from allocator.cluster.steps import finished
@@ -79,6 +79,30 @@ def test_it_takes_few_questions_for_each_who_gets_something() -> None:
     lines.asked = 0
     finished(Branch(iter(leaves), lines).filling(Room([("", ALL)], lambda _name: 0)))
     assert lines.asked <= 9 * 400
+
+
+def test_what_is_below_others_is_counted_in_short_steps() -> None:
+    """Four users below each of five below each of five."""
+    lines, leaves = world(1, 100, bent=False)
+    orders = [lines]
+
+    def branch(members: list[tuple[int, Node]]) -> Branch[int]:
+        orders.append(Lines([Quantities() for _ in range(100)]))
+        return Branch(iter(members), orders[-1])
+
+    nodes: list[tuple[int, Node]] = [*leaves]
+    for fan in (4, 5, 5):
+        nodes = [
+            (place, branch(nodes[begin : begin + fan]))
+            for place, begin in enumerate(range(0, len(nodes), fan))
+        ]
+    [(_, top)] = nodes
+    assert isinstance(top, Branch)
+    before = longest = 0
+    for _ in top.filling(Room([("", ALL)], lambda _name: 0)):
+        asked = sum(order.asked for order in orders)
+        before, longest = asked, max(longest, asked - before)
+    assert before > 10_000 > 20 * longest
 
 
 def test_nobody_gets_beyond_where_there_is_enough_for_all() -> None:

@@ -96,8 +96,16 @@ def distance(problem: Problem, parts: int) -> float:
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.randoms(use_true_random=False))
-def test_tasks_of_one_resource_come_within_a_fortieth_of_the_optimum(rng: random.Random) -> None:
-    assert distance(problem_of(rng, ("cpus",)), parts=50) < 0.025
+def test_tasks_of_one_resource_come_within_a_twentieth_of_the_optimum(rng: random.Random) -> None:
+    assert distance(problem_of(rng, ("cpus",)), parts=50) < 0.05
+
+
+@pytest.mark.slow
+def test_it_is_half_as_far_with_tasks_half_as_large() -> None:
+    """Where it was farthest of 1,500 problems."""
+    problem = problem_of(random.Random(1370), ("cpus",))
+    far, near, nearest = (distance(problem, parts) for parts in (25, 50, 100))
+    assert far > 0.05 > near > 0.025 > nearest
 
 
 @pytest.mark.slow

@@ -47,6 +47,8 @@ class Portion:
 
 _STRETCH = 50
 """Members that are counted in a step."""
+_REFINED = 8
+"""Numbers of tasks that are tried at most, to guess one."""
 _FAR = 1 << 40
 """More tasks than there are."""
 _EMPTY = Portion(0, {}, {}, Quantities(), 0)
@@ -131,6 +133,10 @@ class Branch(Generic[User]):
 
     def portion(self, number: int) -> Portion:
         """Return what so many tasks come to; fewer, where that cannot be counted ahead."""
+        return self._portions.get(number) or finished(self.counting(number))
+
+    def counting(self, number: int) -> Steps[Portion]:
+        """Return the same in steps; it is known afterwards."""
         portion = self._portions.get(number)
         if portion is None:
             before = bisect_left(self._numbers, number) - 1
@@ -139,7 +145,7 @@ class Branch(Generic[User]):
                 filling = self._fillings[some].copy(Count(number - some))
             else:
                 filling = _Filling(self, Count(number))
-            portion = self._portions[number] = finished(filling.run(1))
+            portion = self._portions[number] = yield from filling.run(1)
             if portion.number == number:
                 insort(self._numbers, number)
                 self._fillings[number] = filling
@@ -257,7 +263,7 @@ class _Filling(Generic[User]):
                 alone = int(1 / max(self._budget.parts(one, first.taken).values()))
                 level = yield from self._foreseen(first, pick or first, stride or alone)
             else:
-                level = self._ahead(pick or first, stride)
+                level = yield from self._ahead(pick or first, stride)
             trial, failed = yield from self._try(level)
             if failed is not None:
                 self._too_far, foresee = min(self._too_far, level.position), False
@@ -299,8 +305,15 @@ class _Filling(Generic[User]):
         self._pending = pending
         return self._entries[number] if number < len(self._entries) else None
 
-    def _ahead(self, entry: _Entry[User], number: int) -> Place:
+    def _count(self, entry: _Entry[User], number: int) -> Steps[None]:
+        """Count so many tasks more for an entry, which may take long where others are below it."""
+        if isinstance(entry.node, Branch):
+            yield
+            yield from entry.node.counting(entry.taken.number + number)
+
+    def _ahead(self, entry: _Entry[User], number: int) -> Steps[Place]:
         """Return where an entry would stand with so many tasks more, or as many as are known."""
+        yield from self._count(entry, number)
         return self._branch.place(entry.user, entry.node.portion(entry.taken.number + number))
 
     def _foreseen(self, first: _Entry[User], pick: _Entry[User], number: int) -> Steps[Place]:
@@ -338,10 +351,10 @@ class _Filling(Generic[User]):
         ]
         if steps:
             way, last = lines[max(steps)[1]]
-            there = self._ahead(last, int((end - way.begin) // way.stride))
+            there = yield from self._ahead(last, int((end - way.begin) // way.stride))
             if first.place.position < there.position < self._too_far:
                 return there
-        return self._ahead(pick, number)
+        return (yield from self._ahead(pick, number))
 
     def _try(self, level: Place) -> Steps[tuple[list[_Step[User]], _Step[User] | None]]:
         """Count what everybody gets before a level, which is lowered to where counting ends.
@@ -362,7 +375,7 @@ class _Filling(Generic[User]):
                 number += 1
                 if not number % _STRETCH:
                     yield
-                step = self._reach(entry, level, left)
+                step = yield from self._reach(entry, level, left)
                 if step.end == "full":
                     failed = step
                     break
@@ -390,15 +403,16 @@ class _Filling(Generic[User]):
         unseen = portion.number == total and portion.gifts == entry.taken.gifts
         return unseen and self._budget.admits(portion, entry.taken)
 
-    def _reach(self, entry: _Entry[User], level: Place, left: Budget) -> _Step[User]:
+    def _reach(self, entry: _Entry[User], level: Place, left: Budget) -> Steps[_Step[User]]:
         """Return how many tasks an entry gets before it reaches a level, and what ends that."""
         step = self._step(entry, 1, level, left)
         if step is not None:
             return step
-        number = _first_not(
-            lambda number: self._surely_goes_on(entry, number, level, left),
-            self._guess(entry, level),
-        )
+        guess = self._guess(entry, level)
+        if isinstance(entry.node, Branch):
+            guess = yield from self._refined(entry, guess, level, left)
+            yield from self._count(entry, guess + 1)
+        number = _first_not(lambda number: self._surely_goes_on(entry, number, level, left), guess)
         while (step := self._step(entry, number, level, left)) is None:
             number += 1  # where rounding may have the last word, each is asked
         return step
@@ -436,9 +450,34 @@ class _Filling(Generic[User]):
         way = cast("float", level.position[1]) - cast("float", entry.place.position[1])
         return round(min(way / stride, _FAR)) if stride and way > stride else 1
 
+    def _refined(self, entry: _Entry[User], number: int, level: Place, left: Budget) -> Steps[int]:
+        """Return a better guess, by what so many tasks come to of those who are not all alike.
+
+        What is below one is counted anew for each number that is tried, so few should be.
+        """
+        if entry.place.position[0] != level.position[0]:
+            return number
+        here = cast("float", entry.place.position[1])
+        way = cast("float", level.position[1]) - here
+        for _ in range(_REFINED):
+            yield from self._count(entry, number)
+            total = entry.taken.number + number
+            portion = entry.node.portion(total)
+            place = self._branch.place(entry.user, portion)
+            moved = cast("float", place.position[1]) - here
+            if portion.number < total or place.position[0] != level.position[0] or moved <= 0:
+                break
+            taken = max(left.parts(portion, entry.taken).values(), default=0.0)
+            better = max(1, int(number * min(way / moved, 1 / taken if taken else _FAR)))
+            if abs(better - number) <= 1:
+                return better
+            number = better
+        return number
+
     def _stride(self, entry: _Entry[User]) -> float:
         """Return how far the next task moves an entry; 0: nobody can tell."""
-        here, there = entry.place.position, self._ahead(entry, 1).position
+        one = entry.node.portion(entry.taken.number + 1)
+        here, there = entry.place.position, self._branch.place(entry.user, one).position
         if here[0] != there[0]:
             return 0.0
         return max(cast("float", there[1]) - cast("float", here[1]), 0.0)

@@ -1,6 +1,7 @@
 """Who can be dealt tasks on which of many agents, and how many of them at a time at least."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
@@ -10,6 +11,9 @@ from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Client
 from allocator.cluster.steps import Steps
+
+if TYPE_CHECKING:
+    from allocator.cluster.resources import Resources
 
 _STRETCH = 50
 """What is looked at in a step: agents, or who may use them."""
@@ -28,8 +32,9 @@ class Taking:
         self._books = books
         self._wanting = wanting
         self._able: dict[tuple[object, ...], int] = {}
-        self._more: dict[tuple[int, int], int] = {}
-        """How many tasks are more than what has been refused."""
+        self._more: dict[tuple[int, int], tuple[int, Resources, Task]] = {}
+        """How many tasks are more than what has been refused, by the ids of both, which are kept
+        so that these stay theirs."""
 
     def settle(
         self, agents: Sequence[Agent], may: Iterable[int], fewest: dict[Client, tuple[Task, int]]
@@ -81,10 +86,11 @@ class Taking:
             for bit in ones(mask & able):
                 client = self._wanting.client[bit]
                 task, _ = fewest[client]
-                key = id(refused), id(task)  # whose ids stay theirs for the run
-                number = self._more.get(key)
-                if number is None:
-                    number = self._more[key] = 1 + copies(refused.plain.divisible, task.needs)
+                known = self._more.get((id(refused), id(task)))
+                if known is None:
+                    number = 1 + copies(refused.plain.divisible, task.needs)
+                    known = self._more[id(refused), id(task)] = number, refused, task
+                number = known[0]
                 room = rooms.get(task)
                 if room is None:
                     room = rooms[task] = copies(free, task.needs)
