@@ -7,11 +7,13 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 from unittest import mock
 
 from allocator.cluster import quota, subscriptions
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation import filling
+from allocator.cluster.allocation.budgets import Budget
 from allocator.cluster.calls import frameworks
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.failover import Failover
@@ -21,6 +23,7 @@ from allocator.cluster.limits import Limits
 from allocator.cluster.memory import Memory
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import Kind, Resources
+from allocator.cluster.steps import Steps
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import account
@@ -209,9 +212,21 @@ def _pauses_outlast_failures() -> AbstractContextManager[object]:
     return mock.patch.object(Keeper, "_sleep", wait)
 
 
-def _tasks_are_given_one_by_one() -> AbstractContextManager[object]:
+@contextmanager
+def _tasks_are_given_one_by_one() -> Iterator[None]:
     """Progressive filling takes a stride of one task, however many there are."""
-    return mock.patch.object(filling, "_FAR", 1)
+    fill = filling.Branch.filling
+
+    def one_by_one(
+        branch: filling.Branch[Any], budget: Budget, _stride: int = 0
+    ) -> Steps[filling.Portion]:
+        return fill(branch, budget, 1)
+
+    with (
+        mock.patch.object(filling, "_FAR", 1),
+        mock.patch.object(filling.Branch, "filling", one_by_one),
+    ):
+        yield
 
 
 def _limits_are_passed_over() -> AbstractContextManager[object]:

@@ -13,11 +13,12 @@ from allocator.contract import mesos_pb2 as mesos
 from tests.world.checkers.checker import Violated
 from tests.world.model.amounts import Amounts, amounts, copies
 
-EVENT = 400
-"""Calls of functions for an event, and for what a message takes in any case."""
+EVENT = 600
+"""Calls of functions for an event, and for what a message takes in any case; what resources mean is
+remembered, so the first events that name them take more."""
 PART = 300
 """For an agent or a framework of a snapshot."""
-CLIENT = 15
+CLIENT = 4
 """For a client that is looked at on an agent, times the cube of the logarithm of how many tasks the
 agent can be divided into: how many tasks one gets is searched for, and for each answer how far the
 others of its role get, and for each of these how the agent is best gone through."""
