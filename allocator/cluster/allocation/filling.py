@@ -162,7 +162,7 @@ class Branch(Generic[User]):
         return finished(self.filling(budget, stride))
 
     def filling(self, budget: Budget, stride: int = 0) -> Steps[Portion]:
-        """Return the same in steps, for a few members each; what is below one is counted in one."""
+        """Return the same in steps, for a few members each; what is below them is, too."""
         return _Filling(self, budget).run(stride)
 
     def member(self, number: int) -> "tuple[User, Node] | None":
@@ -453,7 +453,7 @@ class _Filling(Generic[User]):
     def _refined(self, entry: _Entry[User], number: int, level: Place, left: Budget) -> Steps[int]:
         """Return a better guess, by what so many tasks come to of those who are not all alike.
 
-        What is below one is counted anew for each number that is tried, so few should be.
+        What is below one is counted further for each number that is tried, so few should be.
         """
         if entry.place.position[0] != level.position[0]:
             return number
