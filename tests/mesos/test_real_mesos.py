@@ -80,6 +80,22 @@ async def nothing_comes(scheduler: HttpScheduler, seconds: float = 3.0) -> bool:
     return False
 
 
+async def operated(
+    cluster: Cluster, scheduler: HttpScheduler, kind: str, **content: object
+) -> None:
+    """Have an operator's call done.
+
+    What the allocator has given out and the master has not offered yet, nobody can take back: the
+    master says that it is in conflict, and the call is made again when the offer is there.
+    """
+    while True:
+        status, said = await cluster.operate(kind, **content)
+        if status == 202:
+            return
+        assert status == 409, said
+        await asyncio.wait_for(scheduler.next("OFFERS"), PATIENCE)
+
+
 def has_volume(offer: dict[str, Any]) -> bool:
     return any("persistence" in resource.get("disk", {}) for resource in offer["resources"])
 
@@ -149,18 +165,12 @@ def test_an_operator_reserves_and_makes_a_volume_and_undoes_it(cluster: Cluster)
             resources = {**of_agent, "resources": [RESERVED]}
             volumes = {**of_agent, "volumes": [VOLUME]}
             # Everything is offered just now: the master takes it back for the operator.
-            status, said = await cluster.operate("RESERVE_RESOURCES", reserve_resources=resources)
-            assert status == 202, said
-            status, said = await cluster.operate("CREATE_VOLUMES", create_volumes=volumes)
-            assert status == 202, said
+            await operated(cluster, scheduler, "RESERVE_RESOURCES", reserve_resources=resources)
+            await operated(cluster, scheduler, "CREATE_VOLUMES", create_volumes=volumes)
             offer = await offer_where(scheduler, has_volume)
             await decline(scheduler, offer, 0.01)
-            status, said = await cluster.operate("DESTROY_VOLUMES", destroy_volumes=volumes)
-            assert status == 202, said
-            status, said = await cluster.operate(
-                "UNRESERVE_RESOURCES", unreserve_resources=resources
-            )
-            assert status == 202, said
+            await operated(cluster, scheduler, "DESTROY_VOLUMES", destroy_volumes=volumes)
+            await operated(cluster, scheduler, "UNRESERVE_RESOURCES", unreserve_resources=resources)
             await offer_where(
                 scheduler, lambda offer: amount(offer, "disk", reserved=False) == 1024.0
             )

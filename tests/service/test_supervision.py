@@ -54,11 +54,11 @@ def test_a_service_that_nobody_supervises_says_nothing_and_serves(
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
     with service(tmp_path) as running:
-        assert "systemd cannot be told" in running.log.read_text()
         stream = Stream(running.address)
         stream.open()
         stream.close()
         assert running.stop() == 0
+    assert "systemd cannot be told" in running.log.read_text()
 
 
 def test_a_hangup_rotates_the_recording_and_harms_nothing(tmp_path: Path) -> None:

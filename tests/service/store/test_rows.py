@@ -177,6 +177,16 @@ def test_no_damage_to_rows_goes_unnoticed(kept: Memory, data: st.DataObject) -> 
             assembled(rows.head(), [pair for pair in pairs.items() if pair[0] != user])
 
 
+def test_a_number_that_is_written_in_another_way_is_damage() -> None:
+    rows = Rows()
+    finished(rows.take(whole(Memory(1.2808609111085168e154, {}, None))))
+    other = rows.head().replace(b"168e+154", b"169e+154")
+    assert other != rows.head()
+    assert float("1.2808609111085169e+154") == 1.2808609111085168e154
+    with pytest.raises(StoreError, match="checksum"):
+        assembled(other, [])
+
+
 def in_the_former_layout(file: Path, kept: Memory) -> None:
     """As the release before wrote it."""
     with closing(sqlite3.connect(file)) as connection, connection:
