@@ -6,7 +6,7 @@ the run is over; meanwhile a front says who is next, and who would be after any 
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from allocator.fairness.peers import Peers
 from allocator.fairness.pool import Pool
@@ -24,6 +24,17 @@ class Place(NamedTuple):
     position: Position
     blur: float
     """How far rounding may shift what should be the same priority, and far more."""
+
+    @property
+    def priority(self) -> float:
+        """The number by which it is compared with others of its class."""
+        return cast("float", self.position[1])
+
+    def to(self, other: "Place") -> float | None:
+        """Return how far it is to another place of the same class; None: it is of another."""
+        if self.position[0] != other.position[0]:
+            return None
+        return other.priority - self.priority
 
     def surely_before(self, other: "Place") -> bool:
         """Whether this comes first, however arithmetic rounds."""
@@ -147,6 +158,15 @@ class Front(Generic[User]):
         spot = self._spot(user)
         return self._placed(spot, self._held(spot).plus(more), times)
 
+    def holding(self, user: User, total: Quantities, times: int) -> Place:
+        """Return where a user would stand if it held so much, after so many gifts more.
+
+        Unlike `after` it remembers nothing: it is for amounts that nobody else will hold.
+        """
+        spot = self._spot(user)
+        rank, blur = self._kind(spot).rank_of(total)
+        return self._ranked(spot, rank, blur, times)
+
     def held(self, user: User) -> Quantities:
         """Return what a user holds now."""
         return self._spot(user).total
@@ -176,8 +196,12 @@ class Front(Generic[User]):
         return spot
 
     def _held(self, spot: _Spot[User]) -> _Held:
-        if spot.held is not None:
-            return spot.held
+        if spot.held is None:
+            kind = self._kind(spot)
+            spot.held = spot.held or kind.held(spot.total)
+        return spot.held
+
+    def _kind(self, spot: _Spot[User]) -> _Kind:
         if spot.kind is None:
             prospect = self._pool.prospect(spot.user)
             spot.kind = self._kinds.get(prospect.likeness)
@@ -185,12 +209,18 @@ class Front(Generic[User]):
                 spot.kind = self._kinds[prospect.likeness] = _Kind(prospect.rank_of)
             if spot.user not in self._changed:
                 spot.held = _Held(spot.kind, spot.total, prospect.rank)
-                return spot.held
-        spot.held = spot.kind.held(spot.total)
-        return spot.held
+        return spot.kind
 
     def _placed(self, spot: _Spot[User], held: _Held, times: int) -> Place:
-        return Place((*held.rank, spot.gifts + times, spot.user), held.blur)
+        return self._ranked(spot, held.rank, held.blur, times)
+
+    def _ranked(self, spot: _Spot[User], rank: Rank, blur: float, times: int) -> Place:
+        """Return a place; where gifts do not move the priority, rounding does not either."""
+        if blur:
+            present = self._held(spot).rank
+            if rank[1] == present[1] and rank[2] == present[2]:
+                blur = 0.0
+        return Place((*rank, spot.gifts + times, spot.user), blur)
 
     def _at(self, number: int) -> User | None:
         """Return one of those who have got nothing, by its place among them."""

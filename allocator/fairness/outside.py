@@ -134,7 +134,7 @@ def _theirs(kind: type[Policy]) -> Iterator[type[Any]]:
         yield each
 
 
-_FLAGS = {"counts_tasks", "goes_by_shares", "queues", "per_machine"}
+_FLAGS = {"counts_tasks", "goes_by_shares", "moves_at_once", "queues", "per_machine"}
 _OURS = {
     *(
         "attribute",

@@ -500,17 +500,20 @@ class Pool(Generic[User]):
         phase = self._phase()
         settled = account.settled(self._now, self._terms.tau)
         settled.count = 0
+        present = self.policy.rank(self._attribute(account, phase), phase)
+        _, priority, rest, _ = present[0]
+        still = not self.policy.moves_at_once
 
         def rank(allocation: Quantities) -> tuple[Rank, float]:
             settled.allocation = allocation
             self._terms.rate(settled)
-            return self.policy.rank(self._attribute(settled, phase), phase)
+            there, blur = self.policy.rank(self._attribute(settled, phase), phase)
+            if still:  # nor does rounding, task by task
+                there = there[0], priority, rest, there[3]
+            return there, blur
 
-        return Prospect(
-            self.policy.rank(self._attribute(account, phase), phase),
-            self._likeness(settled),
-            rank,
-        )
+        likeness = self._likeness(settled)
+        return Prospect(present, (likeness, priority, rest) if still else likeness, rank)
 
     def local_share(self, user: User, held: Quantities, machine: Quantities) -> float:
         """Return what part of a machine a user holds, as policies that rank per machine see it.

@@ -138,6 +138,17 @@ class Quantities(Mapping[str, int]):
                 )
         return self._of(milli)
 
+    def exchanged(self, old: "Quantities", new: "Quantities") -> "Quantities":
+        """Return this with something new for something old, which is part of it."""
+        milli = dict(self._milli)
+        for name, amount in new.items():
+            milli[name] = milli.get(name, 0) + amount
+        for name, amount in old.items():
+            milli[name] -= amount
+            if not milli[name]:
+                del milli[name]
+        return self._of(milli)
+
     def times(self, number: int) -> "Quantities":
         """Return so many times this."""
         if number == 1:

@@ -13,6 +13,7 @@ from allocator.cluster.state import Cluster
 from allocator.cluster.steps import Steps
 from allocator.cluster.users import User, Users
 from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
 
@@ -20,19 +21,54 @@ def order(
     users: Users,
     agent: Quantities | None = None,
     held: Mapping[Client, Quantities] | None = None,
+    at_first: "AtFirst | None" = None,
 ) -> Iterator[Client]:
     """Go through the clients that want offers, the next one first, as the pools have them now."""
-    yield from _below(users, users.root, agent or Quantities(), held or {})
+    yield from _below(users, users.root, agent or Quantities(), held or {}, at_first or AtFirst())
+
+
+class AtFirst:
+    """What everybody's priority was at first, where gifts change only how it goes on."""
+
+    def __init__(self) -> None:
+        self._priorities: dict[tuple[int, str], tuple[object, ...]] = {}
+
+    def note(self, users: Users, user: User) -> None:
+        """Remember all priorities below a user."""
+        assert user.below is not None
+        if not user.below.policy.moves_at_once:
+            for name in user.below:
+                self._priorities[id(user.below), name] = user.below.prospect(name).rank[0][1:3]
+        for child in user.children.values():
+            if child.below is not None:
+                self.note(users, child)
+
+    def sorted(self, pool: Pool[str], names: Iterable[str]) -> Iterable[str]:
+        """Return an order in which rounding moves nobody; that of the pool is by all there is."""
+        if pool.policy.moves_at_once:
+            return names
+
+        def place(name: str) -> tuple[object, ...]:
+            first, *priority, growth = pool.prospect(name).rank[0]
+            at_first = self._priorities.get((id(pool), name), priority)
+            return first, *at_first, growth, pool.holding(name)[1], name
+
+        return sorted(names, key=place)
 
 
 def _below(
-    users: Users, user: User, agent: Quantities, held: Mapping[Client, Quantities]
+    users: Users,
+    user: User,
+    agent: Quantities,
+    held: Mapping[Client, Quantities],
+    at_first: AtFirst,
 ) -> Iterator[Client]:
     assert user.below is not None
-    for name in user.below.order_on(agent, users.held_below(user, held)):
+    names = user.below.order_on(agent, users.held_below(user, held))
+    for name in at_first.sorted(user.below, names):
         child = user.children.get(name, user)
         if child is not user and child.below is not None:
-            yield from _below(users, child, agent, held)
+            yield from _below(users, child, agent, held, at_first)
         else:
             yield from users.clients_of(child)
 
@@ -58,6 +94,8 @@ class OneByOne(Allocation):
         self._shared: dict[str, Resources] = {}
         self._made: dict[str, dict[tuple[str, str], Resources]] = {}
         self._headroom = Headroom({}, {}, Quantities())
+        self._at_first = AtFirst()
+        self._at_first.note(self._ledger.clients.users, self._ledger.clients.users.root)
         if self._quotas:
             self._headroom = self._quotas.headroom()
             for agent in open_agents:
@@ -80,7 +118,7 @@ class OneByOne(Allocation):
     def _order(self, agent: Agent) -> Iterator[Client]:
         users = self._ledger.clients.users
         held = {Client(role, name): bag.scalars for name, role, bag in agent.allocations()}
-        return order(users, agent.total.scalars, held)
+        return order(users, agent.total.scalars, held, self._at_first)
 
     def _guarantee(self, agent: Agent, done: set[Client]) -> bool:
         for client in self._order(agent):

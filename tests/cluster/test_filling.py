@@ -1,7 +1,7 @@
 """Progressive filling against giving one task after the other: the same offers, to the last tie."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from random import Random
 from typing import TypeAlias
 from unittest.mock import patch
@@ -255,25 +255,43 @@ def test_so_it_is_in_many_worlds() -> None:
         check(seed, steps=12)
 
 
-def filled(demands: list[str], agent: str, smallest: float = 0.0) -> tuple[dict[str, str], int]:
-    """Return what frameworks are offered of one agent, and how often the order was asked."""
-    master = MasterSide()
+def filled(
+    demands: list[str], agent: str, smallest: float = 0.0, policy: str = "drf", held: str = ""
+) -> tuple[dict[str, str], int]:
+    """Return what frameworks are offered of one agent, and how often the order was asked.
+
+    Args:
+        demands: Of each framework.
+        agent: What it has.
+        smallest: The floor under demands.
+        policy: Ranks the frameworks.
+        held: What there was before, which they have held for some seconds.
+    """
+    master = MasterSide(excluded=["gpus"])
     master.settings = EngineSettings(
-        policies.create("drf", {}), limits=Limits(smallest_demand=smallest)
+        policies.create(policy, POLICIES.get(policy, {})), limits=Limits(smallest_demand=smallest)
     )
     master.engine = Engine(master.settings)
     master.restore(contract.Snapshot(time_ns=master.now_ns))
     for number, demand in enumerate(demands):
         add(master, f"f{number}", f"role{number}", demand)
+    if held:
+        master.add_agent("s0", held)
+        master.wait(7.0)
     asked = 0
-    after = Front.after
 
-    def counting(self: Front[str], user: str, more: Quantities, times: int) -> Place:
-        nonlocal asked
-        asked += 1
-        return after(self, user, more, times)
+    def counted(name: str) -> AbstractContextManager[object]:
+        plain = getattr(Front, name)
 
-    with patch.object(Front, "after", counting):
+        def counting(self: Front[str], user: str, more: Quantities, times: int) -> Place:
+            nonlocal asked
+            asked += 1
+            place: Place = plain(self, user, more, times)
+            return place
+
+        return patch.object(Front, name, counting)
+
+    with counted("after"), counted("holding"):
         offers = master.add_agent("s1", agent)
     return {offer.framework: offer.resources for offer in offers}, asked
 
@@ -293,6 +311,25 @@ def test_a_million_tasks_are_given_in_a_few_hundred_looks_at_the_order(demands: 
     many, asked_many = filled(demands, "cpus:64000;mem:64000")
     assert many.keys() >= few.keys()
     assert asked_many < asked_few + 400 * len(demands)
+
+
+@pytest.mark.parametrize("policy", policies.ours())
+def test_so_are_those_of_equals_who_have_held_something_under_any_policy(policy: str) -> None:
+    """What they are given moves some policies' priorities by rounding alone."""
+    demands = ["cpus:0.001;mem:0.001"] * 3
+    few, asked_few = filled(demands, "cpus:6;mem:6", 0.0, policy, "cpus:3;mem:3")
+    many, asked_many = filled(demands, "cpus:6000;mem:6000", 0.0, policy, "cpus:3;mem:3")
+    assert many.keys() >= few.keys()
+    assert asked_many < asked_few + 400 * len(demands)
+
+
+@pytest.mark.parametrize("policy", ["sdrf", "drf", "tsf"])
+def test_so_are_those_of_what_does_not_count(policy: str) -> None:
+    both = ["cpus:0.001;gpus:0.001", "cpus:0.001;gpus:0.001"]
+    few, asked_few = filled(both, "cpus:6;mem:64;gpus:1", 0.0, policy, "cpus:4")
+    many, asked_many = filled(both, "cpus:6;mem:64;gpus:6", 0.0, policy, "cpus:4")
+    assert many.keys() >= few.keys()
+    assert asked_many < asked_few + 800
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
-from allocator.cluster.allocation.budgets import Name, Room
-from allocator.cluster.allocation.filling import Branch, Leaf, Node, Task
+from allocator.cluster.allocation.budgets import Room
+from allocator.cluster.allocation.filling import Branch, Node
+from allocator.cluster.allocation.portions import Leaf, Name, Task
 from allocator.cluster.frameworks import Client
 from allocator.fairness.front import Place
 from allocator.fairness.quantities import Quantities
@@ -30,19 +31,22 @@ class Pool:
     """An order of its own: who holds most of some resource, in parts of its weight, comes last."""
 
     weights: dict[str, float]
-    held: dict[str, Quantities]
+    at_first: dict[str, Quantities]
     ranks: dict[str, int]
     blur: float
     """How far places may be from where they should be, at most."""
 
     def place(self, user: str) -> Place:
-        return self._at(user, self.held[user], 0)
+        return self.holding(user, self.held(user), 0)
 
     def after(self, user: str, more: Quantities, times: int) -> Place:
-        return self._at(user, self.held[user] + more, times)
+        return self.holding(user, self.held(user) + more, times)
 
-    def _at(self, user: str, held: Quantities, times: int) -> Place:
-        share = max((held[name] / total for name, total in TOTAL.items()), default=0.0)
+    def held(self, user: str) -> Quantities:
+        return self.at_first[user]
+
+    def holding(self, user: str, total: Quantities, times: int) -> Place:
+        share = max((total[name] / much for name, much in TOTAL.items()), default=0.0)
         rank = self.ranks[user] + (times > 0 and self.ranks[user] == 0)
         return Place((rank, share / self.weights[user], times, user), self.blur)
 

@@ -6,8 +6,9 @@ from random import Random
 import pytest
 
 from allocator.cluster.allocation.budgets import Room
-from allocator.cluster.allocation.filling import Branch, Leaf, Node, Task
+from allocator.cluster.allocation.filling import Branch, Node
 from allocator.cluster.allocation.levels import Way, reached
+from allocator.cluster.allocation.portions import Leaf, Task
 from allocator.cluster.frameworks import Client
 from allocator.cluster.steps import finished
 from allocator.fairness.front import Place
@@ -20,16 +21,21 @@ class Lines:
     """An order by the larger of two shares, so that ways may bend; counts who asks."""
 
     def __init__(self, held: list[Quantities]) -> None:
-        self.held = held
+        self.at_first = held
         self.asked = 0
 
     def place(self, user: int) -> Place:
         return self.after(user, Quantities(), 0)
 
     def after(self, user: int, more: Quantities, times: int) -> Place:
+        return self.holding(user, self.held(user) + more, times)
+
+    def held(self, user: int) -> Quantities:
+        return self.at_first[user]
+
+    def holding(self, user: int, total: Quantities, times: int) -> Place:
         self.asked += 1
-        held = self.held[user] + more
-        share = max(held["cpus"], held["mem"] / 4)
+        share = max(total["cpus"], total["mem"] / 4)
         return Place((0, float(share), times, user), 0.0)
 
 

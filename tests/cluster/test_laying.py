@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from allocator.cluster.allocation.budgets import Needs
 from allocator.cluster.allocation.laying import Table, copies
+from allocator.cluster.allocation.portions import Needs
 from allocator.cluster.allocation.taking import alike, ones
 from allocator.cluster.frameworks import Client
 from allocator.cluster.steps import finished

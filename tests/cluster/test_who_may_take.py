@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation import Allocation
-from allocator.cluster.allocation.filling import Task
 from allocator.cluster.allocation.order import LocalFront, Order
+from allocator.cluster.allocation.portions import Task
 from allocator.cluster.allocation.taking import Taking
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting

@@ -1,8 +1,8 @@
 """What one run gives: booked on agents at once, counted for users at its end, made into offers."""
 
 from allocator.cluster.agents import Agent
-from allocator.cluster.allocation.budgets import Needs
 from allocator.cluster.allocation.order import Order
+from allocator.cluster.allocation.portions import Needs
 from allocator.cluster.allocation.unanswered import Unanswered
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.metered import note_offer

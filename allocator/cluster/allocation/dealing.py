@@ -22,9 +22,9 @@ from typing import TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
-from allocator.cluster.allocation.budgets import Needs, Room
-from allocator.cluster.allocation.filling import Leaf, Task
+from allocator.cluster.allocation.budgets import Room
 from allocator.cluster.allocation.laying import Table
+from allocator.cluster.allocation.portions import Leaf, Needs, Task
 from allocator.cluster.allocation.sharing import Laid, task_of
 from allocator.cluster.allocation.taking import Taking, alike, ones
 from allocator.cluster.allocation.unanswered import Unanswered

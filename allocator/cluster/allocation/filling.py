@@ -5,14 +5,13 @@ somebody reaches a *level* (a position in the order) can be counted by search. T
 of giving one by one, to the last tie; the work is bounded by who gets something, not by how much.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from allocator.cluster.allocation.budgets import Budget, Count, Name, Needs, Room
+from allocator.cluster.allocation.budgets import Before, Budget, Count
 from allocator.cluster.allocation.levels import Way, reached
-from allocator.cluster.frameworks import Client
+from allocator.cluster.allocation.portions import NONE, Leaf, Name, Portion, together
 from allocator.cluster.steps import Steps, finished
 from allocator.fairness.front import Place, Position
 from allocator.fairness.quantities import Quantities
@@ -30,88 +29,23 @@ class Places(Protocol[User_contra]):
     def after(self, user: User_contra, more: Quantities, times: int) -> Place:
         """Return where a user would stand after so many gifts that amount to this."""
 
+    def held(self, user: User_contra) -> Quantities:
+        """Return what a user holds now."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Portion:
-    """What a number of tasks, given one by one, comes to."""
-
-    number: int
-    leaves: "dict[Leaf, int]"
-    needs: Needs
-    """What they take of an agent, by name."""
-    scalars: Quantities
-    """What of that counts as held."""
-    gifts: int
-    """How many of the tasks have scalars: only these are seen by the order."""
+    def holding(self, user: User_contra, total: Quantities, times: int) -> Place:
+        """Return where a user would stand if it held so much, after so many gifts more."""
 
 
 _STRETCH = 50
 """Members that are counted in a step."""
-_REFINED = 8
-"""Numbers of tasks that are tried at most, to guess one."""
+_SAMPLE = 8
+"""Tasks by which is told what one is like where those below an entry differ."""
+_CAREFUL = 0.95
+"""The part of what there is that is given by what tasks are like, so that it is not too much."""
+_MORE_CAREFUL = 0.7
+"""Of that, where it was too much."""
 _FAR = 1 << 40
 """More tasks than there are."""
-_EMPTY = Portion(0, {}, {}, Quantities(), 0)
-
-
-class Task:
-    """What a task takes, and multiples of that; each is made once, and known by what it is.
-
-    Args:
-        needs: Thousandths by name, whole ones of what is counted.
-        scalars: What of it counts as held.
-    """
-
-    __slots__ = ("_multiples", "needs", "scalars")
-
-    def __init__(self, needs: Needs, scalars: Quantities) -> None:
-        self.needs = needs
-        self.scalars = scalars
-        self._multiples: dict[int, tuple[Needs, Quantities, int]] = {}
-
-    def multiple(self, number: int) -> tuple[Needs, Quantities, int]:
-        """Return what so many tasks take, what of it counts as held, and in how many gifts."""
-        found = self._multiples.get(number)
-        if found is None:
-            needs = {name: number * amount for name, amount in self.needs.items()}
-            scalars = self.scalars.times(number)
-            found = self._multiples[number] = needs, scalars, number if scalars else 0
-        return found
-
-
-class Leaf:
-    """A client, each of whose tasks needs the same; without a task, it is not known ahead.
-
-    Args:
-        client: Who it is.
-        task: What it gets next, and after that; None: nothing that can be counted ahead.
-    """
-
-    __slots__ = ("_portions", "client", "task")
-
-    def __init__(self, client: Client, task: Task | None) -> None:
-        self.client = client
-        self.task = task
-        self._portions: dict[int, Portion] = {0: _EMPTY}
-
-    def portion(self, number: int) -> Portion:
-        """Return what so many tasks come to; nothing without a task."""
-        portion = self._portions.get(number)
-        if portion is None:
-            if self.task is None:
-                return _EMPTY
-            needs, scalars, gifts = self.task.multiple(number)
-            portion = self._portions[number] = Portion(
-                number, {self: number}, needs, scalars, gifts
-            )
-        return portion
-
-    def fill(self, room: "Room", _stride: int = 0) -> Portion:
-        """Return as many tasks as there is room for."""
-        if self.task is None:
-            return _EMPTY
-        most = min(room.left[name] // amount for name, amount in self.task.needs.items())
-        return self.portion(max(most, 0))
 
 
 class Branch(Generic[User]):
@@ -145,10 +79,39 @@ class Branch(Generic[User]):
                 filling = self._fillings[some].copy(Count(number - some))
             else:
                 filling = _Filling(self, Count(number))
-            portion = self._portions[number] = yield from filling.run(1)
+            if before >= 0 and number - some == 1:
+                portion = filling.one_more()
+            else:
+                portion = yield from filling.run(1)
+            self._portions[number] = portion
             if portion.number == number:
                 insort(self._numbers, number)
                 self._fillings[number] = filling
+        return portion
+
+    def within(self, taken: Portion, budget: Budget) -> Steps[Portion]:
+        """Return what a portion comes to with all that can be given after it, in steps.
+
+        Args:
+            taken: One that has been counted.
+            budget: How much may be given after it; it is spent.
+        """
+
+        def too_much(number: int) -> bool:
+            return not budget.admits(self._portions[number], taken)
+
+        low = bisect_right(self._numbers, taken.number)
+        after = bisect_left(self._numbers, True, low, key=too_much)
+        before = taken if after == low else self._portions[self._numbers[after - 1]]
+        budget.spend(before, taken)
+        filling = _Filling(self, budget)
+        if before.number:
+            filling = self._fillings[before.number].copy(budget)
+        portion = yield from filling.run(0)
+        if portion.number not in self._portions:
+            insort(self._numbers, portion.number)
+            self._portions[portion.number] = portion
+            self._fillings[portion.number] = filling
         return portion
 
     def fill(self, budget: Budget, stride: int = 0) -> Portion:
@@ -180,6 +143,15 @@ class Branch(Generic[User]):
             return self._places.place(user)
         return self._places.after(user, portion.scalars, portion.gifts)
 
+    def before(self, user: User, level: Place, budget: Budget, portion: Portion) -> Before:
+        """Return how much a member may get after a portion so that it stays before a level."""
+        holds = self._places.held(user) + portion.scalars
+
+        def holding(total: Quantities, gifts: int) -> Place:
+            return self._places.holding(user, total, gifts)
+
+        return Before(level, holding, holds, portion.gifts, budget)
+
 
 Node: TypeAlias = Leaf | Branch  # type: ignore[type-arg]  # of any users
 _End: TypeAlias = Literal["level", "special", "full"]
@@ -193,7 +165,7 @@ class _Entry(Generic[User]):
     def __init__(self, user: User, node: Node, place: Place) -> None:
         self.user = user
         self.node = node
-        self.taken = _EMPTY
+        self.taken = NONE
         self.place = place
 
     def copy(self) -> "_Entry[User]":
@@ -221,7 +193,8 @@ class _Filling(Generic[User]):
 
     It gives up to a level that who is next reaches with a stride of so many tasks. What is left
     then tells how long the next stride may be; one that was too long is halved. Where no stride is
-    told, much is to be given, and the level is foreseen.
+    told, much is to be given, and the level is foreseen: with some care where those below a member
+    differ, and with more if it was too much.
     """
 
     def __init__(self, branch: Branch[User], budget: Budget) -> None:
@@ -237,6 +210,10 @@ class _Filling(Generic[User]):
         """That member."""
         self._too_far: Position = (_FAR,)
         """A level that is known to be."""
+        self._rough = False
+        """Whether what was foreseen goes by what tasks are like that differ."""
+        self._part = _CAREFUL
+        """Of what there is, what is given then."""
 
     def copy(self, budget: Budget) -> "_Filling[User]":
         """Return one that goes on from here with a budget of its own."""
@@ -265,8 +242,10 @@ class _Filling(Generic[User]):
             else:
                 level = yield from self._ahead(pick or first, stride)
             trial, failed = yield from self._try(level)
+            self._part = self._part * _MORE_CAREFUL if failed is not None else _CAREFUL
             if failed is not None:
-                self._too_far, foresee = min(self._too_far, level.position), False
+                self._too_far = min(self._too_far, level.position)
+                foresee = foresee and self._rough
             if failed is None:
                 # where rounding has put the level before everybody, it is one task
                 trial = trial or [self._one(first)]
@@ -285,7 +264,16 @@ class _Filling(Generic[User]):
             else:
                 longest = max([*trial, failed], key=lambda step: step.number)
                 pick, stride = longest.entry, longest.number // 2
-        return _sum([entry.taken for entry in self._served])
+        return together([entry.taken for entry in self._served])
+
+    def one_more(self) -> Portion:
+        """Give one task, if that can be counted; return all that has been given."""
+        first = self._entry(0)
+        if first is not None:
+            taken = first.taken.number
+            if first.node.portion(taken + 1).number > taken:
+                self._give([self._one(first)])
+        return together([entry.taken for entry in self._served])
 
     def _entry(self, number: int) -> _Entry[User] | None:
         """Return an entry by its place in the order; those before it have been looked at."""
@@ -294,7 +282,7 @@ class _Filling(Generic[User]):
             member = self._branch.member(self._number)
             if member is not None:
                 user, node = member
-                pending = _Entry(user, node, self._branch.place(user, _EMPTY))
+                pending = _Entry(user, node, self._branch.place(user, NONE))
         if pending is not None and (
             number == len(self._entries)
             or pending.place.position < self._entries[number].place.position
@@ -314,47 +302,57 @@ class _Filling(Generic[User]):
     def _ahead(self, entry: _Entry[User], number: int) -> Steps[Place]:
         """Return where an entry would stand with so many tasks more, or as many as are known."""
         yield from self._count(entry, number)
-        return self._branch.place(entry.user, entry.node.portion(entry.taken.number + number))
+        return self._place(entry, entry.node.portion(entry.taken.number + number))
 
     def _foreseen(self, first: _Entry[User], pick: _Entry[User], number: int) -> Steps[Place]:
         """Return a level before which there would be enough, if everybody went on as it begins.
 
-        It is one that somebody reaches, at most that of an entry with so many tasks more.
+        It is at most that of an entry with so many tasks more.
         """
-        here, stride = pick.place.position, self._stride(pick)
-        end = cast("float", here[1]) + number * stride
+        here = pick.place
+        stride, _ = yield from self._typical(pick)
+        end = here.priority + number * stride
         ways: dict[Name, list[Way]] = {}
-        lines: list[tuple[Way, _Entry[User]]] = []
+        self._rough = False
         count = 0
         while (
-            stride and (entry := self._entry(count)) and entry.place.position[:2] < (here[0], end)
+            stride
+            and (entry := self._entry(count)) is not None
+            and entry.place.position[:2] < (here.position[0], end)
         ):
             count += 1
             if not count % _STRETCH:
                 yield
-            stride = self._stride(entry)
-            if not stride or entry.place.position[0] != here[0]:
-                continue
-            one = entry.node.portion(entry.taken.number + 1)
-            begin = cast("float", entry.place.position[1])
-            for name, part in self._budget.parts(one, entry.taken).items():
-                way = Way(begin, stride, part)
-                ways.setdefault(name, []).append(way)
-                lines.append((way, entry))
+            stride, parts = yield from self._typical(entry)
+            if stride and entry.place.position[0] == here.position[0]:
+                self._rough = self._rough or isinstance(entry.node, Branch)
+                for name, part in parts.items():
+                    ways.setdefault(name, []).append(Way(entry.place.priority, stride, part))
         yield
         for those in ways.values():
-            end = yield from reached(those, end)
-        steps = [
-            (end - (end - way.begin) % way.stride, place)
-            for place, (way, _) in enumerate(lines)
-            if way.begin < end
-        ]
-        if steps:
-            way, last = lines[max(steps)[1]]
-            there = yield from self._ahead(last, int((end - way.begin) // way.stride))
-            if first.place.position < there.position < self._too_far:
-                return there
+            end = yield from reached(those, end, self._part if self._rough else 1.0)
+        there = Place((here.position[0], end), 0.0)
+        if ways and first.place.position < there.position < self._too_far:
+            return there
         return (yield from self._ahead(pick, number))
+
+    def _typical(self, entry: _Entry[User]) -> Steps[tuple[float, dict[Name, float]]]:
+        """Return how far a task moves an entry, and which part it takes of what is left, by name.
+
+        Where those below an entry differ it is what several tasks come to; 0: nobody can tell.
+        """
+        here, before = entry.place, entry.taken
+        if not isinstance(entry.node, Branch):
+            some = entry.node.portion(before.number + 1)
+        elif before.number < _SAMPLE:
+            some = yield from entry.node.counting(before.number + _SAMPLE)
+        else:
+            here, before, some = self._place(entry, NONE), NONE, entry.taken
+        number, way = some.number - before.number, here.to(self._place(entry, some))
+        if not number or way is None:
+            return 0.0, {}
+        parts = self._budget.parts(some, before)
+        return max(way, 0.0) / number, {name: part / number for name, part in parts.items()}
 
     def _try(self, level: Place) -> Steps[tuple[list[_Step[User]], _Step[User] | None]]:
         """Count what everybody gets before a level, which is lowered to where counting ends.
@@ -394,7 +392,7 @@ class _Filling(Generic[User]):
             portion = entry.node.portion(entry.taken.number + number)
             return _Step(entry, number, portion, entry.place, "level")
         portion = entry.node.portion(entry.taken.number + 1)
-        return _Step(entry, 1, portion, self._branch.place(entry.user, portion), "level")
+        return _Step(entry, 1, portion, self._place(entry, portion), "level")
 
     def _moves_nobody(self, entry: _Entry[User], number: int) -> bool:
         """Whether so many tasks may be given, and the order does not see them."""
@@ -405,14 +403,16 @@ class _Filling(Generic[User]):
 
     def _reach(self, entry: _Entry[User], level: Place, left: Budget) -> Steps[_Step[User]]:
         """Return how many tasks an entry gets before it reaches a level, and what ends that."""
-        step = self._step(entry, 1, level, left)
-        if step is not None:
-            return step
-        guess = self._guess(entry, level)
-        if isinstance(entry.node, Branch):
-            guess = yield from self._refined(entry, guess, level, left)
-            yield from self._count(entry, guess + 1)
-        number = _first_not(lambda number: self._surely_goes_on(entry, number, level, left), guess)
+        node, taken = entry.node, entry.taken
+        if isinstance(node, Branch):
+            budget = self._branch.before(entry.user, level, left.copy(), taken)
+            some = yield from node.within(taken, budget)
+            number = some.number - taken.number + 1
+        else:
+            guess = self._guess(entry, level)
+            number = _first_not(
+                lambda number: self._surely_goes_on(entry, number, level, left), guess
+            )
         while (step := self._step(entry, number, level, left)) is None:
             number += 1  # where rounding may have the last word, each is asked
         return step
@@ -423,7 +423,7 @@ class _Filling(Generic[User]):
         """Return what ends an entry's way, if that is over with so many tasks."""
         total = entry.taken.number + number
         portion = entry.node.portion(total)
-        place = self._branch.place(entry.user, portion)
+        place = self._place(entry, portion)
         if portion.number < total:
             return _Step(entry, portion.number - entry.taken.number, portion, place, "special")
         if not left.admits(portion, entry.taken):
@@ -438,49 +438,21 @@ class _Filling(Generic[User]):
         portion = entry.node.portion(total)
         return (
             portion.number == total
+            and self._place(entry, portion).surely_before(level)
             and left.admits(portion, entry.taken)
-            and self._branch.place(entry.user, portion).surely_before(level)
         )
 
     def _guess(self, entry: _Entry[User], level: Place) -> int:
         """Return how many tasks it would be if each moved the entry as far as the next one does."""
-        if entry.place.position[0] != level.position[0]:
-            return 1
-        stride = self._stride(entry)
-        way = cast("float", level.position[1]) - cast("float", entry.place.position[1])
-        return round(min(way / stride, _FAR)) if stride and way > stride else 1
-
-    def _refined(self, entry: _Entry[User], number: int, level: Place, left: Budget) -> Steps[int]:
-        """Return a better guess, by what so many tasks come to of those who are not all alike.
-
-        What is below one is counted further for each number that is tried, so few should be.
-        """
-        if entry.place.position[0] != level.position[0]:
-            return number
-        here = cast("float", entry.place.position[1])
-        way = cast("float", level.position[1]) - here
-        for _ in range(_REFINED):
-            yield from self._count(entry, number)
-            total = entry.taken.number + number
-            portion = entry.node.portion(total)
-            place = self._branch.place(entry.user, portion)
-            moved = cast("float", place.position[1]) - here
-            if portion.number < total or place.position[0] != level.position[0] or moved <= 0:
-                break
-            taken = max(left.parts(portion, entry.taken).values(), default=0.0)
-            better = max(1, int(number * min(way / moved, 1 / taken if taken else _FAR)))
-            if abs(better - number) <= 1:
-                return better
-            number = better
-        return number
-
-    def _stride(self, entry: _Entry[User]) -> float:
-        """Return how far the next task moves an entry; 0: nobody can tell."""
         one = entry.node.portion(entry.taken.number + 1)
-        here, there = entry.place.position, self._branch.place(entry.user, one).position
-        if here[0] != there[0]:
-            return 0.0
-        return max(cast("float", there[1]) - cast("float", here[1]), 0.0)
+        stride, way = entry.place.to(self._place(entry, one)), entry.place.to(level)
+        if not stride or way is None or way < stride:
+            return 1
+        return round(min(way / stride, _FAR))
+
+    def _place(self, entry: _Entry[User], portion: Portion) -> Place:
+        """Return where an entry would stand with a portion."""
+        return self._branch.place(entry.user, portion)
 
     def _give(self, trial: list[_Step[User]]) -> None:
         for step in trial:
@@ -514,25 +486,3 @@ def _first_not(holds: Callable[[int], bool], guess: int) -> int:
         else:
             high = middle
     return high
-
-
-def _sum(portions: list[Portion]) -> Portion:
-    """Return what portions come to together."""
-    portions = [portion for portion in portions if portion.number]
-    if len(portions) == 1:
-        return portions[0]
-    leaves: dict[Leaf, int] = {}
-    tasks: dict[Task, int] = {}
-    for portion in portions:
-        for leaf, number in portion.leaves.items():
-            assert leaf.task is not None
-            leaves[leaf] = number
-            tasks[leaf.task] = tasks.get(leaf.task, 0) + number
-    needs: Needs = {}
-    scalars, gifts = Quantities(), 0
-    for task, number in tasks.items():  # which are few: many have tasks alike
-        more, held, times = task.multiple(number)
-        scalars, gifts = scalars + held, gifts + times
-        for name, amount in more.items():
-            needs[name] = needs.get(name, 0) + amount
-    return Portion(sum(leaves.values()), leaves, needs, scalars, gifts)

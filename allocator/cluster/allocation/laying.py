@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Self, TypeAlias
 
-from allocator.cluster.allocation.budgets import Needs
+from allocator.cluster.allocation.portions import Needs
 from allocator.cluster.frameworks import Client
 from allocator.cluster.steps import Steps
 

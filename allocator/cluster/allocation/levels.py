@@ -6,6 +6,8 @@ from typing import NamedTuple
 from allocator.cluster.steps import Steps
 
 _HALVINGS = 20
+_STRETCH = 50
+"""Ways beyond which each look at all of them is a step."""
 
 
 class Way(NamedTuple):
@@ -19,22 +21,24 @@ class Way(NamedTuple):
     """Of what there is, what a task takes."""
 
 
-def reached(ways: Sequence[Way], end: float) -> Steps[float]:
+def reached(ways: Sequence[Way], end: float, part: float = 1.0) -> Steps[float]:
     """Return how far there is enough for all until each is there, at most to an end.
 
     Args:
         ways: Of those who stand before the end; by where they do.
         end: Where it is far enough.
+        part: Of what there is, what all may take.
     """
     low, middle = ways[0].begin, end
     for _ in range(_HALVINGS):
-        if _taken(ways, middle) > 1.0:
+        if _taken(ways, middle) > part:
             end = middle
         elif middle == end:
             return end
         else:
             low = middle
-        yield
+        if len(ways) > _STRETCH:
+            yield
         middle = (low + end) / 2
     return low
 

@@ -18,14 +18,14 @@ class LocalFront:
     front: Front[str]
     pool: Pool[str]
     machine: Quantities
-    held: Mapping[str, Quantities]
+    here: Mapping[str, Quantities]
     """What users hold of the machine; those who are not named hold nothing."""
 
     def __iter__(self) -> Iterator[str]:
         """Go through active users: those who hold nothing here first, then by what they hold."""
         holders = []
         for user in self.front:
-            if user in self.held:
+            if user in self.here:
                 holders.append(user)
             else:
                 yield user
@@ -33,18 +33,26 @@ class LocalFront:
 
     def place(self, user: str) -> Place:
         """Return where a user stands now."""
-        here = self.front.place(user)
-        if user not in self.held:
-            return Place((0, 0.0, *here.position), here.blur)
-        share = self.pool.local_share(user, self.held[user], self.machine)
-        return Place((1, share, *here.position), here.blur)
+        place = self.front.place(user)
+        if user not in self.here:
+            return Place((0, 0.0, *place.position), place.blur)
+        share = self.pool.local_share(user, self.here[user], self.machine)
+        return Place((1, share, *place.position), place.blur)
 
     def after(self, user: str, more: Quantities, times: int) -> Place:
         """Return where a user would stand after so many gifts that amount to this."""
         there = self.front.after(user, more, times)
-        held = self.held.get(user, Quantities()) + more
-        share = self.pool.local_share(user, held, self.machine)
+        here = self.here.get(user, Quantities()) + more
+        share = self.pool.local_share(user, here, self.machine)
         return Place((1, share, *there.position), there.blur)
+
+    def held(self, user: str) -> Quantities:
+        """Return what a user holds now, here and elsewhere."""
+        return self.front.held(user)
+
+    def holding(self, user: str, total: Quantities, times: int) -> Place:
+        """Return where a user would stand if it held so much, after so many gifts more."""
+        return self.after(user, total - self.held(user), times)
 
 
 class Order:

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
-from allocator.cluster.allocation.budgets import Name, Needs, Room
-from allocator.cluster.allocation.filling import Leaf, Portion, Task
+from allocator.cluster.allocation.budgets import Room
+from allocator.cluster.allocation.portions import Leaf, Name, Needs, Portion, Task
 from allocator.cluster.allocation.walk import Walk
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.frameworks import Client

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.books import Books
-from allocator.cluster.allocation.filling import Task
 from allocator.cluster.allocation.laying import copies
+from allocator.cluster.allocation.portions import Task
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.filters import OfferFilters
 from allocator.cluster.frameworks import Client

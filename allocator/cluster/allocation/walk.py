@@ -5,8 +5,9 @@ from itertools import chain
 from typing import TypeAlias
 
 from allocator.cluster.agents import Agent
-from allocator.cluster.allocation.filling import Branch, Leaf, Node
+from allocator.cluster.allocation.filling import Branch, Node
 from allocator.cluster.allocation.order import LocalFront, Order
+from allocator.cluster.allocation.portions import Leaf
 from allocator.cluster.allocation.taking import ones
 from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.clients import Clients

@@ -13,6 +13,8 @@ from allocator.fairness.priorities import Drift
 class DynamicPolicy(LinePolicy):
     """Priorities are what was added up over the weight; not a policy by itself, without a name."""
 
+    moves_at_once = False
+
     alpha: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Part of its entitlement that a user is guaranteed whatever it had before."""
 

@@ -53,6 +53,9 @@ class Policy(BaseModel, ABC):
     """Whether it asks for the place in the queue: `turn`."""
     per_machine: ClassVar[bool] = False
     """Whether the order on a machine is of what users hold there."""
+    moves_at_once: ClassVar[bool] = True
+    """Whether what a user is given changes its priority at that instant; else only how it goes
+    on."""
     origin: ClassVar[Origin | None] = None
     """Where it is from; None: it comes with Longshare."""
 

@@ -65,6 +65,7 @@ class DecayedUse(FadingPolicy):
     """
 
     goes_by_shares = False
+    moves_at_once = False
 
     half_life: HalfLife
     """Time in which what was used counts half: seconds, or such as `"4h"`, `"7d"`."""
@@ -80,11 +81,14 @@ class DecayedUse(FadingPolicy):
 
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Envelope:
-        held, owed = account.measured[USE], account.commitments[USE]
+        held, owed, least = account.measured[USE], account.commitments[USE], self.least
         stretch = self.stretch(account.settled_at, base)
-        lines = [(held / account.weight, (owed - held) * stretch / account.weight)]
-        if self.least:
-            lines.append((self.least / account.weight, 0.0))
+        lines = []
+        # it goes from what is owed to what is held, so one line may be all there is from now on
+        if max(held, owed) > least:
+            lines.append((held / account.weight, (owed - held) * stretch / account.weight))
+        if min(held, owed) < least or not lines:
+            lines.append((least / account.weight, 0.0))
         return envelope(lines, -phase, account.count)
 
     @override
