@@ -14,6 +14,7 @@ from allocator.cluster import quota, subscriptions
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation import filling
 from allocator.cluster.allocation.budgets import Budget
+from allocator.cluster.allocation.portions import Portion
 from allocator.cluster.calls import frameworks
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.failover import Failover
@@ -219,7 +220,7 @@ def _tasks_are_given_one_by_one() -> Iterator[None]:
 
     def one_by_one(
         branch: filling.Branch[Any], budget: Budget, _stride: int = 0
-    ) -> Steps[filling.Portion]:
+    ) -> Steps[Portion]:
         return fill(branch, budget, 1)
 
     with (
