@@ -218,9 +218,7 @@ def _tasks_are_given_one_by_one() -> Iterator[None]:
     """Progressive filling takes a stride of one task, however many there are."""
     fill = filling.Branch.filling
 
-    def one_by_one(
-        branch: filling.Branch[Any], budget: Budget, _stride: int = 0
-    ) -> Steps[Portion]:
+    def one_by_one(branch: filling.Branch[Any], budget: Budget, _stride: int = 0) -> Steps[Portion]:
         return fill(branch, budget, 1)
 
     with (
