@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from allocator.fairness import policies
-from allocator.fairness.front import Front
+from allocator.fairness.front import Front, Place
 from allocator.fairness.peers import Peers
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
@@ -132,3 +132,34 @@ def test_who_comes_by_more_than_rounding_comes_surely_and_who_does_by_less_does_
             assert place.surely_before(next_place)
         elif place.blur:
             assert not place.surely_before(next_place)
+
+
+def test_one_comes_surely_before_another_by_more_than_both_are_blurred() -> None:
+    def place(priority: float, blur: float) -> Place:
+        return Place((0, priority, (), 0.0, 0, "u"), blur)
+
+    assert place(1.0, 0.25).surely_before(place(2.0, 0.5))
+    assert not place(1.0, 0.5).surely_before(place(2.0, 0.5))
+    assert not place(1.0, 0.0).surely_before(place(2.0, 1.0))
+    assert not place(1.0, 1.0).surely_before(place(2.0, 0.0))
+    assert place(1.0, 0.0).surely_before(Place((1, 0.5, (), 0.0, 0, "u"), 3.0))
+
+
+def test_how_far_it_is_to_a_place_can_be_told_within_a_class() -> None:
+    here = Place((0, 1.0), 0.0)
+    assert here.to(Place((0, 4.0), 0.0)) == 3.0
+    assert here.to(Place((1, 4.0), 0.0)) is None
+
+
+def test_rounding_may_blur_where_a_gift_leads_that_moves_a_user_and_no_other() -> None:
+    pool: Pool[str] = Pool(policies.create("sdrf", {"half_life": 60}), capacity=CAPACITY)
+    pool.add("u")
+    pool.set_active("u", active=True)
+    pool.allocate("u", Quantities.parse("cpus:25"))
+    front = Front(pool)
+    more, less = Quantities.parse("cpus:25"), Quantities.parse("mem:25")
+    moved, still = front.after("u", more, 1), front.after("u", less, 1)
+    assert (moved.priority, still.priority) == (0.5, 0.25)
+    assert moved.position[2] == still.position[2], "both are exact"
+    assert moved.blur > 0.0 == still.blur
+    assert front.holding("u", front.held("u") + more, 1) == moved
