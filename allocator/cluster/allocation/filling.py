@@ -242,11 +242,12 @@ class _Filling(Generic[User]):
             else:
                 level = yield from self._ahead(pick or first, stride)
             trial, failed = yield from self._try(level)
-            self._part = self._part * _MORE_CAREFUL if failed is not None else _CAREFUL
             if failed is not None:
                 self._too_far = min(self._too_far, level.position)
+                self._part *= _MORE_CAREFUL
                 foresee = foresee and self._rough
             if failed is None:
+                self._part = _CAREFUL
                 # where rounding has put the level before everybody, it is one task
                 trial = trial or [self._one(first)]
                 before = self._budget.copy()
@@ -270,9 +271,7 @@ class _Filling(Generic[User]):
         """Give one task, if that can be counted; return all that has been given."""
         first = self._entry(0)
         if first is not None:
-            taken = first.taken.number
-            if first.node.portion(taken + 1).number > taken:
-                self._give([self._one(first)])
+            self._give([self._one(first)])
         return together([entry.taken for entry in self._served])
 
     def _entry(self, number: int) -> _Entry[User] | None:
