@@ -172,6 +172,22 @@ def test_who_is_back_after_a_long_time_begins_at_htcondors_least_again() -> None
     assert pool.standing("a").priority * 1000 == pytest.approx(0.75)
 
 
+def test_of_htcondors_least_and_what_was_used_only_what_can_be_the_larger_is_kept() -> None:
+    """So that rounding does not tell which of two that are equal just now is the larger."""
+    pool = one("htcondor", "cpus:100")
+    least = 0.5 / 1000
+    for user, cpus in (("much", 10), ("least", 0.05), ("little", 0.01)):
+        pool.add(user)
+        pool.set_active(user, active=True)
+        pool.allocate(user, Quantities.parse(f"cpus:{cpus}"))
+    assert pool.attribute("much").lines == ((0.1, least - 0.1),)
+    for user in ("least", "little"):
+        assert pool.attribute(user).lines == ((least, 0.0),)
+    pool.advance(86400.0)
+    pool.release("much", Quantities.parse("cpus:10"))
+    assert len(pool.attribute("much").lines) == 2, "it falls, to the least"
+
+
 def test_level_fairshare_is_shares_over_use_among_siblings_as_slurm_says_it() -> None:
     pool = one("slurm-fair-tree", "cpus:10")
     pool.set_weight("a", 3.0)
