@@ -28,15 +28,38 @@ def test_what_is_well_formed_is_read_as_it_is() -> None:
 
 
 def test_a_long_message_is_read_in_many_steps_and_is_the_same_also_with_text_that_is_none() -> None:
-    agents = [contract.AddAgent(agent_id=f"ROLE{n}", info=b"x" * 1000) for n in range(500)]
-    said = contract.FromMaster(snapshot=contract.Snapshot(agents=agents, sequence=7, paused=True))
+    said = snapshot_of(500)
     data = said.SerializeToString()
     assert len(list(reading(data, MANY))) >= len(data) // SHORT, "a stretch of it in each"
     assert parse(data, MANY) == said
     read = parse(data.replace(b"ROLE", b"R\xff\xfeE"), MANY)
+    assert read == with_escaped_names(said)
+
+
+def test_a_snapshot_that_is_parsed_in_milliseconds_is_not_walked_through_unless_it_has_to_be() -> (
+    None
+):
+    said = snapshot_of(200)
+    data, walked = said.SerializeToString(), len(said.SerializeToString()) // SHORT
+    assert walked > 1
+    assert not list(reading(data, 12 * len(data)))
+    assert parse(data, 12 * len(data)) == said
+    assert len(list(reading(data, 12 * len(data) - 1))) >= walked, "it could weigh too much"
+    torn = data.replace(b"ROLE", b"R\xff\xfeE")
+    assert len(list(reading(torn, 12 * len(data)))) >= walked, "its names are no text"
+    assert parse(torn, 12 * len(data)) == with_escaped_names(said)
+
+
+def snapshot_of(agents: int) -> contract.FromMaster:
+    """Return a kilobyte of each agent."""
+    said = [contract.AddAgent(agent_id=f"ROLE{n}", info=b"x" * 1000) for n in range(agents)]
+    return contract.FromMaster(snapshot=contract.Snapshot(agents=said, sequence=7, paused=True))
+
+
+def with_escaped_names(said: contract.FromMaster) -> contract.FromMaster:
     for agent in said.snapshot.agents:
         agent.agent_id = agent.agent_id.replace("ROLE", r"R\xff\xfeE")
-    assert read == said
+    return said
 
 
 @pytest.mark.parametrize(
