@@ -62,10 +62,10 @@ def carrying_over(before: Cluster, after: Cluster) -> Steps[None]:
 def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> None:
     now = after.ledger.frameworks.get(framework.id)
     for client in before.ledger.clients.of(framework.id):
-        if now is None or client not in after.ledger.clients:
+        if now is None or client.role not in now.roles:
             before.filters.forget(client)
             continue
-        if not now.active or client.role not in now.roles:
+        if not now.active:
             before.filters.drop(client)
         after.demands.recall(client, before.demands.learned(client))
     if now is not None and now.said == framework.said:
@@ -79,7 +79,9 @@ def _note_refusal(cluster: Cluster, call: contract.RecoverResources, time_ns: in
     except InvalidResource:
         return
     client, agent = Client(role, call.framework_id), cluster.ledger.agents.get(call.agent_id)
-    if agent is not None and client in cluster.ledger.clients and call.HasField("filters"):
+    framework = cluster.ledger.frameworks.get(call.framework_id)
+    offered = framework is not None and role in framework.roles
+    if agent is not None and offered and call.HasField("filters"):
         refusal, _flaw = read_refusal(call.filters)
         refuse(cluster, client, agent, resources, refusal, max(time_ns, cluster.now_ns))
 

@@ -24,8 +24,8 @@ class Demands:
         self._given = settings.demands
         self._learns = settings.learn_demands
         self._smallest = settings.limits.smallest_demand
-        self._offered: dict[tuple[Client, str], Quantities] = {}
-        """Latest offers that nothing has come back of yet."""
+        self._offered: dict[Client, dict[str, Quantities]] = {}
+        """Latest offers that nothing has come back of yet, by agent."""
         self._kept: dict[Client, deque[Quantities]] = {}
 
     def new_floor(self) -> "Floor":
@@ -43,11 +43,11 @@ class Demands:
     def note_offer(self, client: Client, agent: str, offer: Resources) -> None:
         """Learn that an offer is made."""
         if self._learns:
-            self._offered[client, agent] = offer.plain.scalars
+            self._offered.setdefault(client, {})[agent] = offer.plain.scalars
 
     def note_answer(self, client: Client, agent: str, returned: Resources) -> None:
         """Learn what a framework gives back of an offer."""
-        offered = self._offered.pop((client, agent), None)
+        offered = self._offered.get(client, {}).pop(agent, None)
         if offered is None:
             return
         plain = returned.plain.scalars
@@ -69,8 +69,12 @@ class Demands:
     def forget(self, client: Client) -> None:
         """Forget a client that is gone."""
         self._kept.pop(client, None)
-        for place in [place for place in self._offered if place[0] == client]:
-            del self._offered[place]
+        self._offered.pop(client, None)
+
+    def forget_agent(self, agent: str) -> None:
+        """Forget what was offered of an agent that is gone."""
+        for offered in self._offered.values():
+            offered.pop(agent, None)
 
 
 class Floor:

@@ -20,6 +20,11 @@ from allocator.contract import mesos_pb2 as mesos
 DEFAULT_REFUSAL = 5.0
 """Seconds, where a framework gives none, or one that makes no sense."""
 LONGEST_REFUSAL = 365 * 86400.0
+_FEW = 64
+"""So many slots, and as many as are in use, may wait to be swept out; with more, numbers of clients
+would get long."""
+_MANY = 1000
+"""So many filters may, and as many as are in force; likewise instants of filters that are gone."""
 _NANOSECONDS = 1_000_000_000
 
 
@@ -49,15 +54,16 @@ class _Refused:
     mask: int = 0
     """A bit for each slot."""
     due: int | None = None
-    """Instant at which somebody has to look here; none is scheduled before it."""
+    """Instant after which somebody has to look here; None: nobody has to."""
 
 
 class OfferFilters:
     """All offer filters in force.
 
-    Clients are numbered by *slots*. One that drops its filters gets a new slot, which costs
-    nothing; what the old one refused is swept out when there is much of it. `add` costs
-    O(log n) in filters, `blocked` and `refuses` O(different refusals on the agent).
+    Clients are numbered by *slots*, the least that are free, for sets of clients have a bit for
+    each. One that drops its filters gets another slot, which costs nothing; its old one is free
+    when none of them is left, and they are swept out when there are many such slots, or filters.
+    `add` costs O(log n) in instants, `blocked` and `refuses` O(different refusals on the agent).
     """
 
     def __init__(self) -> None:
@@ -65,12 +71,18 @@ class OfferFilters:
         self._slots: dict[Client, int] = {}
         self._counts: dict[int, int] = {}
         """slot in use → number of filters"""
-        self._next_slot = count()
-        self._due: list[tuple[int, int, _Refused]] = []
-        self._serial = count()
-        self._latest = 0
+        self._left: dict[int, int] = {}
+        """slot that nobody uses any more → filters that are left of it"""
         self._garbage = 0
-        """Filters of slots that are not in use any more."""
+        """The sum of these."""
+        self._free: list[int] = []
+        """Slots below the next that are neither, a heap."""
+        self._next_slot = count()
+        self._due: dict[int, dict[_Refused, None]] = {}
+        """Instant after which to look → at what."""
+        self._instants: list[int] = []
+        """These, and some after which there is nothing to look at any more; a heap."""
+        self._latest = 0
         self.version = 0
         """Changes when a client's slot does."""
 
@@ -85,7 +97,8 @@ class OfferFilters:
         """Return the number by which `blocked` knows a client."""
         slot = self._slots.get(client)
         if slot is None:
-            slot = self._slots[client] = next(self._next_slot)
+            slot = heapq.heappop(self._free) if self._free else next(self._next_slot)
+            self._slots[client] = slot
             self._counts[slot] = 0
             self.version += 1
         return slot
@@ -108,8 +121,7 @@ class OfferFilters:
         if known is None or known < until_ns:
             entry.until[slot] = until_ns
         if entry.due is None or until_ns < entry.due:
-            entry.due = until_ns
-            heapq.heappush(self._due, (until_ns, next(self._serial), entry))
+            self._look(entry, until_ns)
 
     def blocked(self, agent: str, available: Resources) -> int:
         """Return a bit for each client that refuses all that an agent has to offer."""
@@ -152,18 +164,16 @@ class OfferFilters:
     def expire(self, now_ns: int) -> list[str]:
         """Drop filters whose last instant has passed; return the agents they were for."""
         agents: dict[str, None] = {}
-        while self._due and self._due[0][0] < now_ns:
-            when, _, entry = heapq.heappop(self._due)
-            if entry.due != when:
-                continue  # an earlier look has been scheduled since
-            for slot in [slot for slot, until in entry.until.items() if until < now_ns]:
-                self._strike(entry, slot)
-            agents[entry.agent] = None
-            entry.due = min(entry.until.values(), default=None)
-            if entry.due is not None:
-                heapq.heappush(self._due, (entry.due, next(self._serial), entry))
-            else:
-                self._forget(entry)
+        while self._instants and self._instants[0] < now_ns:
+            for entry in self._due.pop(heapq.heappop(self._instants), {}):
+                entry.due = None
+                for slot in [slot for slot, until in entry.until.items() if until < now_ns]:
+                    self._strike(entry, slot)
+                agents[entry.agent] = None
+                if entry.until:
+                    self._look(entry, min(entry.until.values()))
+                else:
+                    self._forget(entry)
         return list(agents)
 
     def drop(self, client: Client) -> None:
@@ -172,9 +182,11 @@ class OfferFilters:
         if slot is None or not self._counts[slot]:
             return
         del self._slots[client]
-        self._garbage += self._counts.pop(slot)
+        self._left[slot] = self._counts.pop(slot)
+        self._garbage += self._left[slot]
         self.version += 1
-        if self._garbage > 1000 and self._garbage > len(self):
+        slots = len(self._left) > _FEW + len(self._counts)
+        if slots or (self._garbage > _MANY and self._garbage > len(self)):
             self._sweep()
 
     def forget(self, client: Client) -> None:
@@ -183,41 +195,61 @@ class OfferFilters:
         slot = self._slots.pop(client, None)
         if slot is not None:
             del self._counts[slot]
+            heapq.heappush(self._free, slot)
 
     def drop_agent(self, agent: str) -> None:
         """Drop all filters for the agent."""
-        for entry in self._refused.pop(agent, {}).values():
+        for entry in list(self._refused.get(agent, {}).values()):
             for slot in list(entry.until):
                 self._strike(entry, slot)
-            entry.due = None
+            self._forget(entry)
 
     def _strike(self, entry: _Refused, slot: int) -> None:
         del entry.until[slot]
         entry.mask &= ~(1 << slot)
         if slot in self._counts:
             self._counts[slot] -= 1
-        else:
-            self._garbage -= 1
+            return
+        self._garbage -= 1
+        self._left[slot] -= 1
+        if not self._left[slot]:
+            del self._left[slot]
+            heapq.heappush(self._free, slot)
+
+    def _look(self, entry: _Refused, when_ns: int) -> None:
+        """Have an entry looked at after an instant, and at no other."""
+        self._overlook(entry)
+        entry.due = when_ns
+        if when_ns not in self._due:
+            self._due[when_ns] = {}
+            heapq.heappush(self._instants, when_ns)
+            if len(self._instants) > _MANY + 2 * len(self._due):
+                self._instants = list(self._due)
+                heapq.heapify(self._instants)
+        self._due[when_ns][entry] = None
+
+    def _overlook(self, entry: _Refused) -> None:
+        """Have an entry looked at no more."""
+        if entry.due is not None:
+            those = self._due[entry.due]
+            del those[entry]
+            if not those:
+                del self._due[entry.due]
+            entry.due = None
 
     def _forget(self, entry: _Refused) -> None:
+        self._overlook(entry)
         entries = self._refused[entry.agent]
         del entries[entry.resources.key]
         if not entries:
             del self._refused[entry.agent]
 
     def _sweep(self) -> None:
-        """Clear out what nobody refuses any more, and number the clients from 0 again."""
-        numbers = {slot: number for number, slot in enumerate(self._counts)}
-        self._slots = {client: numbers[slot] for client, slot in self._slots.items()}
-        self._counts = {numbers[slot]: size for slot, size in self._counts.items()}
-        self._next_slot = count(len(numbers))
+        """Clear out what nobody refuses any more."""
+        left = sum(1 << slot for slot in self._left)
         for entries in list(self._refused.values()):
-            for entry in list(entries.values()):
-                entry.until = {
-                    numbers[slot]: until for slot, until in entry.until.items() if slot in numbers
-                }
-                entry.mask = sum(1 << slot for slot in entry.until)
+            for entry in [entry for entry in entries.values() if entry.mask & left]:
+                for slot in [slot for slot in entry.until if slot in self._left]:
+                    self._strike(entry, slot)
                 if not entry.until:
-                    entry.due = None
                     self._forget(entry)
-        self._garbage = 0

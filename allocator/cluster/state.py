@@ -9,7 +9,7 @@ from allocator.cluster.demands import Demands
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.failover import Failover
 from allocator.cluster.filters import OfferFilters
-from allocator.cluster.frameworks import Framework, Rules
+from allocator.cluster.frameworks import Client, Framework, Rules
 from allocator.cluster.holding.holds import Holds, HoldStatistics
 from allocator.cluster.ledger import Ledger
 from allocator.cluster.limits import Limits
@@ -224,6 +224,13 @@ class Cluster:
             return self.ledger.frameworks[framework_id]
         except KeyError:
             raise InvalidEvent(f"framework {framework_id!r} is not known") from None
+
+    def forget(self, client: Client) -> None:
+        """Forget of a client that gets no offers any more what has come of those it got."""
+        for agent in self.holds.forget(client):
+            self.no_longer_held(agent)
+        self.filters.forget(client)
+        self.demands.forget(client)
 
     def freed(self, agent_id: str) -> None:
         """Follow that something of an agent is free now."""

@@ -3,16 +3,19 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.cluster import filters as filters_
 from allocator.cluster.filters import OfferFilters, read_refusal
 from allocator.cluster.frameworks import Client
 from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resources
+from tests.cluster.test_ledger import things
 
 CLIENTS = [Client(role, framework) for role in "ab" for framework in ("f1", "f2", "f3")]
 AGENTS = ["s1", "s2"]
@@ -50,10 +53,16 @@ class PlainFilters:
 
 
 @settings(max_examples=300)
-@given(st.lists(steps, max_size=40))
+@given(st.lists(steps, max_size=40), st.integers(0, 3))
 def test_filters_refuse_exactly_what_a_plain_list_of_them_refuses(
-    history: list[tuple[object, ...]],
+    history: list[tuple[object, ...]], few: int
 ) -> None:
+    """However few slots, filters and instants may wait to be cleared out."""
+    with mock.patch.multiple(filters_, _FEW=few, _MANY=few):
+        compare(history)
+
+
+def compare(history: list[tuple[object, ...]]) -> None:
     filters, plain, now = OfferFilters(), PlainFilters(), 0
     for step in history:
         match step:
@@ -100,6 +109,58 @@ def test_filters_that_are_dropped_again_and_again_leave_nothing_behind(
     assert max(map(filters.slot, CLIENTS)) < 40  # numbers of dropped slots are used again
 
 
+@pytest.mark.parametrize("others", [0, 5000])
+@pytest.mark.parametrize("seconds", [5, 365 * 86400])
+@pytest.mark.parametrize("leave", [OfferFilters.drop, OfferFilters.forget])
+def test_however_often_filters_are_dropped_numbers_of_clients_stay_small(
+    leave: Callable[[OfferFilters, Client], None], seconds: int, others: int
+) -> None:
+    """A set of clients has as many bits as the largest of them says."""
+    filters = OfferFilters()
+    for number in range(others):
+        filters.add(CLIENTS[0], f"s{number}", SIZES[1], 400 * 86400 * 10**9)
+    numbers = set()
+    for second in range(2000):
+        client = CLIENTS[1] if leave is OfferFilters.drop else Client("b", f"f{second}")
+        filters.add(client, "s1", SIZES[1], (second + seconds) * 10**9)
+        filters.expire(second * 10**9)
+        numbers.add(filters.slot(client))
+        leave(filters, client)
+    assert max(numbers) < 70
+    assert len(filters) == others
+    assert not others or filters.blocked("s1", SIZES[1]) >> filters.slot(CLIENTS[0]) & 1
+
+
+def refused_for_long_and_for_short(filters: OfferFilters, second: int) -> None:
+    filters.add(CLIENTS[0], "s1", SIZES[1], 10**18)
+    filters.add(CLIENTS[1], "s1", SIZES[1], second * 10**9 - 1)
+
+
+def agents_that_come_and_go(filters: OfferFilters, second: int) -> None:
+    filters.add(CLIENTS[0], f"s{second}", SIZES[1], 10**18 + second)
+    filters.drop_agent(f"s{second}")
+
+
+def refused_again_after_being_revived(filters: OfferFilters, second: int) -> None:
+    filters.add(CLIENTS[0], "s1", SIZES[1], 10**18 + second)
+    filters.drop(CLIENTS[0])
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [refused_for_long_and_for_short, agents_that_come_and_go, refused_again_after_being_revived],
+)
+def test_filters_that_are_gone_leave_nothing_behind_however_long_they_were_to_last(
+    happens: Callable[[OfferFilters, int], None],
+) -> None:
+    filters = OfferFilters()
+    for second in range(10_000):
+        happens(filters, second)
+        filters.expire(second * 10**9)
+    assert len(filters) <= 2
+    assert things(filters) < 2000
+
+
 def test_dropping_a_thousand_filters_of_one_changes_nothing_for_others() -> None:
     filters = OfferFilters()
     year = 365 * 86400 * 10**9
@@ -138,6 +199,17 @@ def test_of_equal_refusals_each_lasts_up_to_and_including_its_own_instant() -> N
     assert [filters.count(client) for client in CLIENTS[:2]] == [0, 1]
     assert filters.expire(7) == ["s1"]
     assert not list(filters.on("s1")), "nothing is left of what was refused"
+
+
+def test_agents_are_looked_at_in_the_order_in_which_they_were_refused() -> None:
+    filters = OfferFilters()
+    for client, agent, until in (
+        *((CLIENTS[0], "s1", 5), (CLIENTS[0], "s2", 5), (CLIENTS[1], "s1", 5)),
+        *((CLIENTS[0], "s4", 9), (CLIENTS[0], "s3", 4)),
+    ):
+        filters.add(client, agent, SIZES[1], until)
+    assert filters.expire(6) == ["s3", "s1", "s2"]
+    assert filters.expire(10) == ["s4"]
 
 
 def test_of_what_is_refused_twice_the_longer_counts() -> None:

@@ -5,9 +5,11 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from unittest import mock
 
 import pytest
 
+from allocator.cluster import filters
 from allocator.cluster.caches import Cache
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -203,6 +205,52 @@ def test_nothing_is_left_of_frameworks_and_agents_that_are_gone() -> None:
         come_and_go(master, number)
         sizes.append(things(master.engine))
     assert sizes[3] == sizes[1]
+
+
+def change_roles(master: MasterSide, number: int) -> None:
+    """Have a framework that stays do all that is done in a role, and leave it for another."""
+    master.send(contract.UpdateFramework(framework_id="f", info=framework_info("f", f"a{number}")))
+    master.tick()
+    offers = [
+        o for each in range(4) for o in master.add_agent(f"s{number}.{each}", "cpus:4;mem:64")
+    ]
+    assert len(offers) == 4
+    master.recover(offers[0], "cpus:1", refuse_seconds=3600)
+    master.recover(offers[1], refuse_seconds=3600)
+    master.send(contract.UpdateFramework(framework_id="f", info=framework_info("f", "b")))
+    master.recover(offers[2], refuse_seconds=3600)
+    for each in range(4):
+        master.remove_agent(f"s{number}.{each}")
+    for _ in range(4):
+        master.tick(3.0)
+    assert master.engine.users() == ["b"]
+    assert not master.engine.filters
+
+
+def test_nothing_is_left_of_roles_and_agents_that_a_framework_has_had() -> None:
+    master = with_settings(MasterSide(), learn_demands=True, forget_after=1.0, hold_for="one")
+    master.add_framework("f", "b")
+    sizes = []
+    with mock.patch.object(filters, "_MANY", 0):
+        for number in range(8):
+            change_roles(master, number)
+            sizes.append(things(master.engine))
+    assert max(sizes[4:]) <= max(sizes[:4])
+
+
+@pytest.mark.parametrize("keeps", ["cpus:3", None])
+def test_what_is_declined_in_a_role_that_was_left_neither_refuses_nor_teaches_anything(
+    keeps: str | None,
+) -> None:
+    master = with_settings(MasterSide(), learn_demands=True)
+    master.add_framework("f", "a", "b")
+    [offer] = master.add_agent("s1", "cpus:4;mem:64")
+    other = "b" if offer.role == "a" else "a"
+    master.send(contract.UpdateFramework(framework_id="f", info=framework_info("f", other)))
+    [again] = master.recover(offer, keeps, refuse_seconds=3600)
+    assert (again.role, again.resources) == (other, keeps or "cpus:4;mem:64")
+    assert not master.engine.filters
+    assert not master.engine.demands()
 
 
 @pytest.mark.parametrize("first", ["framework", "agent"])

@@ -52,6 +52,7 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
     def change() -> None:
         cluster.ledger.remove_agent(agent)
         cluster.filters.drop_agent(agent.id)
+        cluster.demands.forget_agent(agent.id)
         cluster.holds.forget_agent(agent.id)
         cluster.maintenance.schedule(agent.id, None)
         cluster.marks.forget(agent.id)

@@ -56,7 +56,7 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
         framework.update(said, suppressed)
         cluster.ledger.exclusions.put_framework(framework.id, excluded)
         for role in left:
-            cluster.filters.drop(Client(role, framework.id))
+            cluster.forget(Client(role, framework.id))
         cluster.ledger.refresh(framework)
         cluster.anybody()
 
@@ -75,10 +75,7 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
             cluster.freed(agent)
         cluster.holds.run_times.forget_framework(framework.id, agents)
         for client in clients:
-            for agent in cluster.holds.forget(client):
-                cluster.no_longer_held(agent)
-            cluster.filters.forget(client)
-            cluster.demands.forget(client)
+            cluster.forget(client)
         cluster.quarantine.forget("framework", framework.id)
         cluster.maintenance.forget(framework.id)
 

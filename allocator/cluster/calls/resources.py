@@ -28,13 +28,15 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
             cluster.ledger.running.end(call.agent_id, client, resources)
         agent = _release(cluster, client, call.agent_id, resources)
         _note_stay(cluster, client, call.agent_id, resources, declined=call.HasField("filters"))
-        if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
+        framework = cluster.ledger.frameworks.get(call.framework_id)
+        if agent is None or refusal is None or framework is None:
             return
-        cluster.demands.note_answer(client, agent.id, resources)
-        if client in cluster.ledger.clients:
+        if role in framework.roles:  # else it has left the role: what follows is for offers to come
+            cluster.demands.note_answer(client, agent.id, resources)
             cluster.ledger.note_task(client)
         if resources:
-            refuse(cluster, client, agent, resources, refusal, cluster.now_ns)
+            if role in framework.roles:
+                refuse(cluster, client, agent, resources, refusal, cluster.now_ns)
             if cluster.meter is not None:
                 note_refusal(cluster.meter, cluster.ledger.clients, client, cluster.now_ns / 1e9)
 
