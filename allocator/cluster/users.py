@@ -5,7 +5,7 @@ frameworks of its own and sub-roles competes with these through a *virtual leaf*
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allocator.cluster.frameworks import Client
@@ -28,7 +28,7 @@ FADED = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is known of the tasks of a client, or of all clients of a user together."""
+    """What is known of the tasks of a client."""
 
     demand: Quantities | None = None
     """What one needs; None: nobody knows."""
@@ -36,18 +36,16 @@ class Task:
     """On which agents, by id, they may run; None: on all."""
 
 
-def joint(tasks: "Collection[Task]") -> Task:
-    """Return what stands for tasks of several kinds.
+def greediest(demands: Iterable[Quantities | None]) -> Quantities | None:
+    """Return what stands for tasks of several kinds: as much of each resource as one of them needs.
 
-    It needs as much of each resource as the greediest of them, and may run wherever one may.
+    None: of none is it known.
     """
-    demands = [task.demand for task in tasks if task.demand is not None]
-    names = dict.fromkeys(name for demand in demands for name in demand)
-    demand = Quantities({name: max(d[name] for d in demands) for name in names})
-    allowed = [task.may_use for task in tasks if task.may_use is not None]
-    if not allowed or len(allowed) < len(tasks):
-        return Task(demand or None)
-    return Task(demand or None, lambda agent: any(may_use(agent) for may_use in allowed))
+    most: dict[str, int] = {}
+    for demand in demands:
+        for name, amount in demand.items() if demand is not None else ():
+            most[name] = max(amount, most.get(name, 0))
+    return Quantities(most) if most else None
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +61,8 @@ class User:
     children: dict[str, "User"] = field(default_factory=dict)
     tasks: dict[Client, "Task"] = field(default_factory=dict)
     """Of those of its own clients of which something is known."""
+    demand: Quantities | None = None
+    """The greediest of what its tasks, and those of all below it, need."""
     line: tuple[str, ...] = ()
     """Its name, and those of all above it; the root has none."""
 
@@ -142,6 +142,8 @@ class Users:
         """Whether there are other users than when somebody asked what has changed."""
         self._uneven = False
         """Whether levels do not know yet what part of the cluster is theirs."""
+        self._untold: dict[User, None] = {}
+        """Users whose own tasks are others than pools know."""
         for declared in settings.users:
             self.get(declared.name)
 
@@ -170,11 +172,14 @@ class Users:
         return user
 
     def settle(self) -> None:
-        """Tell every level what part of the cluster its members are entitled to together.
+        """Tell every level what part of the cluster its members are entitled to, and their tasks.
 
-        To be called after each event: it costs O(users with sub-users) if there are others now, or
-        weights have changed, and an event may bring hundreds.
+        To be called after each event, which may bring hundreds of users and tasks: it costs
+        O(users with sub-users) if there are others now, or weights have changed, and O(clients and
+        sub-users) of each user some of whose tasks are others, and of all above it.
         """
+        if self._untold:
+            self._tell_tasks()
         if self._uneven:
             self._uneven = False
             for user in self._branches:
@@ -248,13 +253,15 @@ class Users:
     def set_task(self, user: User, client: Client, task: Task) -> bool:
         """Say what a client's tasks need, and where they may run; return whether that is new.
 
-        A user's task is what `joint` makes of those of its clients and its sub-users. Costs
-        O(clients of the user), and where constraints change O(agents), at each level.
+        A user's tasks may run wherever one of its clients' may, or one of its sub-users', and need
+        as much as the `greediest` of them. Where constraints change it costs O(agents) at each
+        level.
         """
-        if user.tasks.get(client) == task:
+        before = user.tasks.get(client)
+        if before == task:
             return False
         user.tasks[client] = task
-        self._renew_tasks(user)
+        self._replace(user, before, task)
         return True
 
     def add(self, user: User, client: Client) -> None:
@@ -273,8 +280,9 @@ class Users:
         """Forget a client that holds nothing."""
         self.set_wanting(user, client, wanting=False)
         user.clients.remove(client)
-        if user.tasks.pop(client, None) is not None:
-            self._renew_tasks(user)
+        before = user.tasks.pop(client, None)
+        if before is not None:
+            self._replace(user, before, None)
         self._note_idle(user)
 
     def set_wanting(self, user: User, client: Client, *, wanting: bool) -> None:
@@ -536,20 +544,35 @@ class Users:
         for pool in self._pools():
             pool.machines_changed()
 
-    def _renew_tasks(self, user: User) -> None:
-        """Tell the pools of a user, and of all above, what its tasks are, if their policy asks."""
+    def _replace(self, user: User, before: Task | None, after: Task | None) -> None:
+        """Follow a change of a task of a user's own, if the policy asks; None: it is not there."""
         if not self._settings.policy.counts_tasks:
             return
-        if user.below is not None and user.leaf in user.below:
-            self._tell(user.below, user.leaf, list(user.tasks.values()))
-        while user.parent is not None:
-            self._tell(user.siblings, user.name, list(_all_tasks(user)))
-            user = user.parent
+        self._untold[user] = None
+        if before is None or after is None or before.may_use != after.may_use:
+            leaf = user.below is not None and user.leaf in user.below
+            for name in (user.leaf, *user.line) if leaf else user.line:
+                if after is not None:
+                    self._machines.admit(name, after.may_use)
+                if before is not None:
+                    self._machines.withdraw(name, before.may_use)
 
-    def _tell(self, pool: Pool[str], name: str, tasks: list[Task]) -> None:
-        task = joint(tasks)
-        self._machines.restrict(name, task.may_use)
-        pool.set_demand(name, task.demand)
+    def _tell_tasks(self) -> None:
+        """Tell the pools of users, and of all above, what their tasks need now."""
+        changed = dict[User, None]()
+        for user in self._untold:
+            above: User | None = user
+            while above is not None and above not in changed:
+                changed[above] = None
+                above = above.parent
+        self._untold.clear()
+        for user in sorted(changed, key=lambda user: -len(user.line)):
+            own = greediest(task.demand for task in user.tasks.values())
+            if user.below is not None and user.leaf in user.below:
+                user.below.set_demand(user.leaf, own)
+            user.demand = greediest([own, *(child.demand for child in user.children.values())])
+            if self._known.get(user.name) is user:
+                user.siblings.set_demand(user.name, user.demand)
 
     def held_below(self, user: User, held: Mapping[Client, Quantities]) -> dict[str, Quantities]:
         """Return what the members of a user's pool hold, of what clients hold."""
@@ -598,7 +621,10 @@ class Users:
                     owed, others = self._leaf_debt(user.leaf)
                 user.below.add(user.leaf)
                 user.below.set_commitment(user.leaf, owed, others=others)
-                self._renew_tasks(user)
+                if self._settings.policy.counts_tasks:
+                    self._untold[user] = None
+                    for task in user.tasks.values():
+                        self._machines.admit(user.leaf, task.may_use)
                 self._leaves.pop(user.leaf, None)
                 user.below.allocate(user.leaf, user.clients.held(), times=0)
                 user.below.set_active(user.leaf, user.clients.active > 0)
@@ -708,12 +734,6 @@ def _settled(
     }
     others = decayed(remembered.others, 0.0, elapsed, tau)
     return _bounded(owed), min(others, LARGEST_COMMITMENT)
-
-
-def _all_tasks(user: User) -> Iterator[Task]:
-    yield from user.tasks.values()
-    for child in user.children.values():
-        yield from _all_tasks(child)
 
 
 def _acts_below(user: User, client: Client) -> bool:

@@ -9,81 +9,217 @@ from allocator.fairness.quantities import Quantities
 User = TypeVar("User", bound=Hashable)
 Machine: TypeAlias = str
 MayUse: TypeAlias = Callable[[Machine], bool]
-"""Whether a user's tasks may run on a machine, by the machine's name."""
+"""Whether a user's tasks may run on a machine, by the machine's name. What is equal admits the
+same; it is asked when a machine is put, and when a user is first restricted to it."""
 
 _Class: TypeAlias = frozenset[tuple[str, int]]
 """What machines of one class have, or a task needs: (resource, thousandths)."""
+
+_REMEMBERED = 1000
+"""Demands of which it is remembered how many tasks fit, as many users have tasks alike."""
 
 
 class Machines(Generic[User]):
     """Machines grouped by what they have, and which of them each user may use.
 
-    A machine's coming or going costs O(1), and a question to each user with constraints; a
-    monopoly costs O(classes), however many machines there are.
+    A machine's coming or going costs O(1), a question to each different constraint, and as much as
+    that for each user with several kinds of tasks under such a constraint. A monopoly costs
+    O(classes), however many machines there are.
     """
 
     def __init__(self) -> None:
         self._machines: dict[Machine, _Class] = {}
-        self._all: Counter[_Class] = Counter()
-        self._restricted: dict[User, tuple[MayUse, dict[Machine, _Class]]] = {}
-        self._usable: dict[User, Counter[_Class]] = {}
-        self._monopolies: dict[_Class, int] = {}
-        """Of all machines, by demand: many users have tasks alike."""
+        self._all = _Group()
+        self._meeting: dict[MayUse, _Meeting] = {}
+        self._allowed: dict[User, _Allowed] = {}
 
     def put(self, machine: Machine, capacity: Quantities) -> None:
         """Make a machine known, or say anew what it has."""
         self.discard(machine)
-        self._monopolies.clear()
         kind = frozenset(capacity.items())
         self._machines[machine] = kind
-        self._all[kind] += 1
-        for user, (may_use, usable) in self._restricted.items():
+        self._all.add(kind)
+        for may_use, meeting in self._meeting.items():
             if may_use(machine):
-                usable[machine] = kind
-                self._usable[user][kind] += 1
+                meeting.put(machine, kind)
 
     def discard(self, machine: Machine) -> None:
         """Forget a machine, if it is known."""
         kind = self._machines.pop(machine, None)
-        if kind is None:
-            return
-        self._monopolies.clear()
-        _take(self._all, kind)
-        for user, (_may_use, usable) in self._restricted.items():
-            if usable.pop(machine, None) is not None:
-                _take(self._usable[user], kind)
+        if kind is not None:
+            self._all.take(kind)
+            for meeting in self._meeting.values():
+                meeting.discard(machine)
 
     def restrict(self, user: User, may_use: MayUse | None) -> None:
-        """Say on which machines a user's tasks may run; None: on all. O(machines)."""
-        self._restricted.pop(user, None)
-        self._usable.pop(user, None)
+        """Say on which machines all of a user's tasks may run; None: on all. O(machines)."""
+        allowed = self._allowed.pop(user, _Allowed())
+        for each in allowed.kinds:
+            if each is not None:
+                self._leave(allowed, each)
         if may_use is not None:
-            usable = {name: kind for name, kind in self._machines.items() if may_use(name)}
-            self._restricted[user] = may_use, usable
-            self._usable[user] = Counter(usable.values())
+            self.admit(user, may_use)
+
+    def admit(self, user: User, may_use: MayUse | None) -> None:
+        """Say that a user has one more kind of tasks, and where they may run; None: on all.
+
+        O(machines) where it has none like that, else O(1). A user of whom nothing is said may use
+        all.
+        """
+        allowed = self._allowed.setdefault(user, _Allowed())
+        allowed.kinds[may_use] += 1
+        if may_use is not None and allowed.kinds[may_use] == 1:
+            meeting = self._meeting.get(may_use)
+            if meeting is None:
+                meeting = self._meeting[may_use] = _Meeting()
+                for machine, kind in self._machines.items():
+                    if may_use(machine):
+                        meeting.put(machine, kind)
+            allowed.join(meeting)
+
+    def withdraw(self, user: User, may_use: MayUse | None) -> None:
+        """Say that a user has one kind of tasks less, of those that were admitted.
+
+        Raises:
+            KeyError: none like that was.
+        """
+        allowed = self._allowed[user]
+        _take(allowed.kinds, may_use)
+        if may_use is not None and may_use not in allowed.kinds:
+            self._leave(allowed, may_use)
+        if not allowed.kinds:
+            del self._allowed[user]
 
     def monopoly(self, demand: Quantities) -> int:
         """Return how many whole tasks fit on all machines: h of the TSF paper (§V-A)."""
-        needs = frozenset(demand.items())
-        if needs not in self._monopolies:
-            self._monopolies[needs] = _fit(self._all, demand)
-        return self._monopolies[needs]
+        return self._all.fit(demand)
 
     def constrained_monopoly(self, user: User, demand: Quantities) -> int:
         """Return how many whole tasks fit on the machines that a user may use."""
-        usable = self._usable.get(user)
-        return self.monopoly(demand) if usable is None else _fit(usable, demand)
+        allowed = self._allowed.get(user)
+        if allowed is None or None in allowed.kinds:
+            return self._all.fit(demand)
+        return allowed.group.fit(demand)
+
+    def _leave(self, allowed: "_Allowed", may_use: MayUse) -> None:
+        meeting = self._meeting[may_use]
+        allowed.leave(meeting)
+        if not meeting.used_by:
+            del self._meeting[may_use]
 
 
-def _fit(classes: "Counter[_Class]", demand: Quantities) -> int:
-    total = 0
-    for kind, count in classes.items():
-        has = dict(kind)
-        total += count * min((has.get(n, 0) // amount for n, amount in demand.items()), default=0)
-    return total
+class _Group:
+    """Machines by class."""
+
+    def __init__(self) -> None:
+        self._classes: Counter[_Class] = Counter()
+        self._fitting: dict[_Class, int] = {}
+
+    def add(self, kind: _Class) -> None:
+        """Have one more of a class."""
+        self._classes[kind] += 1
+        self._fitting.clear()
+
+    def take(self, kind: _Class) -> None:
+        """Have one less."""
+        _take(self._classes, kind)
+        self._fitting.clear()
+
+    def fit(self, demand: Quantities) -> int:
+        """Return how many whole tasks fit."""
+        needs = frozenset(demand.items())
+        known = self._fitting.get(needs)
+        if known is None:
+            if len(self._fitting) >= _REMEMBERED:
+                self._fitting.clear()
+            known = self._fitting[needs] = sum(
+                count * _tasks(dict(kind), demand) for kind, count in self._classes.items()
+            )
+        return known
 
 
-def _take(classes: "Counter[_Class]", kind: _Class) -> None:
-    classes[kind] -= 1
-    if not classes[kind]:
-        del classes[kind]
+class _Meeting(_Group):
+    """The machines that meet one constraint, whosever it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machines: dict[Machine, _Class] = {}
+        self.used_by: dict[_Allowed, None] = {}
+
+    def put(self, machine: Machine, kind: _Class) -> None:
+        self.machines[machine] = kind
+        self.add(kind)
+        for allowed in self.used_by:
+            allowed.put(machine, kind)
+
+    def discard(self, machine: Machine) -> None:
+        kind = self.machines.pop(machine, None)
+        if kind is not None:
+            self.take(kind)
+            for allowed in self.used_by:
+                allowed.discard(machine, kind)
+
+
+class _Allowed:
+    """What one user may use: machines that meet some constraint of its tasks.
+
+    While there is one constraint alone, its machines are these; else they are counted.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: Counter[MayUse | None] = Counter()
+        self._meetings: dict[_Meeting, None] = {}
+        self._number: Counter[Machine] = Counter()
+        """Of constraints that a machine meets, where there are several."""
+        self._several = _Group()
+
+    @property
+    def group(self) -> _Group:
+        """The machines by class."""
+        return next(iter(self._meetings)) if len(self._meetings) == 1 else self._several
+
+    def join(self, meeting: _Meeting) -> None:
+        """May use what meets one more constraint."""
+        meeting.used_by[self] = None
+        self._meetings[meeting] = None
+        for each in self._meetings if len(self._meetings) == 2 else (meeting,):
+            for machine, kind in each.machines.items():
+                self.put(machine, kind)
+
+    def leave(self, meeting: _Meeting) -> None:
+        """May use what meets one less."""
+        del meeting.used_by[self]
+        for machine, kind in meeting.machines.items():
+            self.discard(machine, kind)
+        del self._meetings[meeting]
+        if len(self._meetings) == 1:
+            self._number, self._several = Counter(), _Group()
+
+    def put(self, machine: Machine, kind: _Class) -> None:
+        """Have a machine meet one more of several constraints."""
+        if len(self._meetings) > 1:
+            self._number[machine] += 1
+            if self._number[machine] == 1:
+                self._several.add(kind)
+
+    def discard(self, machine: Machine, kind: _Class) -> None:
+        """Have it meet one less."""
+        if len(self._meetings) > 1:
+            _take(self._number, machine)
+            if machine not in self._number:
+                self._several.take(kind)
+
+
+def _tasks(has: dict[str, int], demand: Quantities) -> int:
+    return min((has.get(name, 0) // amount for name, amount in demand.items()), default=0)
+
+
+Counted = TypeVar("Counted", bound=Hashable)
+
+
+def _take(counts: "Counter[Counted]", one: Counted) -> None:
+    if one not in counts:
+        raise KeyError(one)
+    counts[one] -= 1
+    if not counts[one]:
+        del counts[one]

@@ -15,7 +15,7 @@ from allocator.cluster.frameworks import Client
 from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resources
-from tests.cluster.test_ledger import things
+from tests.counted import things
 
 CLIENTS = [Client(role, framework) for role in "ab" for framework in ("f1", "f2", "f3")]
 AGENTS = ["s1", "s2"]

@@ -1,8 +1,6 @@
 """What the ledger keeps in step, whoever comes first, and what it leaves of who is gone."""
 
-import gc
 import random
-from collections import deque
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from unittest import mock
@@ -10,7 +8,6 @@ from unittest import mock
 import pytest
 
 from allocator.cluster import filters
-from allocator.cluster.caches import Cache
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
@@ -19,6 +16,7 @@ from tests.cluster.conformance.test_offer_constraints import exclusions
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
 from tests.cluster.test_placements import info
 from tests.cluster.test_task_offers import with_settings
+from tests.counted import things
 
 ROLES = ("a", "a/b", "e")
 WISHES = ("*", "x-*", "*-s1", "y-s2")
@@ -158,20 +156,6 @@ def test_users_are_measured_by_where_all_their_tasks_may_run_whoever_comes_first
     for _ in range(150):
         walk.step()
         walk.check()
-
-
-def things(*roots: object) -> int:
-    """Return how many objects of ours, and entries of collections, can be reached."""
-    seen, waiting, number = set[int](), list(roots), 0
-    while waiting:
-        one = waiting.pop()
-        ours = type(one).__module__.startswith("allocator") and not isinstance(one, Cache)
-        if id(one) in seen or not (ours or isinstance(one, dict | list | tuple | set | deque)):
-            continue
-        seen.add(id(one))
-        number += len(one) if isinstance(one, dict | list | set | deque) else 1
-        waiting.extend(gc.get_referents(one))
-    return number
 
 
 def come_and_go(master: MasterSide, number: int) -> None:

@@ -1,6 +1,7 @@
 """What is known of the tasks of users, their sub-users and the machines, against plain sums."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -9,9 +10,13 @@ import pytest
 from allocator.cluster.frameworks import Client
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.users import Task, Users
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
+from tests.cluster.master_side import MasterSide, agent_call, framework_info
 from tests.cluster.test_users import join, new_users
+from tests.counted import counted
 
 CDRF = EngineSettings(policies.create("cdrf", {}), forget_after=0.0)
 """Goes by what users could run on the machines that they may use."""
@@ -106,7 +111,7 @@ def asking(users: Users) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("gone", ["", "a", "a/b/c"])
-def test_a_client_is_asked_about_a_machine_for_each_of_its_names_and_who_is_gone_is_not(
+def test_a_client_is_asked_about_a_machine_once_for_all_above_it_and_who_is_gone_is_not(
     gone: str,
 ) -> None:
     users = new_users(CDRF)
@@ -116,7 +121,55 @@ def test_a_client_is_asked_about_a_machine_for_each_of_its_names_and_who_is_gone
         users.forget_idle()
     users.put_agent("new", SIZES[0])
     for role, about in machines.items():
-        assert len(about) == (len(users.get(role).shown) if role != gone else 0)
+        assert about == ([] if role == gone else ["new"])
+
+
+@pytest.mark.parametrize("prefix", ["", "a/", "a/b/"])
+@pytest.mark.parametrize("policy", ["tsf", "cdrf", "stsf"])
+def test_a_framework_that_needs_something_else_costs_as_much_as_it_has_roles(
+    policy: str, prefix: str
+) -> None:
+    """However many of them are below one that is above all, and however many agents there are."""
+
+    def work(roles: int) -> int:
+        master = MasterSide(policy, {"half_life": 60.0} if policy == "stsf" else {})
+        master.send(*(agent_call(f"s{n}", "cpus:4;mem:64") for n in range(20)))
+        names = [f"{prefix}{n}" for n in range(roles)]
+        master.send(
+            contract.AddFramework(framework_id="f", info=said(names, "cpus:1", "s1*"), active=True)
+        )
+        other = said(names, "cpus:2", "s*")
+        return counted(lambda: master.send(contract.UpdateFramework(framework_id="f", info=other)))
+
+    few, many, more = (work(roles) for roles in (30, 60, 120))
+    assert more - many < 2.5 * (many - few)
+
+
+def said(roles: list[str], demand: str, whitelist: str) -> bytes:
+    """Return what a framework says of itself."""
+    described = mesos.FrameworkInfo.FromString(framework_info("f", *roles))
+    described.labels.labels.add(key="longshare.demand", value=demand)
+    described.labels.labels.add(key="longshare.whitelist", value=whitelist)
+    return described.SerializeToString()
+
+
+def test_another_framework_of_a_role_asks_about_each_machine_once_whatever_the_others_ask() -> None:
+    """So a role of many, each with a constraint of its own, costs no more than they do."""
+    users = new_users(CDRF)
+    for number in range(50):
+        users.put_agent(f"s{number}", SIZES[0])
+    asked = Counter[str]()
+
+    def admits(framework: str, machine: str) -> bool:
+        asked[framework] += 1
+        return machine == "s7"
+
+    for number in range(20):
+        name = f"f{number}"
+        users.add(users.get("a/b"), client := Client("a/b", name))
+        users.set_task(users.get("a/b"), client, Task(DEMANDS[1], partial(admits, name)))
+        users.settle()
+    assert set(asked.values()) == {50}
 
 
 def test_where_no_policy_asks_nobody_is_asked_about_machines() -> None:

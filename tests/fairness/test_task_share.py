@@ -5,11 +5,13 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from allocator.fairness import policies
 from allocator.fairness.machines import Machines
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from tests.counted import things
 
 
 class Filling:
@@ -121,6 +123,78 @@ def test_monopolies_are_kept_as_if_all_machines_were_counted_anew(
         assert machines.monopoly(demand) == sum(tasks.values())
         usable = sum(count for name, count in tasks.items() if name in allowed)
         assert machines.constrained_monopoly("u", demand) == usable
+
+
+PLACES = [frozenset("0"), frozenset("01"), frozenset("12")]
+DEMANDS = [Quantities({"cpus": 1}), Quantities({"cpus": 1, "mem": 2})]
+
+
+class SeveralKinds(RuleBasedStateMachine):
+    """Users with several kinds of tasks, each of which may run somewhere or, None, anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machines: Machines[str] = Machines()
+        self.there: dict[str, Quantities] = {}
+        self.kinds: dict[str, list[frozenset[str] | None]] = {"u": [], "v": []}
+
+    @rule(name=st.sampled_from("012"), cpus=st.integers(0, 3), mem=st.integers(0, 3))
+    def put(self, name: str, cpus: int, mem: int) -> None:
+        self.there[name] = Quantities({"cpus": cpus, "mem": mem})
+        self.machines.put(name, self.there[name])
+
+    @rule(name=st.sampled_from("012"))
+    def discard(self, name: str) -> None:
+        self.there.pop(name, None)
+        self.machines.discard(name)
+
+    @rule(user=st.sampled_from("uv"), kind=st.sampled_from([None, *PLACES]))
+    def admit(self, user: str, kind: frozenset[str] | None) -> None:
+        self.kinds[user].append(kind)
+        self.machines.admit(user, None if kind is None else kind.__contains__)
+
+    @rule(user=st.sampled_from("uv"), number=st.integers(0, 9))
+    def withdraw(self, user: str, number: int) -> None:
+        if number < len(self.kinds[user]):
+            kind = self.kinds[user].pop(number)
+            self.machines.withdraw(user, None if kind is None else kind.__contains__)
+
+    @rule(user=st.sampled_from("uv"), kind=st.sampled_from([None, *PLACES]))
+    def restrict(self, user: str, kind: frozenset[str] | None) -> None:
+        self.kinds[user] = [] if kind is None else [kind]
+        self.machines.restrict(user, None if kind is None else kind.__contains__)
+
+    @invariant()
+    def counts_what_is_there(self) -> None:
+        for user, kinds in self.kinds.items():
+            for demand in DEMANDS:
+                usable = sum(
+                    min(size[name] // amount for name, amount in demand.items())
+                    for name, size in self.there.items()
+                    if not kinds or any(kind is None or name in kind for kind in kinds)
+                )
+                assert self.machines.constrained_monopoly(user, demand) == usable
+
+
+TestSeveralKinds = SeveralKinds.TestCase
+
+
+def test_a_kind_of_tasks_that_was_not_admitted_cannot_be_withdrawn() -> None:
+    machines: Machines[str] = Machines()
+    machines.put("1", Quantities.parse("cpus:1"))
+    machines.admit("u", {"1"}.__contains__)
+    for user, may_use in (("u", None), ("v", None), ("u", {"1"}.__contains__)):
+        with pytest.raises(KeyError):
+            machines.withdraw(user, may_use)
+    assert machines.constrained_monopoly("u", Quantities.parse("cpus:1")) == 1
+
+
+def test_however_many_demands_are_asked_about_a_bounded_number_is_remembered() -> None:
+    machines: Machines[str] = Machines()
+    machines.put("1", Quantities.parse("cpus:1"))
+    for amount in range(1, 5000):
+        assert machines.monopoly(Quantities({"cpus": amount})) == 1000 // amount
+    assert things(machines) < 5000
 
 
 def test_of_a_task_that_needs_nothing_none_is_counted() -> None:

@@ -1,9 +1,6 @@
 """An operator's request is bounded before anything is made of it, and so is its answer."""
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import grpc
@@ -18,6 +15,7 @@ from allocator.fairness import policies
 from allocator.service.operators.bounding import LARGEST_REQUEST
 from allocator.service.operators.orders import touched
 from allocator.service.show.shares import user_shares
+from tests.counted import counted
 from tests.service.operators.test_admin import refusal
 from tests.service.served import service
 
@@ -74,20 +72,3 @@ def test_an_order_concerns_those_below_whom_it_names() -> None:
 def crowd() -> Engine:
     names = ["a/b", "a/c", "ab", *(f"user-{number}" for number in range(100))]
     return Engine(EngineSettings(policies.create("drf", {}), users=tuple(map(DeclaredUser, names))))
-
-
-def counted(work: Callable[[], object]) -> int:
-    """Return how many functions are called in the work."""
-    calls = 0
-
-    def count(_: FrameType, what: str, __: object) -> None:
-        nonlocal calls
-        calls += what in {"call", "c_call"}
-
-    former = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(former)
-    return calls
