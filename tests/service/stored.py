@@ -1,9 +1,11 @@
 """What tests of stores have in common."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hypothesis import strategies as st
 
@@ -50,6 +52,19 @@ def whole(kept: Memory) -> Changes:
 
 
 def stored(file: Path) -> Memory | None:
-    """Read a store's file from outside."""
-    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
-        return sqlite.read(connection)
+    """Read a store's file from outside, without a lock on it.
+
+    Where its service was killed within a transaction that has to be rolled back first, so is the
+    copy that is read.
+    """
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+            return sqlite.read(connection)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+            raise
+    with TemporaryDirectory() as folder:
+        for each in file.parent.glob(f"{file.name}*"):
+            shutil.copy(each, folder)
+        with closing(sqlite3.connect(Path(folder) / file.name)) as connection:
+            return sqlite.read(connection)

@@ -111,13 +111,21 @@ def test_too_many_on_standby_keep_no_leader_out(tmp_path: Path) -> None:
         assert leader.tell(tick=contract.Tick()).HasField("decisions")
 
 
-def test_streams_that_say_nothing_keep_no_master_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("greets", [True, False])
+def test_streams_that_say_nothing_keep_no_master_out(tmp_path: Path, *, greets: bool) -> None:
+    """Once there are others, the oldest has to go; and who has not said Hello, after 10 s."""
     with service(tmp_path) as running, grpc.insecure_channel(running.address) as channel:
         session: Any = channel.stream_stream(METHOD)
         waiting = threading.Event()
-        silent = [session(silence(waiting), timeout=60.0) for _ in range(3 * STRANGERS)]
-        code = silent[0].code()  # once there are others, the oldest has to go
-        assert code == grpc.StatusCode.ABORTED
+        greetings = [hello(session_id=f"m{number}") for number in range(3 * STRANGERS)]
+        silent = [
+            session(silence(waiting, [each.SerializeToString()] if greets else []), timeout=60.0)
+            for each in greetings
+        ]
+        ends = {grpc.StatusCode.ABORTED, *([] if greets else [grpc.StatusCode.DEADLINE_EXCEEDED])}
+        with pytest.raises(grpc.RpcError):
+            list(silent[0])  # what was said to it comes before its end
+        assert silent[0].code() in ends
         leader = Stream(running.address)
         leader.open()
         assert leader.tell(tick=contract.Tick()).HasField("decisions")
@@ -138,10 +146,10 @@ def test_connections_that_say_nothing_keep_no_master_out(tmp_path: Path) -> None
         assert leader.tell(tick=contract.Tick()).HasField("decisions")
 
 
-def silence(until: threading.Event) -> Iterator[bytes]:
-    """Say nothing until others allow it to end."""
+def silence(until: threading.Event, first: list[bytes]) -> Iterator[bytes]:
+    """Say nothing more until others allow it to end."""
+    yield from first
     until.wait()
-    yield from ()
 
 
 def test_a_hello_that_is_longer_than_a_name_can_be_is_refused(tmp_path: Path) -> None:

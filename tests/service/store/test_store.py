@@ -428,6 +428,36 @@ def test_what_was_not_stored_yet_costs_no_more_than_it_can(tmp_path: Path) -> No
     assert without_a_crash - owed <= (1 - DELTA**lost) * 0.25 + 1e-9
 
 
+SPILLING = """
+import sqlite3, sys, time
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+for statement in ("PRAGMA cache_size = 1", "BEGIN", "CREATE TABLE new (row)"):
+    connection.execute(statement)
+for _ in range(1000):
+    connection.execute("INSERT INTO new VALUES (?)", (1000 * "x",))
+connection.execute("DELETE FROM memory")
+print("some of it is in the file", flush=True)
+time.sleep(3600)
+"""
+
+
+def test_a_transaction_within_which_a_service_was_killed_is_rolled_back(tmp_path: Path) -> None:
+    file = tmp_path / "commitments.sqlite"
+    saved(file)
+    before = stored(file)
+    assert before is not None
+    command = [sys.executable, "-c", SPILLING, str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writing:
+        assert writing.stdout is not None
+        writing.stdout.readline()
+        writing.kill()
+    assert Path(f"{file}-journal").stat().st_size
+    assert stored(file) == before, "from outside as well"
+    with closing(SqliteStore(file)) as store:
+        assert store.load() == before
+    assert not Path(f"{file}-journal").exists()
+
+
 def test_what_is_held_before_and_after_a_crash_counts_as_held_in_between(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with service(tmp_path, settings(file, every=0.05)) as first:
