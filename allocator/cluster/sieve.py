@@ -54,13 +54,14 @@ class Sieve:
 
     def _limited(self, messages: Iterable[bytes]) -> tuple[bytes, ...]:
         together = tuple(messages)
-        longest = max(map(len, together), default=0)
-        if longest > self._limits.resource:
-            raise InvalidResource(
-                f"a resource has {longest} bytes, more than {self._limits.resource} "
-                "(limits.resource)",
-                "limit",
-            )
+        if len(b"".join(together)) > self._limits.resource:  # all together are not, as a rule
+            longest = max(map(len, together))
+            if longest > self._limits.resource:
+                raise InvalidResource(
+                    f"a resource has {longest} bytes, more than {self._limits.resource} "
+                    "(limits.resource)",
+                    "limit",
+                )
         return together
 
     def _usable(self, messages: Iterable[bytes], *, allocated: bool) -> list[bytes]:

@@ -12,7 +12,7 @@ from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import agent_info
-from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
+from tests.cluster.master_side import MasterSide, agent_call, framework_info, resource, resources
 
 FLAW = Flaw("malformed", "it is")
 
@@ -71,6 +71,24 @@ def test_a_resource_that_cannot_be_used_is_told_until_one_can_by_whichever_call(
     assert "(limits.resource)" in kept.flaw.words
     master.send(OF_A_FRAMEWORK[good]([]))
     assert not list(master.engine.set_aside())
+
+
+def test_resources_that_are_within_the_limit_each_may_be_beyond_it_together() -> None:
+    master = small()
+    several = [of_bytes(number) for number in (1024, 1023, 1024)]
+    master.send(contract.AddResourceProvider(agent_id="s1", total=several))
+    assert not list(master.engine.set_aside())
+    master.send(contract.AddResourceProvider(agent_id="s1", total=[*several, of_bytes(1025)]))
+    [kept] = master.engine.set_aside()
+    assert "a resource has 1025 bytes, more than 1024" in kept.flaw.words
+
+
+def of_bytes(number: int) -> bytes:
+    """Return a resource that is as long as this when it is serialised."""
+    message = resource("gpus", "1")
+    message.name = (number - len(message.SerializeToString()) + 4 - 1) * "g"
+    assert len(message.SerializeToString()) == number
+    return message.SerializeToString()
 
 
 def test_what_an_agent_brings_that_cannot_be_used_is_told_until_it_says_what_it_has() -> None:
