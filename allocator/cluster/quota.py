@@ -90,8 +90,7 @@ class Quotas:
 
     def consumed(self) -> dict[str, Quantities]:
         """Return by role what counts against its quota: reservations, and what else it holds."""
-        counted = self._sums.by_top_level()
-        return {role: counted.get(role, Quantities()) for role in self._quotas}
+        return {role: self._sums.counted(role) for role in self._quotas}
 
 
 class Headroom:
@@ -215,56 +214,53 @@ class Headroom:
 
 
 class _Sums:
-    """Scalars of the whole cluster by what they are."""
+    """Scalars of the whole cluster by what they are; of roles that have nothing, nothing."""
 
     def __init__(self) -> None:
         self._total: dict[str, int] = {}
         self._held: dict[str, int] = {}
-        self._reserved: dict[str, dict[str, int]] = {}
+        self._reserved: dict[str, int] = {}
         self._held_reserved: dict[str, int] = {}
         self._revocable: dict[str, int] = {}
         self._held_revocable: dict[str, int] = {}
-        self._plain: dict[str, dict[str, int]] = {}
-        """By the role it is held for."""
+        self._counted: dict[str, dict[str, int]] = {}
+        """By top-level role."""
 
     def add_total(self, total: Resources, sign: int) -> None:
         """Count an agent's total in (1) or out (−1)."""
         _add(self._total, total.scalars, sign)
         _add(self._revocable, total.revocable.scalars, sign)
         for role, quantities in total.reserved.items():
-            _add(self._reserved.setdefault(role, {}), quantities, sign)
+            _add(self._reserved, quantities, sign)
+            self._count(role, quantities, sign)
 
     def add_held(self, role: str, held: Resources, sign: int) -> None:
         """Count what is held for a role on an agent in (1) or out (−1)."""
         _add(self._held, held.scalars, sign)
         _add(self._held_revocable, held.revocable.scalars, sign)
-        _add(self._plain.setdefault(role, {}), held.plain.scalars, sign)
+        self._count(role, held.plain.scalars, sign)
         for quantities in held.reserved.values():
             _add(self._held_reserved, quantities, sign)
 
     def available(self) -> Quantities:
         """Return what is free, unreserved and not revocable."""
-        reserved: dict[str, int] = {}
-        for by_name in self._reserved.values():
-            for name, amount in by_name.items():
-                reserved[name] = reserved.get(name, 0) + amount
         free = {}
         for name, total in self._total.items():
-            idle = max(reserved.get(name, 0) - self._held_reserved.get(name, 0), 0)
+            idle = max(self._reserved.get(name, 0) - self._held_reserved.get(name, 0), 0)
             revocable = max(self._revocable.get(name, 0) - self._held_revocable.get(name, 0), 0)
             free[name] = max(max(total - self._held.get(name, 0), 0) - idle, 0)
             free[name] = max(free[name] - revocable, 0)
         return Quantities(free)
 
-    def by_top_level(self) -> dict[str, Quantities]:
-        """Return what is reserved for a role and those below it, held or not, or held besides."""
-        found: dict[str, dict[str, int]] = {}
-        for by_role in (self._reserved, self._plain):
-            for role, by_name in by_role.items():
-                total = found.setdefault(top_level(role), {})
-                for name, amount in by_name.items():
-                    total[name] = total.get(name, 0) + amount
-        return {role: Quantities(total) for role, total in found.items()}
+    def counted(self, top: str) -> Quantities:
+        """Return what is reserved for a top-level role and those below it, or held besides."""
+        return Quantities(dict(self._counted.get(top, {})))
+
+    def _count(self, role: str, quantities: Quantities, sign: int) -> None:
+        sums = self._counted.setdefault(top_level(role), {})
+        _add(sums, quantities, sign)
+        if not sums:
+            del self._counted[top_level(role)]
 
 
 def parse_quota(call: contract.SetQuota) -> Quota:
@@ -334,4 +330,8 @@ def _less(a: Quantities, b: Quantities) -> Quantities:
 
 def _add(sums: dict[str, int], quantities: Quantities, sign: int) -> None:
     for name, amount in quantities.items():
-        sums[name] = sums.get(name, 0) + sign * amount
+        after = sums.get(name, 0) + sign * amount
+        if after:
+            sums[name] = after
+        else:
+            sums.pop(name, None)

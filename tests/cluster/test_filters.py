@@ -110,19 +110,20 @@ def test_filters_that_are_dropped_again_and_again_leave_nothing_behind(
 
 
 @pytest.mark.parametrize("others", [0, 5000])
-@pytest.mark.parametrize("seconds", [5, 365 * 86400])
+@pytest.mark.parametrize("seconds", [None, 5, 365 * 86400])
 @pytest.mark.parametrize("leave", [OfferFilters.drop, OfferFilters.forget])
 def test_however_often_filters_are_dropped_numbers_of_clients_stay_small(
-    leave: Callable[[OfferFilters, Client], None], seconds: int, others: int
+    leave: Callable[[OfferFilters, Client], None], seconds: int | None, others: int
 ) -> None:
-    """A set of clients has as many bits as the largest of them says."""
+    """A set of clients has as many bits as the largest of them says; None: nothing is refused."""
     filters = OfferFilters()
     for number in range(others):
         filters.add(CLIENTS[0], f"s{number}", SIZES[1], 400 * 86400 * 10**9)
     numbers = set()
     for second in range(2000):
         client = CLIENTS[1] if leave is OfferFilters.drop else Client("b", f"f{second}")
-        filters.add(client, "s1", SIZES[1], (second + seconds) * 10**9)
+        if seconds is not None:
+            filters.add(client, "s1", SIZES[1], (second + seconds) * 10**9)
         filters.expire(second * 10**9)
         numbers.add(filters.slot(client))
         leave(filters, client)
@@ -210,6 +211,30 @@ def test_agents_are_looked_at_in_the_order_in_which_they_were_refused() -> None:
         filters.add(client, agent, SIZES[1], until)
     assert filters.expire(6) == ["s3", "s1", "s2"]
     assert filters.expire(10) == ["s4"]
+
+
+def test_an_agent_that_was_gone_is_looked_at_for_what_is_refused_of_it_now() -> None:
+    filters = OfferFilters()
+    filters.add(CLIENTS[0], "s1", SIZES[1], 9)
+    filters.add(CLIENTS[1], "s1", SIZES[1], 5)
+    filters.drop_agent("s1")
+    filters.add(CLIENTS[2], "s1", SIZES[1], 20)
+    assert filters.expire(10) == []
+    assert filters.refuses(CLIENTS[2], "s1", SIZES[1])
+    assert filters.expire(21) == ["s1"]
+
+
+def test_what_is_over_first_is_looked_at_first_also_when_others_were_cleared_out() -> None:
+    with mock.patch.object(filters_, "_MANY", 0):
+        filters = OfferFilters()
+        for until in (50, 40, 30, 20, 10):
+            filters.add(CLIENTS[0], f"s{until}", SIZES[1], until)
+        for until in (11, 12, 13, 14):
+            filters.add(CLIENTS[0], "gone", SIZES[1], until)
+            filters.drop_agent("gone")
+        filters.add(CLIENTS[0], "s60", SIZES[1], 60)
+    assert filters.expire(15) == ["s10"]
+    assert filters.expire(45) == ["s20", "s30", "s40"]
 
 
 def test_of_what_is_refused_twice_the_longer_counts() -> None:

@@ -211,15 +211,32 @@ def change_roles(master: MasterSide, number: int) -> None:
     assert not master.engine.filters
 
 
-def test_nothing_is_left_of_roles_and_agents_that_a_framework_has_had() -> None:
+@pytest.mark.parametrize("quota", [False, True])
+def test_nothing_is_left_of_roles_and_agents_that_a_framework_has_had(*, quota: bool) -> None:
     master = with_settings(MasterSide(), learn_demands=True, forget_after=1.0, hold_for="one")
     master.add_framework("f", "b")
+    if quota:
+        guarantees = contract.Quantities(amounts={"cpus": 1.0})
+        master.send(contract.UpdateQuota(role="b", guarantees=guarantees))
     sizes = []
     with mock.patch.object(filters, "_MANY", 0):
         for number in range(8):
             change_roles(master, number)
             sizes.append(things(master.engine))
     assert max(sizes[4:]) <= max(sizes[:4])
+
+
+def test_nothing_is_left_of_agents_that_are_gone_with_all_that_was_taken_of_them() -> None:
+    master = with_settings(MasterSide(), learn_demands=True, hold_for="one")
+    master.add_framework("f", "b")
+    sizes = []
+    for number in range(4):
+        for each in range(4):
+            assert master.add_agent(f"s{number}.{each}", "cpus:4;mem:64")
+        for each in range(4):
+            master.remove_agent(f"s{number}.{each}")
+        sizes.append(things(master.engine))
+    assert sizes[3] == sizes[1]
 
 
 @pytest.mark.parametrize("keeps", ["cpus:3", None])

@@ -19,6 +19,7 @@ from tests.cluster.conformance.quota_side import (
     revocable,
 )
 from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info, resources
+from tests.counted import counted
 
 ROLES = ["a", "b", "c"]
 some = st.dictionaries(st.sampled_from(["cpus", "mem", "disk"]), st.integers(0, 9))
@@ -136,6 +137,24 @@ def work(quotas: int, agents: int) -> int:
 def test_an_agent_costs_the_same_however_many_quotas_there_are() -> None:
     few, many = (work(quotas, 20) - work(quotas, 10) for quotas in (10, 300))
     assert many == pytest.approx(few, rel=0.05)
+
+
+def test_a_run_costs_the_same_however_many_roles_have_held_something_before() -> None:
+    master = MasterSide()
+    guarantees = contract.Quantities(amounts={"cpus": 1.0})
+    master.send(contract.UpdateQuota(role="q", guarantees=guarantees))
+
+    def come_and_go(number: int) -> int:
+        name = f"{number:04}"
+        held = {name: resources("cpus:1", f"of-{name}")}
+        work = counted(lambda: master.add_agent(name, "cpus:4;mem:64", held))
+        master.add_framework(name, f"of-{name}", active=False)
+        master.send(contract.RemoveFramework(framework_id=name))
+        master.remove_agent(name)
+        return work
+
+    costs = [come_and_go(number) for number in range(60)]
+    assert costs[-1] == costs[1]
 
 
 def headroom(available: str) -> Headroom:

@@ -172,6 +172,14 @@ def test_another_framework_of_a_role_asks_about_each_machine_once_whatever_the_o
     assert set(asked.values()) == {50}
 
 
+def test_what_tasks_come_to_is_put_together_once() -> None:
+    users = new_users(CDRF)
+    client = join(users, "a/b")
+    users.set_task(users.get("a/b"), client, Task(DEMANDS[1]))
+    first = counted(users.settle)
+    assert counted(users.settle) < first / 10
+
+
 def test_where_no_policy_asks_nobody_is_asked_about_machines() -> None:
     users = new_users(replace(CDRF, policy=policies.create("drf", {})))
     machines = asking(users)

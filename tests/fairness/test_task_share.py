@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from allocator.fairness import policies
-from allocator.fairness.machines import Machines
+from allocator.fairness.machines import Machines, MayUse
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from tests.counted import things
@@ -187,6 +187,25 @@ def test_a_kind_of_tasks_that_was_not_admitted_cannot_be_withdrawn() -> None:
         with pytest.raises(KeyError):
             machines.withdraw(user, may_use)
     assert machines.constrained_monopoly("u", Quantities.parse("cpus:1")) == 1
+
+
+def test_nobody_asks_about_a_machine_for_a_constraint_that_no_user_has_any_more() -> None:
+    machines: Machines[str] = Machines()
+    asked = Counter[str]()
+
+    def noting(name: str) -> MayUse:
+        def admits(machine: str) -> bool:
+            asked[name] += 1
+            return machine == "1"
+
+        return admits
+
+    for number in range(3):
+        machines.restrict("u", noting(f"{number}"))
+        machines.put("1", Quantities.parse("cpus:1"))
+    machines.restrict("u", None)
+    machines.put("1", Quantities.parse("cpus:2"))
+    assert asked == {"0": 1, "1": 2, "2": 2}
 
 
 def test_however_many_demands_are_asked_about_a_bounded_number_is_remembered() -> None:
