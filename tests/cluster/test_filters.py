@@ -229,7 +229,7 @@ def test_what_is_over_first_is_looked_at_first_also_when_others_were_cleared_out
         filters = OfferFilters()
         for until in (50, 40, 30, 20, 10):
             filters.add(CLIENTS[0], f"s{until}", SIZES[1], until)
-        for until in (11, 12, 13, 14):
+        for until in range(61, 80):
             filters.add(CLIENTS[0], "gone", SIZES[1], until)
             filters.drop_agent("gone")
         filters.add(CLIENTS[0], "s60", SIZES[1], 60)
