@@ -136,7 +136,7 @@ class Users:
         self.pool: Pool[str] = self._new_pool()
         """The users at the top."""
         self._root.below = self.pool
-        self._branches: list[User] = []
+        self._branches: dict[User, None] = {}
         """Users with sub-users, those above first."""
         self._renewed = True
         """Whether there are other users than when somebody asked what has changed."""
@@ -514,17 +514,23 @@ class Users:
         if len(self._idle_since) - len(idle) > most:
             by_age = sorted(self._idle_since, key=lambda name: self._idle_since[name])
             idle = by_age[: len(by_age) - most]
-        for name in idle:
+        for name in [name for name in idle if self._may_go(name)]:  # all, and then all at once
             if name not in self._idle_since:
-                continue
-            if name not in self._known:
+                continue  # with the last that was below the same user
+            user = self._known.get(name)
+            if user is None:
                 self._forget_leaf(self._known[name[:-2]])
-                continue
-            user = self._known[name]
-            if self._weights.keeps(name):
-                del self._idle_since[name]
-            elif max(user.siblings.standing(name).commitments.values(), default=0.0) < FADED:
+            else:
                 self._remove(user)
+
+    def _may_go(self, name: str) -> bool:
+        """Whether an idle user, or virtual leaf, owes nothing, and nothing was said about it."""
+        if self._weights.keeps(name):
+            del self._idle_since[name]
+            return False
+        pool = self._pool_of(name)
+        assert pool is not None
+        return max(pool.standing(name).commitments.values(), default=0.0) < FADED
 
     def _possible(self, users: Mapping[str, Remembered]) -> Iterator[tuple[str, Remembered]]:
         """Leave out roles that nobody can have any more."""
@@ -613,7 +619,7 @@ class Users:
         """
         if user.below is None:
             user.below = self._new_pool()
-            self._branches.append(user)
+            self._branches[user] = None
             if len(user.clients):
                 standing = user.siblings.standing(user.name)
                 owed, others = standing.commitments, standing.inherited
@@ -646,19 +652,17 @@ class Users:
         del parent.children[user.name]
         if parent is not self._root and not parent.children:
             parent.below = None
-            self._branches.remove(parent)
+            del self._branches[parent]
             self._machines.restrict(parent.leaf, None)
             self._idle_since.pop(parent.leaf, None)
             self._note_idle(parent)
         self._share_out()
 
     def _forget_leaf(self, user: User) -> None:
-        below = user.below
-        assert below is not None
-        if max(below.standing(user.leaf).commitments.values(), default=0.0) < FADED:
-            del self._idle_since[user.leaf]
-            below.remove(user.leaf)
-            self._share_out()
+        assert user.below is not None
+        del self._idle_since[user.leaf]
+        user.below.remove(user.leaf)
+        self._share_out()
 
     def _note_idle(self, user: User) -> None:
         if len(user.clients):

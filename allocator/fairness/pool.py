@@ -1,6 +1,5 @@
 """The users who share one pool of resources: what each holds, what it owes, who is next."""
 
-import math
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -202,7 +201,7 @@ class Pool(Generic[User]):
         self._unsettle()
         self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account
-        self._terms.weights += weight
+        self._terms.reweigh(weight, 0.0)
         if self._meter is not None:
             account.counted_until = max(self._now, self._meter.since)
 
@@ -220,7 +219,7 @@ class Pool(Generic[User]):
         self._write_down(Pool.remove, user)
         self._unsettle()
         del self._accounts[user]
-        self._terms.weights = math.fsum(other.weight for other in self._accounts.values())
+        self._terms.reweigh(0.0, account.weight)
 
     def set_weight(self, user: User, weight: float) -> None:
         """Change a user's weight.
@@ -233,8 +232,8 @@ class Pool(Generic[User]):
         in_range(user, weight)
         self._write_down(Pool.set_weight, user, weight)
         self._unsettle()
+        self._terms.reweigh(weight, account.weight)
         account.weight = weight
-        self._terms.weights = math.fsum(other.weight for other in self._accounts.values())
 
     def set_commitment(
         self, user: User, commitment: float | Mapping[str, float], *, others: float = 0.0

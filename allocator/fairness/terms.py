@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Hashable
 from copy import copy, deepcopy
+from fractions import Fraction
 from typing import Generic, TypeVar
 
 from allocator.fairness.account import Account
@@ -46,6 +47,8 @@ class Terms(Generic[User]):
         """Of the capacity, to which the users are entitled together."""
         self.weights = 0.0
         """Of all users together."""
+        self._weights = Fraction(0)
+        """The same without rounding, so that nothing is left of those who have gone."""
         self.capacity = capacity
 
     def twin(self) -> "Terms[User]":
@@ -65,6 +68,11 @@ class Terms(Generic[User]):
         self._capacity = capacity
         self._counted: list[tuple[str, int]] | None = None
         """What of it counts; None: nobody has asked since it changed."""
+
+    def reweigh(self, more: float, less: float) -> None:
+        """Follow that users weigh so much more, and less, together."""
+        self._weights += Fraction(more) - Fraction(less)
+        self.weights = float(self._weights)
 
     def counted(self, demand: Quantities | None) -> Quantities | None:
         """Return what counts of a task's demand; None: nothing."""

@@ -16,6 +16,7 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import MasterSide
 from tests.cluster.one_by_one import order
+from tests.counted import counted
 
 ROLES = ["a", "a/b", "a/b/c", "a/d", "e", "f/g", "f/h"]
 CAPACITY = Quantities.parse("cpus:100;mem:1000")
@@ -274,3 +275,21 @@ def test_however_many_roles_come_in_one_event_each_level_is_told_its_part_once(
     assert len(told) == 240, "of all users but the last of each role"
     master.tick()
     assert len(told) == 240, "nothing has changed"
+
+
+@pytest.mark.parametrize("policy", ["drf", "sdrf"])
+def test_forgetting_many_users_at_once_costs_as_much_as_there_are(policy: str) -> None:
+    def work(number: int) -> int:
+        chosen = policies.create(policy, {"half_life": 60.0} if policy == "sdrf" else {})
+        users = new_users(EngineSettings(chosen))
+        for each in range(number):
+            role = f"a/{each}" if each % 2 else f"r{each}"
+            users.remove(users.get(role), join(users, role))
+        users.advance(1e6)
+        before = len(users.names())
+        cost = counted(users.forget_idle)
+        assert before - len(users.names()) >= number
+        return cost
+
+    few, many, more = (work(number) for number in (50, 100, 200))
+    assert more - many < 2.5 * (many - few)
