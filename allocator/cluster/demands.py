@@ -1,8 +1,11 @@
 """What one task of a framework needs: with that known, agents are filled task by task."""
 
-from collections import Counter, deque
+from collections import deque
+
+from typing_extensions import override
 
 from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.largest import Largest
 from allocator.cluster.resources import Resources
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.text import readable
@@ -77,7 +80,7 @@ class Demands:
             offered.pop(agent, None)
 
 
-class Floor:
+class Floor(Largest):
     """The least that a task counts as: a part of the largest agent, in some resource.
 
     A smaller demand is multiplied until it reaches that: its framework gets as many tasks' worth
@@ -88,48 +91,31 @@ class Floor:
     """
 
     def __init__(self, part: float) -> None:
+        super().__init__()
         self._part = part
-        self._agents: dict[str, Counter[int]] = {}
-        self._largest: dict[str, int] = {}
-        self.version = 0
-        """Changes when the largest agent does."""
+        self._seen = set[str]()
+        """What some agent has had."""
 
-    def put(self, total: Quantities) -> None:
+    @override
+    def put(self, quantities: Quantities) -> None:
         """Learn of an agent."""
-        for name, amount in total.items():
-            if name not in self._agents:
-                self._agents[name] = Counter()
-            self._agents[name][amount] += 1
-            if amount > self._largest.get(name, 0):
-                self._largest[name] = amount
-                self.version += 1
-
-    def discard(self, total: Quantities) -> None:
-        """Forget an agent."""
-        for name, amount in total.items():
-            agents = self._agents[name]
-            agents[amount] -= 1
-            if agents[amount]:
-                continue
-            del agents[amount]
-            if amount == self._largest[name]:
-                self._largest[name] = max(agents, default=0)
-                self.version += 1
+        super().put(quantities)
+        self._seen.update(quantities)
 
     def beyond(self, demand: Quantities) -> str:
         """Return in words what a demand asks for more of than any agent has; empty: nothing."""
         return " and ".join(
             f"{readable(name)}:{amount / 1000:g}, and no agent has more than {largest / 1000:g}"
             for name, amount in demand.items()
-            if name in self._largest and amount > (largest := self._largest[name])
+            if name in self._seen and amount > (largest := self.of.get(name, 0))
         )
 
     def at_a_time(self, demand: Quantities) -> int:
         """Return the least number of tasks that are not below the floor together."""
         tasks = (
-            -(-round(self._part * self._largest[name]) // amount)
+            -(-round(self._part * self.of[name]) // amount)
             for name, amount in demand.items()
-            if self._largest.get(name)
+            if name in self.of
         )
         return max(min(tasks, default=1), 1)
 

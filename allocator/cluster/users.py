@@ -5,10 +5,11 @@ frameworks of its own and sub-roles competes with these through a *virtual leaf*
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allocator.cluster.frameworks import Client
+from allocator.cluster.largest import Largest
 from allocator.cluster.memory import Boost, Changes, Course, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.steps import Steps, finished
@@ -36,18 +37,6 @@ class Task:
     """On which agents, by id, they may run; None: on all."""
 
 
-def greediest(demands: Iterable[Quantities | None]) -> Quantities | None:
-    """Return what stands for tasks of several kinds: as much of each resource as one of them needs.
-
-    None: of none is it known.
-    """
-    most: dict[str, int] = {}
-    for demand in demands:
-        for name, amount in demand.items() if demand is not None else ():
-            most[name] = max(amount, most.get(name, 0))
-    return Quantities(most) if most else None
-
-
 @dataclass(slots=True, eq=False)
 class User:
     """One node of the tree: its own clients, and its sub-users if it has any."""
@@ -61,8 +50,10 @@ class User:
     children: dict[str, "User"] = field(default_factory=dict)
     tasks: dict[Client, "Task"] = field(default_factory=dict)
     """Of those of its own clients of which something is known."""
-    demand: Quantities | None = None
-    """The greediest of what its tasks, and those of all below it, need."""
+    own: Largest = field(default_factory=Largest)
+    """Of what its tasks need."""
+    all: Largest = field(default_factory=Largest)
+    """Likewise, with those of all below it."""
     line: tuple[str, ...] = ()
     """Its name, and those of all above it; the root has none."""
 
@@ -142,8 +133,6 @@ class Users:
         """Whether there are other users than when somebody asked what has changed."""
         self._uneven = False
         """Whether levels do not know yet what part of the cluster is theirs."""
-        self._untold: dict[User, None] = {}
-        """Users whose own tasks are others than pools know."""
         for declared in settings.users:
             self.get(declared.name)
 
@@ -172,14 +161,11 @@ class Users:
         return user
 
     def settle(self) -> None:
-        """Tell every level what part of the cluster its members are entitled to, and their tasks.
+        """Tell every level what part of the cluster its members are entitled to together.
 
-        To be called after each event, which may bring hundreds of users and tasks: it costs
-        O(users with sub-users) if there are others now, or weights have changed, and O(clients and
-        sub-users) of each user some of whose tasks are others, and of all above it.
+        To be called after each event: it costs O(users with sub-users) if there are others now, or
+        weights have changed, and an event may bring hundreds.
         """
-        if self._untold:
-            self._tell_tasks()
         if self._uneven:
             self._uneven = False
             for user in self._branches:
@@ -254,8 +240,8 @@ class Users:
         """Say what a client's tasks need, and where they may run; return whether that is new.
 
         A user's tasks may run wherever one of its clients' may, or one of its sub-users', and need
-        as much as the `greediest` of them. Where constraints change it costs O(agents) at each
-        level.
+        as much of each resource as the greediest of them. Costs O(resources) at each level, and
+        O(agents) where a constraint is new there.
         """
         before = user.tasks.get(client)
         if before == task:
@@ -554,31 +540,33 @@ class Users:
         """Follow a change of a task of a user's own, if the policy asks; None: it is not there."""
         if not self._settings.policy.counts_tasks:
             return
-        self._untold[user] = None
-        if before is None or after is None or before.may_use != after.may_use:
-            leaf = user.below is not None and user.leaf in user.below
-            for name in (user.leaf, *user.line) if leaf else user.line:
-                if after is not None:
-                    self._machines.admit(name, after.may_use)
-                if before is not None:
-                    self._machines.withdraw(name, before.may_use)
+        if user.below is not None and user.leaf in user.below:
+            self._follow(user.below, user.leaf, user.own, before, after)
+        else:
+            _renew(user.own, before, after)
+        level = user
+        while level.parent is not None:
+            self._follow(level.siblings, level.name, level.all, before, after)
+            level = level.parent
 
-    def _tell_tasks(self) -> None:
-        """Tell the pools of users, and of all above, what their tasks need now."""
-        changed = dict[User, None]()
-        for user in self._untold:
-            above: User | None = user
-            while above is not None and above not in changed:
-                changed[above] = None
-                above = above.parent
-        self._untold.clear()
-        for user in sorted(changed, key=lambda user: -len(user.line)):
-            own = greediest(task.demand for task in user.tasks.values())
-            if user.below is not None and user.leaf in user.below:
-                user.below.set_demand(user.leaf, own)
-            user.demand = greediest([own, *(child.demand for child in user.children.values())])
-            if self._known.get(user.name) is user:
-                user.siblings.set_demand(user.name, user.demand)
+    def _follow(
+        self,
+        pool: Pool[str],
+        name: str,
+        needs: Largest,
+        before: Task | None,
+        after: Task | None,
+    ) -> None:
+        """Follow it for a user, or a virtual leaf, that has it among its tasks."""
+        version = needs.version
+        _renew(needs, before, after)
+        moves = before is None or after is None or before.may_use != after.may_use
+        if moves and after is not None:
+            self._machines.admit(name, after.may_use)
+        if moves and before is not None:
+            self._machines.withdraw(name, before.may_use)
+        if moves or needs.version != version:
+            pool.set_demand(name, _needed(needs))
 
     def held_below(self, user: User, held: Mapping[Client, Quantities]) -> dict[str, Quantities]:
         """Return what the members of a user's pool hold, of what clients hold."""
@@ -621,16 +609,15 @@ class Users:
             user.below = self._new_pool()
             self._branches[user] = None
             if len(user.clients):
-                standing = user.siblings.standing(user.name)
-                owed, others = standing.commitments, standing.inherited
+                owed, others = user.siblings.debts(user.name)
                 if user.leaf in self._leaves:
                     owed, others = self._leaf_debt(user.leaf)
                 user.below.add(user.leaf)
                 user.below.set_commitment(user.leaf, owed, others=others)
                 if self._settings.policy.counts_tasks:
-                    self._untold[user] = None
                     for task in user.tasks.values():
                         self._machines.admit(user.leaf, task.may_use)
+                    user.below.set_demand(user.leaf, _needed(user.own))
                 self._leaves.pop(user.leaf, None)
                 user.below.allocate(user.leaf, user.clients.held(), times=0)
                 user.below.set_active(user.leaf, user.clients.active > 0)
@@ -738,6 +725,17 @@ def _settled(
     }
     others = decayed(remembered.others, 0.0, elapsed, tau)
     return _bounded(owed), min(others, LARGEST_COMMITMENT)
+
+
+def _renew(needs: Largest, before: Task | None, after: Task | None) -> None:
+    if after is not None and after.demand is not None:
+        needs.put(after.demand)
+    if before is not None and before.demand is not None:
+        needs.discard(before.demand)
+
+
+def _needed(needs: Largest) -> Quantities | None:
+    return Quantities(dict(needs.of)) if needs.of else None
 
 
 def _acts_below(user: User, client: Client) -> bool:

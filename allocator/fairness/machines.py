@@ -22,9 +22,9 @@ _REMEMBERED = 1000
 class Machines(Generic[User]):
     """Machines grouped by what they have, and which of them each user may use.
 
-    A machine's coming or going costs O(1), a question to each different constraint, and as much as
-    that for each user with several kinds of tasks under such a constraint. A monopoly costs
-    O(classes), however many machines there are.
+    A machine's coming or going costs a question to each different constraint, and as much as that
+    for each user with several kinds of tasks under such a constraint. A monopoly costs O(1) where
+    it has been asked about, else O(classes), however many machines there are.
     """
 
     def __init__(self) -> None:
@@ -118,12 +118,20 @@ class _Group:
     def add(self, kind: _Class) -> None:
         """Have one more of a class."""
         self._classes[kind] += 1
-        self._fitting.clear()
+        self._follow(kind, 1)
 
     def take(self, kind: _Class) -> None:
         """Have one less."""
         _take(self._classes, kind)
-        self._fitting.clear()
+        self._follow(kind, -1)
+
+    def _follow(self, kind: _Class, more: int) -> None:
+        """Follow in what is remembered, unless it is less work to count it when somebody asks."""
+        if len(self._fitting) > len(self._classes):
+            self._fitting.clear()
+        has = dict(kind)
+        for needs in self._fitting:
+            self._fitting[needs] += more * _tasks(has, needs)
 
     def fit(self, demand: Quantities) -> int:
         """Return how many whole tasks fit."""
@@ -133,7 +141,7 @@ class _Group:
             if len(self._fitting) >= _REMEMBERED:
                 self._fitting.clear()
             known = self._fitting[needs] = sum(
-                count * _tasks(dict(kind), demand) for kind, count in self._classes.items()
+                count * _tasks(dict(kind), needs) for kind, count in self._classes.items()
             )
         return known
 
@@ -210,8 +218,8 @@ class _Allowed:
                 self._several.take(kind)
 
 
-def _tasks(has: dict[str, int], demand: Quantities) -> int:
-    return min((has.get(name, 0) // amount for name, amount in demand.items()), default=0)
+def _tasks(has: dict[str, int], needs: _Class) -> int:
+    return min((has.get(name, 0) // amount for name, amount in needs), default=0)
 
 
 Counted = TypeVar("Counted", bound=Hashable)

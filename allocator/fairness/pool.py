@@ -458,6 +458,18 @@ class Pool(Generic[User]):
             account.inherited,
         )
 
+    def debts(self, user: User) -> tuple[dict[str, float], float]:
+        """Return what a user owes now, by resource and of those that are not named. O(resources).
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        account = self._account(user)
+        if account.settled_at < self._now:
+            self._rate_changed()
+        now, tau = self._now, self._terms.tau
+        return account.commitments_at(now, tau), account.inherited_at(now, tau)
+
     def crossings(self) -> Iterator[Crossing[float, User]]:
         """Go through upcoming changes of the order, soonest first: at `when`, right passes left.
 

@@ -2,8 +2,12 @@
 
 from dataclasses import replace
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from allocator.cluster.demands import Demands, Floor
 from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.largest import Largest
 from allocator.cluster.resources import NOTHING, parse_total
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.subscriptions import Subscription
@@ -48,17 +52,41 @@ def test_a_task_is_what_the_operator_says_else_the_framework_else_the_least_of_e
     said = Framework("f1", Subscription("f1", demand=two), active=True, suppressed=set())
     silent = Framework("f1", Subscription("f1"), active=True, suppressed=set())
     settings = EngineSettings(policies.create("drf", {}), learn_demands=True)
-    for given, learns in (({}, True), ({"f1": one}, True), ({}, False), ({"f1": one}, False)):
-        demands = Demands(replace(settings, demands=given, learn_demands=learns))
-        assert demands.of(client, silent) == given.get("f1")
+    for told, learns in (({}, True), ({"f1": one}, True), ({}, False), ({"f1": one}, False)):
+        demands = Demands(replace(settings, demands=told, learn_demands=learns))
+        assert demands.of(client, silent) == told.get("f1")
         for kept in (one, *[three] * 7):
             demands.note_offer(client, "s1", parse_total(resources(str(kept))))
             demands.forget(Client("a", "f2"))
             demands.note_answer(client, "s1", NOTHING)
-        assert demands.of(client, said) == given.get("f1", two)
-        assert demands.of(client, silent) == given.get("f1", one if learns else None)
+        assert demands.of(client, said) == told.get("f1", two)
+        assert demands.of(client, silent) == told.get("f1", one if learns else None)
         demands.note_offer(client, "s1", parse_total(resources(str(three))))
         demands.note_answer(client, "s1", NOTHING)
-        assert demands.of(client, silent) == given.get("f1", three if learns else None)
+        assert demands.of(client, silent) == told.get("f1", three if learns else None)
         demands.forget(client)
-        assert demands.of(client, silent) == given.get("f1")
+        assert demands.of(client, silent) == told.get("f1")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.booleans(), st.dictionaries(st.sampled_from("abc"), st.integers(1, 3), max_size=2)
+        )
+    )
+)
+def test_the_largest_is_that_of_what_is_there_and_of_what_is_not_there_is_none(
+    steps: list[tuple[bool, dict[str, int]]],
+) -> None:
+    largest, there = Largest(), list[dict[str, int]]()
+    for comes, amounts in steps:
+        before, version = dict(largest.of), largest.version
+        if comes:
+            largest.put(Quantities(amounts))
+            there.append(amounts)
+        elif amounts in there:
+            largest.discard(Quantities(amounts))
+            there.remove(amounts)
+        names = {name for each in there for name in each}
+        assert largest.of == {n: max(each.get(n, 0) for each in there) for n in names}
+        assert (largest.version != version) == (largest.of != before)

@@ -293,3 +293,15 @@ def test_forgetting_many_users_at_once_costs_as_much_as_there_are(policy: str) -
 
     few, many, more = (work(number) for number in (50, 100, 200))
     assert more - many < 2.5 * (many - few)
+
+
+def test_a_role_that_begins_to_have_sub_roles_costs_the_same_however_many_others_do() -> None:
+    def work(others: int) -> int:
+        users = new_users(EngineSettings(policies.create("sdrf", {"half_life": 60.0})))
+        for each in range(others):
+            join(users, f"r{each}")
+        users.standings()
+        users.get("new")
+        return counted(lambda: [join(users, f"r{each}/b") for each in range(5)])
+
+    assert work(200) == pytest.approx(work(50), rel=0.05)

@@ -145,9 +145,9 @@ def test_a_framework_that_needs_something_else_costs_as_much_as_it_has_roles(
     assert more - many < 2.5 * (many - few)
 
 
-def said(roles: list[str], demand: str, whitelist: str) -> bytes:
+def said(roles: list[str], demand: str, whitelist: str, name: str = "f") -> bytes:
     """Return what a framework says of itself."""
-    described = mesos.FrameworkInfo.FromString(framework_info("f", *roles))
+    described = mesos.FrameworkInfo.FromString(framework_info(name, *roles))
     described.labels.labels.add(key="longshare.demand", value=demand)
     described.labels.labels.add(key="longshare.whitelist", value=whitelist)
     return described.SerializeToString()
@@ -172,12 +172,21 @@ def test_another_framework_of_a_role_asks_about_each_machine_once_whatever_the_o
     assert set(asked.values()) == {50}
 
 
-def test_what_tasks_come_to_is_put_together_once() -> None:
-    users = new_users(CDRF)
-    client = join(users, "a/b")
-    users.set_task(users.get("a/b"), client, Task(DEMANDS[1]))
-    first = counted(users.settle)
-    assert counted(users.settle) < first / 10
+@pytest.mark.parametrize("change", ["update", "remove"])
+def test_one_framework_of_a_role_costs_the_same_however_many_others_there_are(change: str) -> None:
+    def work(others: int) -> int:
+        master = MasterSide("cdrf")
+        for number in range(others + 1):
+            framework = contract.AddFramework(framework_id=f"f{number}", active=False)
+            framework.info = said([f"a/{number}"], "cpus:1", "s*", f"f{number}")
+            master.send(framework)
+        update = contract.UpdateFramework(framework_id="f0")
+        update.info = said(["a/0"], "cpus:2", "s*", "f0")
+        remove = contract.RemoveFramework(framework_id="f0")
+        return counted(lambda: master.send(update if change == "update" else remove))
+
+    few, many = work(20), work(220)
+    assert many - few < 200, "not a call for each of the others"
 
 
 def test_where_no_policy_asks_nobody_is_asked_about_machines() -> None:

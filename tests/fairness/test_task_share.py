@@ -11,7 +11,7 @@ from allocator.fairness import policies
 from allocator.fairness.machines import Machines, MayUse
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from tests.counted import things
+from tests.counted import counted, things
 
 
 class Filling:
@@ -206,6 +206,19 @@ def test_nobody_asks_about_a_machine_for_a_constraint_that_no_user_has_any_more(
     machines.restrict("u", None)
     machines.put("1", Quantities.parse("cpus:2"))
     assert asked == {"0": 1, "1": 2, "2": 2}
+
+
+def test_a_machine_costs_the_same_however_many_unlike_ones_there_are() -> None:
+    machines: Machines[str] = Machines()
+    demand = Quantities.parse("cpus:0.001")
+    machines.restrict("u", bool)
+    costs = []
+    for number in range(1, 200):
+        has = Quantities({"cpus": number})
+        costs.append(counted(lambda has=has: machines.put(f"{has}", has)))  # type: ignore[misc]
+        assert machines.monopoly(demand) == machines.constrained_monopoly("u", demand)
+        assert machines.monopoly(demand) == number * (number + 1) // 2
+    assert costs[-1] == costs[10]
 
 
 def test_however_many_demands_are_asked_about_a_bounded_number_is_remembered() -> None:
