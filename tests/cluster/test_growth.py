@@ -1,0 +1,250 @@
+"""Whatever happens costs in proportion to what there is, and never the square of it.
+
+In numbers of calls, of Python's functions and of C's, which are the same on every machine. What
+grows is named in each case: so many roles, frameworks or agents.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import pytest
+
+from allocator.cluster.engine import Engine
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.contract import operator_pb2 as operator
+from tests.cluster.master_side import SECOND, START_NS, MasterSide, agent_call, framework_info
+from tests.counted import counted
+
+POLICIES: dict[str, dict[str, object]] = {
+    "drf": {},
+    "sdrf": {"half_life": 60.0},
+    "stsf": {"half_life": 60.0},
+}
+AGENTS = 10
+FEW = 25
+MOST = 2.75
+"""How many times as much the step from 50 to 100 may cost as that from 25 to 50: it is 2 in
+proportion, and 4 in squares."""
+Work: TypeAlias = Callable[[], object]
+Case: TypeAlias = Callable[[str, int], Work]
+CASES: dict[str, Case] = {}
+
+
+def case(make: Case) -> Case:
+    CASES[make.__name__] = make
+    return make
+
+
+def said(name: str, roles: Sequence[str], demand: str = "cpus:1", hosts: str = "s*") -> bytes:
+    described = mesos.FrameworkInfo.FromString(framework_info(name, *roles))
+    for key, value in (("demand", demand), ("whitelist", hosts)):
+        described.labels.labels.add(key=f"longshare.{key}", value=value)
+    return described.SerializeToString()
+
+
+def agents(number: int, kind: str = "s") -> list[contract.AddAgent]:
+    """Return agents that are all unlike."""
+    return [agent_call(f"{kind}{n}", f"cpus:4;mem:{4096 + n}") for n in range(number)]
+
+
+def snapshot(frameworks: Sequence[bytes], number: int = AGENTS) -> contract.Snapshot:
+    come = [
+        contract.AddFramework(framework_id=f"f{n}", info=info, active=True)
+        for n, info in enumerate(frameworks)
+    ]
+    return contract.Snapshot(time_ns=START_NS, agents=agents(number), frameworks=come)
+
+
+def flat(number: int, demand: str = "cpus:1") -> list[bytes]:
+    return [said(f"f{n}", [f"r{n}"], demand) for n in range(number)]
+
+
+def below(number: int, demand: str = "cpus:1") -> list[bytes]:
+    return [said(f"f{n}", [f"a/r{n}"], demand) for n in range(number)]
+
+
+def master(policy: str, frameworks: Sequence[bytes] = (), number: int = AGENTS) -> MasterSide:
+    made = MasterSide(policy, POLICIES[policy])
+    made.restore(snapshot(frameworks, number))
+    made.tick()
+    return made
+
+
+def restored(policy: str, frameworks: Sequence[bytes]) -> Work:
+    made, message = MasterSide(policy, POLICIES[policy]), snapshot(frameworks)
+    return lambda: made.restore(message)
+
+
+@case
+def a_snapshot_of_roles(policy: str, number: int) -> Work:
+    return restored(policy, flat(number))
+
+
+@case
+def a_snapshot_of_roles_below_one(policy: str, number: int) -> Work:
+    return restored(policy, below(number))
+
+
+@case
+def a_snapshot_of_roles_with_sub_roles(policy: str, number: int) -> Work:
+    return restored(policy, [said(f"f{n}", [f"r{n}", f"r{n}/b"]) for n in range(number)])
+
+
+@case
+def a_snapshot_of_frameworks_in_one_role_each_on_agents_of_its_own(
+    policy: str, number: int
+) -> Work:
+    return restored(policy, [said(f"f{n}", ["r"], hosts=f"s{n % 10},x{n}") for n in range(number)])
+
+
+@case
+def a_snapshot_of_one_framework_with_many_roles(policy: str, number: int) -> Work:
+    return restored(policy, [said("f", [f"a/{n}" for n in range(number)])])
+
+
+@case
+def another_snapshot(policy: str, number: int) -> Work:
+    made, message = master(policy, flat(number)), snapshot(flat(number))
+    return lambda: made.restore(message)
+
+
+def gone(number: int) -> list[contract.RemoveFramework]:
+    return [contract.RemoveFramework(framework_id=f"f{n}") for n in range(number)]
+
+
+def updated(frameworks: Sequence[bytes]) -> list[contract.UpdateFramework]:
+    return [
+        contract.UpdateFramework(framework_id=f"f{n}", info=info)
+        for n, info in enumerate(frameworks)
+    ]
+
+
+@case
+def frameworks_that_go(policy: str, number: int) -> Work:
+    made = master(policy, below(number))
+    return lambda: made.send(*gone(number))
+
+
+@case
+def frameworks_whose_tasks_are_others(policy: str, number: int) -> Work:
+    made, updates = master(policy, below(number)), updated(below(number, "cpus:2"))
+    return lambda: made.send(*updates)
+
+
+@case
+def a_framework_that_takes_other_roles(policy: str, number: int) -> Work:
+    made = master(policy, [said("f0", [f"a/{n}" for n in range(number)])])
+    others = updated([said("f0", [f"b/{n}" for n in range(number)], "cpus:2", "s1*")])
+    return lambda: made.send(*others)
+
+
+@case
+def users_that_are_forgotten(policy: str, number: int) -> Work:
+    made = master(policy, [*flat(number), *below(number)])
+    made.send(*gone(2 * number))
+    for _ in range(12):
+        made.tick(7000.0)
+    assert made.engine.users()
+
+    def work() -> None:
+        made.tick(7000.0)
+        assert not made.engine.users()
+
+    return work
+
+
+@case
+def offers_of_which_each_is_refused_for_an_hour(policy: str, number: int) -> Work:
+    made = MasterSide(policy, POLICIES[policy])
+    made.add_framework("f", "r")
+    refused = mesos.Filters(refuse_seconds=3600).SerializeToString()
+    back = [
+        contract.RecoverResources(
+            framework_id="f", agent_id=each.agent, resources=each.messages, filters=refused
+        )
+        for each in made.send(*agents(number))
+    ]
+    assert len(back) == number
+    return lambda: made.send(*back)
+
+
+@case
+def offers_that_are_revived(policy: str, number: int) -> Work:
+    made = master(policy, flat(number))
+    return lambda: made.send(*(contract.ReviveOffers(framework_id=f"f{n}") for n in range(number)))
+
+
+@case
+def agents_that_come_one_by_one(policy: str, number: int) -> Work:
+    made, come = master(policy, flat(10)), agents(number, "x")
+    return lambda: [made.send(each) for each in come]
+
+
+@case
+def agents_that_go(policy: str, number: int) -> Work:
+    made = master(policy, flat(10), number)
+    return lambda: made.send(*(contract.RemoveAgent(agent_id=f"s{n}") for n in range(number)))
+
+
+@case
+def agents_that_are_going_to_be_maintained(policy: str, number: int) -> Work:
+    made, when = master(policy, flat(10), number), mesos.Unavailability()
+    when.start.nanoseconds = START_NS + 60 * SECOND
+    data = when.SerializeToString()
+    return lambda: made.send(
+        *(
+            contract.UpdateUnavailability(agent_id=f"s{n}", unavailability=data)
+            for n in range(number)
+        )
+    )
+
+
+@case
+def quotas(policy: str, number: int) -> Work:
+    made = master(policy, flat(number))
+    guarantees = contract.Quantities(amounts={"cpus": 0.001})
+    return lambda: made.send(
+        *(contract.UpdateQuota(role=f"r{n}", guarantees=guarantees) for n in range(number))
+    )
+
+
+@case
+def weights(policy: str, number: int) -> Work:
+    made = master(policy, flat(number))
+    each = [contract.Weight(role=f"r{n}", weight=1.1 + n) for n in range(number)]
+    return lambda: made.send(*(contract.UpdateWeights(weights=[one]) for one in each))
+
+
+@case
+def orders(policy: str, number: int) -> Work:
+    made = master(policy, flat(number))
+
+    def work() -> None:
+        for n in range(number):
+            order = operator.SetWeight(user=f"r{n}", weight=2.5 + n)
+            made.engine.order(operator.Order(set_weight=order))
+        names = [f"r{n}" for n in range(number)]
+        reset = operator.ResetCommitments(users=names)
+        made.engine.order(operator.Order(reset_commitments=reset))
+
+    return work
+
+
+@case
+def what_a_successor_must_know(policy: str, number: int) -> Work:
+    made = master(policy, [*flat(number), *below(number)])
+    return lambda: Engine(made.settings, memory=made.engine.memory())
+
+
+@case
+def what_people_are_shown(policy: str, number: int) -> Work:
+    made = master(policy, [*flat(number), *below(number)])
+    return lambda: (made.engine.standings(), made.engine.misfits(), made.engine.demands())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", CASES)
+def test_twice_as_much_costs_no_more_than_in_proportion(name: str, policy: str) -> None:
+    few, many, more = (counted(CASES[name](policy, n * FEW)) for n in (1, 2, 4))
+    assert more - many < MOST * (many - few) + 200
