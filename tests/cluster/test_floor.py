@@ -89,4 +89,5 @@ def test_the_largest_is_that_of_what_is_there_and_of_what_is_not_there_is_none(
             there.remove(amounts)
         names = {name for each in there for name in each}
         assert largest.of == {n: max(each.get(n, 0) for each in there) for n in names}
-        assert (largest.version != version) == (largest.of != before)
+        assert (largest.version > version) == (largest.of != before)
+        assert largest.version >= version

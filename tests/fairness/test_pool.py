@@ -91,6 +91,22 @@ def test_position_changes_are_counted_on_when_all_are_ranked_anew() -> None:
     assert pool("drf").events == pool(delta=0.99, ranking="scan").events == 0, "none has any"
 
 
+@pytest.mark.parametrize("looked", [False, True])
+def test_debts_are_those_of_now_whether_somebody_has_looked_before_or_not(*, looked: bool) -> None:
+    made, other = pool(users="AB", delta=0.99), pool(users="AB", delta=0.99)
+    for each in (made, other):
+        if looked:
+            assert each.minimum() == "A"
+        hold(each, "A", 160)
+        each.advance(each.now + 50.0)
+    owed, others = made.debts("A")
+    standing = other.standing("A")
+    assert (owed, others) == (standing.commitments, standing.inherited)
+    assert max(owed.values()) > 0.1
+    made.set_weight("A", 3.0)
+    assert made.debts("A") == (owed, others), "what holds from now on has not lasted yet"
+
+
 def test_weights_divide_priorities() -> None:
     made = pool("drf", "AB")
     made.set_weight("A", 3.0)
