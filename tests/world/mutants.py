@@ -15,6 +15,7 @@ from allocator.cluster.agents import Agent
 from allocator.cluster.allocation import filling
 from allocator.cluster.allocation.budgets import Budget
 from allocator.cluster.allocation.portions import Portion
+from allocator.cluster.allocation.wanting import Wanting
 from allocator.cluster.calls import frameworks
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.failover import Failover
@@ -98,6 +99,10 @@ def _freed_twice() -> Iterator[None]:
 
     with mock.patch.object(Ledger, "recover", wrong):
         yield
+
+
+def _constraints_are_passed_over() -> AbstractContextManager[object]:
+    return mock.patch.object(Wanting, "not_on", return_value=0)
 
 
 def _filters_never_end() -> AbstractContextManager[object]:
@@ -364,6 +369,11 @@ MUTANTS = {
     ),
     "stamps are believed": Mutant(_stamps_are_believed, "let through", JUMPING),
     "what comes back is free twice": Mutant(_freed_twice, "is free"),
+    "constraints are passed over": Mutant(
+        _constraints_are_passed_over,
+        "may not run there",
+        replace(CALM, frameworks={"worker": 1, "picky": 2}),
+    ),
     "filters never end": Mutant(_filters_never_end, "has not been offered", ALONE),
     "some messages are not answered": Mutant(_some_messages_are_not_answered, "applied"),
 }

@@ -49,7 +49,8 @@ def _described(seed: int, world: World, seconds: float) -> str:
     return (
         f"seed {seed}: {world.trace.count} happenings, {world.conservation.offers} offers, "
         f"{world.debts.compared} debts, {world.conservation.operations} operations, "
-        f"{world.conservation.bounded} offers under quotas, {world.gremlin.together} times several "
+        f"{world.conservation.bounded} offers under quotas, {world.conservation.confined} under "
+        f"constraints, {world.gremlin.together} times several "
         f"faults at once, "
         f"{world.host.disk.saves} saves in {seconds:.1f} s, {world.trace.digest()[:12]}: {outcome}"
     )

@@ -27,6 +27,7 @@ from tests.world.model.link import Link
 @dataclass
 class _Agent:
     amounts: Amounts
+    rack: str
     held: dict[tuple[str, str], Amounts] = field(default_factory=dict)
     active: bool = True
 
@@ -40,6 +41,8 @@ class _Framework:
     roles: set[str]
     active: bool
     suppressed: set[str]
+    rack: str
+    """The only one that it may use; empty: any."""
 
 
 @dataclass
@@ -74,6 +77,8 @@ class Conservation(Checker):
         """Of operators, that have been checked."""
         self.bounded = 0
         """Offers that a quota was held against."""
+        self.confined = 0
+        """Offers to frameworks that may use some agents alone."""
         self._streams: dict[Link, _Stream] = {}
 
     @override
@@ -149,6 +154,9 @@ class Conservation(Checker):
             owner = reserved_for(name_of)
             if owner is not None and offer.role != owner:
                 raise Violated(f"{what}: {name_of} is reserved")
+        if framework.rack and agent.rack != framework.rack:
+            raise Violated(f"{what}: it may not run there, but in rack {framework.rack}")
+        self.confined += bool(framework.rack)
         if not fits(amounts, agent.free):
             raise Violated(f"{what}: only {agent.free} is free")
         agent.held[name, offer.role] = plus(agent.held.get((name, offer.role), {}), amounts)
@@ -254,7 +262,9 @@ def _last(message: contract.FromMaster) -> int:
 
 
 def _add_agent(stream: _Stream, call: contract.AddAgent) -> None:
-    agent = stream.agents[call.agent_id] = _Agent(read(call.total)[0])
+    attributes = mesos.SlaveInfo.FromString(call.info).attributes
+    rack = "".join(each.text.value for each in attributes if each.name == "rack")
+    agent = stream.agents[call.agent_id] = _Agent(read(call.total)[0], rack)
     for allocation in call.used:
         for data in allocation.resources:
             one, [role] = read([data])
@@ -266,14 +276,22 @@ def _roles(info: bytes) -> set[str]:
     return set(mesos.FrameworkInfo.FromString(info).roles)
 
 
+def _rack(info: bytes) -> str:
+    labels = mesos.FrameworkInfo.FromString(info).labels.labels
+    said = [label.value for label in labels if label.key == "longshare.attributes"]
+    return said[0].removeprefix("rack:") if said else ""
+
+
 def _add_framework(stream: _Stream, call: contract.AddFramework) -> None:
-    suppressed = set(call.suppressed_roles)
-    stream.frameworks[call.framework_id] = _Framework(_roles(call.info), call.active, suppressed)
+    suppressed, rack = set(call.suppressed_roles), _rack(call.info)
+    known = _Framework(_roles(call.info), call.active, suppressed, rack)
+    stream.frameworks[call.framework_id] = known
 
 
 def _update_framework(stream: _Stream, call: contract.UpdateFramework) -> None:
     known = stream.frameworks[call.framework_id]
     known.roles, known.suppressed = _roles(call.info), set(call.suppressed_roles)
+    known.rack = _rack(call.info)
 
 
 def _remove_framework(stream: _Stream, call: contract.RemoveFramework) -> None:

@@ -125,7 +125,7 @@ class Picky(Worker):
     def __init__(self, name: str, roles: tuple[str, ...], places: Places, chance: Random) -> None:
         super().__init__(name, roles, places, chance)
         rack = chance.choice(["0", "1"])
-        self.labels["longshare.constraint.attribute.rack"] = rack
+        self.labels["longshare.attributes"] = f"rack:{rack}"
         self.harmless = False
 
     @override

@@ -12,7 +12,7 @@ from tests.world.model.master import Master
 from tests.world.traffic.scheduler import Places, Scheduler
 
 DEMAND = "longshare.demand"
-WHITELIST = "longshare.constraint.whitelist"
+WHITELIST = "longshare.whitelist"
 
 
 def _said(info: mesos.FrameworkInfo, key: str, value: str) -> None:
