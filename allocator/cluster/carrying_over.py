@@ -79,9 +79,7 @@ def _note_refusal(cluster: Cluster, call: contract.RecoverResources, time_ns: in
     except InvalidResource:
         return
     client, agent = Client(role, call.framework_id), cluster.ledger.agents.get(call.agent_id)
-    framework = cluster.ledger.frameworks.get(call.framework_id)
-    offered = framework is not None and role in framework.roles
-    if agent is not None and offered and call.HasField("filters"):
+    if agent is not None and call.HasField("filters"):
         refusal, _flaw = read_refusal(call.filters)
         refuse(cluster, client, agent, resources, refusal, max(time_ns, cluster.now_ns))
 

@@ -500,7 +500,12 @@ class Users:
         if len(self._idle_since) - len(idle) > most:
             by_age = sorted(self._idle_since, key=lambda name: self._idle_since[name])
             idle = by_age[: len(by_age) - most]
-        for name in [name for name in idle if self._may_go(name)]:  # all, and then all at once
+        kept = {name for name in idle if self._weights.keeps(name)}  # something was said of them
+        for name in kept:
+            del self._idle_since[name]
+        # What they owe is asked before the first goes: after it, it would be worked out anew.
+        going = [name for name in idle if name not in kept and self._owes_nothing(name)]
+        for name in going:
             if name not in self._idle_since:
                 continue  # with the last that was below the same user
             user = self._known.get(name)
@@ -509,11 +514,7 @@ class Users:
             else:
                 self._remove(user)
 
-    def _may_go(self, name: str) -> bool:
-        """Whether an idle user, or virtual leaf, owes nothing, and nothing was said about it."""
-        if self._weights.keeps(name):
-            del self._idle_since[name]
-            return False
+    def _owes_nothing(self, name: str) -> bool:
         pool = self._pool_of(name)
         assert pool is not None
         return max(pool.standing(name).commitments.values(), default=0.0) < FADED

@@ -13,7 +13,8 @@ from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
-from tests.cluster.master_side import SECOND, START_NS, MasterSide, agent_call, framework_info
+from tests.cluster.master_side import SECOND, START_NS, MasterSide, agent_call
+from tests.cluster.test_placements import info
 from tests.counted import counted
 
 POLICIES: dict[str, dict[str, object]] = {
@@ -37,10 +38,7 @@ def case(make: Case) -> Case:
 
 
 def said(name: str, roles: Sequence[str], demand: str = "cpus:1", hosts: str = "s*") -> bytes:
-    described = mesos.FrameworkInfo.FromString(framework_info(name, *roles))
-    for key, value in (("demand", demand), ("whitelist", hosts)):
-        described.labels.labels.add(key=f"longshare.{key}", value=value)
-    return described.SerializeToString()
+    return info(name, roles, {"demand": demand, "whitelist": hosts})
 
 
 def agents(number: int, kind: str = "s") -> list[contract.AddAgent]:

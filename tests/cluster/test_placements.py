@@ -1,5 +1,6 @@
 """Offers go only where constraints allow; constraints follow agents, frameworks and labels."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,8 +18,9 @@ from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info, resource
 
 
-def info(framework: str, role: str, labels: dict[str, str]) -> bytes:
-    described = mesos.FrameworkInfo.FromString(framework_info(framework, role))
+def info(framework: str, roles: str | Sequence[str], labels: dict[str, str]) -> bytes:
+    named = [roles] if isinstance(roles, str) else roles
+    described = mesos.FrameworkInfo.FromString(framework_info(framework, *named))
     for key, value in labels.items():
         described.labels.labels.add(key=f"longshare.{key}", value=value)
     return described.SerializeToString()

@@ -1,8 +1,5 @@
 """What quotas leave: as by the plain rules, and at a cost that does not grow with the quotas."""
 
-import sys
-from types import FrameType
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,7 +103,7 @@ def test_what_is_kept_up_step_by_step_is_what_the_rules_say(
 
 
 def work(quotas: int, agents: int) -> int:
-    """Return how many functions of ours are called for a snapshot of so many."""
+    """Return how many functions are called for a snapshot of so many."""
     master = MasterSide()
     snapshot = contract.Snapshot(time_ns=START_NS)
     for number in range(quotas):
@@ -120,18 +117,7 @@ def work(quotas: int, agents: int) -> int:
             info=framework_info(f"f{number}", f"q{number}"),
             active=True,
         )
-    calls = 0
-
-    def count(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call" and "allocator" in frame.f_code.co_filename
-
-    sys.setprofile(count)
-    try:
-        master.engine.restore(master.options, snapshot)
-    finally:
-        sys.setprofile(None)
-    return calls
+    return counted(lambda: master.engine.restore(master.options, snapshot))
 
 
 def test_an_agent_costs_the_same_however_many_quotas_there_are() -> None:

@@ -11,10 +11,10 @@ from allocator.cluster.frameworks import Client
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.users import Task, Users
 from allocator.contract import allocator_pb2 as contract
-from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
-from tests.cluster.master_side import MasterSide, agent_call, framework_info
+from tests.cluster.master_side import MasterSide, agent_call
+from tests.cluster.test_placements import info
 from tests.cluster.test_users import join, new_users
 from tests.counted import counted
 
@@ -23,6 +23,8 @@ CDRF = EngineSettings(policies.create("cdrf", {}), forget_after=0.0)
 ROLES = ("a", "a/b", "a/b/c", "e")
 SIZES = [Quantities.parse(f"cpus:{cpus};mem:{mem}") for cpus, mem in ((4, 40), (9, 20), (2, 99))]
 DEMANDS = [None, Quantities.parse("cpus:1;mem:3"), Quantities.parse("cpus:2"), SIZES[0]]
+ONE = {"demand": "cpus:1", "whitelist": "s*"}
+"""Labels of a framework whose tasks are small and may run anywhere."""
 PLACES: list[frozenset[str] | None] = [None, frozenset("123"), frozenset("3"), frozenset("4")]
 
 
@@ -136,21 +138,15 @@ def test_a_framework_that_needs_something_else_costs_as_much_as_it_has_roles(
         master.send(*(agent_call(f"s{n}", "cpus:4;mem:64") for n in range(20)))
         names = [f"{prefix}{n}" for n in range(roles)]
         master.send(
-            contract.AddFramework(framework_id="f", info=said(names, "cpus:1", "s1*"), active=True)
+            contract.AddFramework(
+                framework_id="f", info=info("f", names, {**ONE, "whitelist": "s1*"}), active=True
+            )
         )
-        other = said(names, "cpus:2", "s*")
+        other = info("f", names, {"demand": "cpus:2", "whitelist": "s*"})
         return counted(lambda: master.send(contract.UpdateFramework(framework_id="f", info=other)))
 
     few, many, more = (work(roles) for roles in (30, 60, 120))
     assert more - many < 2.5 * (many - few)
-
-
-def said(roles: list[str], demand: str, whitelist: str, name: str = "f") -> bytes:
-    """Return what a framework says of itself."""
-    described = mesos.FrameworkInfo.FromString(framework_info(name, *roles))
-    described.labels.labels.add(key="longshare.demand", value=demand)
-    described.labels.labels.add(key="longshare.whitelist", value=whitelist)
-    return described.SerializeToString()
 
 
 def test_another_framework_of_a_role_asks_about_each_machine_once_whatever_the_others_ask() -> None:
@@ -178,10 +174,10 @@ def test_one_framework_of_a_role_costs_the_same_however_many_others_there_are(ch
         master = MasterSide("cdrf")
         for number in range(others + 1):
             framework = contract.AddFramework(framework_id=f"f{number}", active=False)
-            framework.info = said([f"a/{number}"], "cpus:1", "s*", f"f{number}")
+            framework.info = info(f"f{number}", f"a/{number}", ONE)
             master.send(framework)
         update = contract.UpdateFramework(framework_id="f0")
-        update.info = said(["a/0"], "cpus:2", "s*", "f0")
+        update.info = info("f0", "a/0", {**ONE, "demand": "cpus:2"})
         remove = contract.RemoveFramework(framework_id="f0")
         return counted(lambda: master.send(update if change == "update" else remove))
 

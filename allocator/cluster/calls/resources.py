@@ -28,15 +28,13 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
             cluster.ledger.running.end(call.agent_id, client, resources)
         agent = _release(cluster, client, call.agent_id, resources)
         _note_stay(cluster, client, call.agent_id, resources, declined=call.HasField("filters"))
-        framework = cluster.ledger.frameworks.get(call.framework_id)
-        if agent is None or refusal is None or framework is None:
+        if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
             return
-        if role in framework.roles:  # else it has left the role: what follows is for offers to come
-            cluster.demands.note_answer(client, agent.id, resources)
+        cluster.demands.note_answer(client, agent.id, resources)
+        if client in cluster.ledger.clients:
             cluster.ledger.note_task(client)
         if resources:
-            if role in framework.roles:
-                refuse(cluster, client, agent, resources, refusal, cluster.now_ns)
+            refuse(cluster, client, agent, resources, refusal, cluster.now_ns)
             if cluster.meter is not None:
                 note_refusal(cluster.meter, cluster.ledger.clients, client, cluster.now_ns / 1e9)
 
@@ -210,7 +208,12 @@ def refuse(  # noqa: PLR0913, PLR0917 - what is refused, by whom, where, and for
     Mesos re-offers in batches, so even "no filter" keeps a refuser waiting for one. Where freed
     resources are offered at once, the wait is a filter that ends before the next tick is
     served: otherwise refuser and allocator would play ping-pong.
+
+    Who has left the role is offered nothing for it, so there is nothing to refuse.
     """
+    framework = cluster.ledger.frameworks.get(client.framework)
+    if framework is None or client.role not in framework.roles:
+        return
     if refusal > cluster.interval_ns:
         until = now_ns + refusal - 1  # it is over at the tick that falls on its end
     elif refusal:

@@ -28,8 +28,8 @@ _CONTRACT: Descriptor = contract.FromMaster.DESCRIPTOR
 SHORT = 2**16
 """Bytes of a message that is read at a stretch; also those of a part of a longer one."""
 _QUICK = 2**18
-"""Bytes that the parser alone reads in 3 ms, whatever they are, and a snapshot's in a tenth of it:
-looking for places to stop at would take four times as long."""
+"""Bytes that the parser alone reads in 8 ms, whatever they are, and in a fifth of one as masters
+write them: looking for places to stop at would take several times as long."""
 _STRETCH = 2**20
 """Bytes whose weight is bounded at a stretch, in some milliseconds."""
 _HEAVY: dict[str, int] = {
