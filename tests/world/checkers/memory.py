@@ -62,8 +62,8 @@ class Remembrance(Checker):
         """Whether a master that does not know better leads beside another service."""
         self._claims = set[Incarnation]()
         """Services of such masters, which are yet to save over what another one has."""
-        self._left: dict[Incarnation, float] = {}
-        """When services have ceased to serve that live on."""
+        self._left: dict[Incarnation, tuple[float, int]] = {}
+        """When services have ceased to serve that live on, and what their engines' time was."""
         self._fenced = False
         """Whether nobody may write but the one that serves."""
         self._promised: dict[str, Fraction | None] = {}
@@ -115,13 +115,23 @@ class Remembrance(Checker):
                 raise Violated("a service recalled what nobody but itself can have stored")
             return
         assert self._before is not None
-        self._left[former] = self._loop.time()
+        self._left[former] = self._loop.time(), self._before[1].now
         self._fenced, self._orders, self._served = False, 0, math.inf
         if self._writer is not life:
             self.taken_over += 1
             after = self._debts.twin(life)
-            unknown = self._loop.time() - self._left.get(life, -math.inf)
-            self._compare(self._before[1], entry.memory or read, after, unknown)
+            self._compare(self._before[1], entry.memory or read, after, self._away(life, after))
+
+    def _away(self, life: Incarnation, after: Twin) -> float:
+        """Return for how many seconds a service has not served, by its masters' clocks as well.
+
+        These are believed within what is held by the checker of clocks, so that what is owed fades
+        by their difference where one master leads after the other.
+        """
+        if life not in self._left:
+            return math.inf
+        left, then = self._left[life]
+        return max(self._loop.time() - left, (after.now - then) / 1e9)
 
     @override
     def second(self) -> None:
@@ -152,12 +162,12 @@ class Remembrance(Checker):
             self._promised = {name: owed.ordered for name, owed in twin.users.items()}
 
     def _compare(
-        self, before: Twin, memory: bytes, after: Twin | None = None, unknown: float = 0.0
+        self, before: Twin, memory: bytes, after: Twin | None = None, away: float = 0.0
     ) -> None:
         """Hold what is remembered, or what has become of it, against what was known before.
 
-        Whose clock is set otherwise cannot know how long it has been, but within the time since it
-        served itself.
+        Whose clock is set otherwise cannot know how long it has been, but that it is no longer than
+        the service that takes over was away.
         """
         if before.unsure or self._disputed or not self._honest():
             self._promised = {}
@@ -177,7 +187,7 @@ class Remembrance(Checker):
         if after is not None:
             users, faded = after.users, FADED
             since = self._loop.time() - self._saved + ALMOST
-            by_clock = min((after.now - saved_at) / 1e9, unknown + ALMOST)
+            by_clock = min((after.now - saved_at) / 1e9, away + ALMOST)
             lost = max(lost, round(max(since, by_clock) * 1e9))
         moved = 1 - min(before.kept(lost), kept(lost, saved_with))
         for name, owed in before.users.items():
