@@ -340,6 +340,25 @@ async def _clocks_of_machines(world: World) -> None:
         _fail_over(world)
 
 
+async def _clocks_of_masters(world: World) -> None:
+    """Leadership goes back and forth between masters whose clocks differ by seconds."""
+    ahead = {master.name: off for master, off in zip(world.masters, (4, -4, -4), strict=True)}
+    for master in world.masters:
+        master.clock.jump(ahead[master.name])
+    await asyncio.sleep(10.0)
+    order = operator.Order()
+    order.set_weight.user, order.set_weight.weight = "a", 9.0
+    await world.operator.order(order)  # so that the others owe much
+    await asyncio.sleep(20.0)
+    _, second, third = ahead
+    for name, pause in ((third, 3.0), (second, 0.5), (next(iter(ahead)), 10.0)) * 3:
+        former = world.elected
+        assert former is not None
+        world.restart_master(former).clock.jump(ahead[former.name])
+        world.elect(next(master for master in world.masters if master.name == name))
+        await asyncio.sleep(pause)
+
+
 async def _reserved_in_time(world: World) -> None:
     """An operator reserves what is on offer, on one agent after the other."""
     master = world.masters[0]
@@ -428,6 +447,10 @@ SCENARIOS: dict[str, Scenario] = {
     "a service beside each master": Scenario(_service_beside_each, PAIR),
     "a former leader that talks on": Scenario(_former_leader, PAIR),
     "a machine whose clock is behind": Scenario(_clocks_of_machines, PAIR),
+    "masters whose clocks differ": Scenario(
+        _clocks_of_masters,
+        replace(PAIR, settings={**QUIET.settings, "policy": {"name": "sdrf", "half_life": 30}}),
+    ),
     "an operator who reserves": Scenario(
         _reserved_in_time, replace(TORN, frameworks={"waiter": 2, "stateful": 2})
     ),

@@ -46,7 +46,10 @@ POISONS: dict[str, Callable[[mesos.FrameworkInfo], None]] = {
 NOT_TEXT = "text that is not UTF-8"
 REQUESTS = "requests for less than nothing"
 STORM = "a new subscription each time"
-ALL = (*POISONS, NOT_TEXT, REQUESTS, STORM)
+CHURN = "another role each time"
+ALL = (*POISONS, NOT_TEXT, REQUESTS, STORM, CHURN)
+_CHURNED = 12
+"""Roles that one goes through, over and over."""
 
 
 class Hostile(Scheduler):
@@ -57,6 +60,8 @@ class Hostile(Scheduler):
     def __init__(self, name: str, roles: tuple[str, ...], places: Places, chance: Random) -> None:
         super().__init__(name, roles, places, chance)
         self.poison = chance.choice(ALL)
+        self._left = 0
+        """Roles."""
 
     @override
     def info(self) -> bytes:
@@ -83,7 +88,10 @@ class Hostile(Scheduler):
                 framework_id=self.id, requests=[wish.SerializeToString()]
             )
             master.call(request_resources=request)
-        if self.poison == STORM or self.chance.random() < 0.1:
+        if self.poison == CHURN:
+            self._left += 1
+            self.roles = self.roles[0], f"churn-{self._left % _CHURNED}"
+        if self.poison in {STORM, CHURN} or self.chance.random() < 0.1:
             master.subscribe(self)
         if self.chance.random() < 0.1:
             master.revive(self.id)
