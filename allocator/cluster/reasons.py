@@ -76,14 +76,14 @@ class Why:
     client: Client
     reason: Reason
     """That of the agents that are closest to being offered to it."""
+    idle: bool
+    """Whether it holds nothing."""
     agents: Mapping[Reason, int] = field(default_factory=dict)
     """How many are kept from it by what; each agent counts once."""
     until: float | None = None
     """When the first of its refusals ends, in seconds since the Unix epoch; None: it has none."""
     task: Quantities | None = None
     """What it is to be given at least; None: nobody knows what a task of it needs."""
-    idle: bool = True
-    """Whether it holds nothing."""
     refusing: int = 0
     """On how many of the agents where nothing is free it has refused what its task needs, so that
     it would not get that either; looked for on request."""
@@ -184,7 +184,7 @@ class Survey:
         idle, task = not ledger.clients.held(client), ledger.task(client)
         own = self._own(client, framework)
         if own is not None:
-            return Why(client, own, task=task, idle=idle)
+            return Why(client, own, idle, task=task)
         minimum = framework.min_allocatable.get(client.role, self._cluster.rules.min_allocatable)
         wants = _Wants(client, framework, task, minimum)
         counts, until, refusing = Counter[Reason](), None, 0
@@ -207,7 +207,7 @@ class Survey:
             yield
         found = {reason: counts[reason] for reason in _OF_AGENTS if counts[reason]}
         ends = None if until is None else until / _NANOSECONDS
-        return Why(client, next(iter(found), "no_agents"), found, ends, task, idle, refusing)
+        return Why(client, next(iter(found), "no_agents"), idle, found, ends, task, refusing)
 
     def _refusals(
         self, client: Client, agents: set[str], give: Resources

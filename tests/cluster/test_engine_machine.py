@@ -35,6 +35,7 @@ from tests.cluster.master_side import (
 )
 
 FRAMEWORKS = {"f1": ("a",), "f2": ("b",), "f3": ("a", "b"), "f4": ("eng/web",)}
+OTHER_ROLES = [*FRAMEWORKS.values(), ("eng",), ("b", "eng/web"), ("a/x", "a")]
 AGENTS = {
     "s1": "cpus:4;mem:6144",
     "s2": "cpus:2;mem:2048;ports:[1-4]",
@@ -118,6 +119,7 @@ class Model:
     inactive_agents: set[str] = field(default_factory=set)
     frameworks: set[str] = field(default_factory=set)
     active: set[str] = field(default_factory=set)
+    roles: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(FRAMEWORKS))
     suppressed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     held: dict[tuple[str, str, str], list[tuple[bytes, ...]]] = field(
         default_factory=lambda: defaultdict(list)
@@ -219,7 +221,7 @@ class EngineMachine(RuleBasedStateMachine):
         return self.check(made)
 
     def info_of(self, name: str) -> bytes:
-        info = mesos.FrameworkInfo.FromString(framework_info(name, *FRAMEWORKS[name]))
+        info = mesos.FrameworkInfo.FromString(framework_info(name, *self.model.roles[name]))
         if name in self.demanding:
             info.labels.labels.add(key="longshare.demand", value=DEMAND)
         if name in self.picky:
@@ -242,7 +244,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert model.whitelist is None or offer.agent in model.whitelist
             assert offer.framework in model.active
             assert not (offer.framework in self.picky and offer.agent == AVOIDED)
-            assert offer.role in FRAMEWORKS[offer.framework]
+            assert offer.role in model.roles[offer.framework]
             assert offer.role not in model.suppressed[offer.framework]
             size = amounts(offer.messages)
             free = model.free(offer.agent)
@@ -357,6 +359,20 @@ class EngineMachine(RuleBasedStateMachine):
         model.asked = {pair for pair in model.asked if pair[1] != name}
         model.refusals = [r for r in model.refusals if r[0] != name]
         return self.check(self.master.send(contract.DeactivateFramework(framework_id=name)))
+
+    @precondition(lambda self: self.model.frameworks)
+    @rule(target=offers, data=st.data(), roles=st.sampled_from(OTHER_ROLES))
+    def framework_takes_other_roles(self, data: st.DataObject, roles: tuple[str, ...]) -> object:
+        """What it was offered for a role that it leaves is still its own, until it comes back."""
+        name = data.draw(st.sampled_from(sorted(self.model.frameworks)))
+        suppressed = data.draw(st.sets(st.sampled_from(roles)))
+        model = self.model
+        model.roles[name], model.suppressed[name] = roles, suppressed
+        model.refusals = [r for r in model.refusals if r[0] != name or r[1] in roles]
+        call = contract.UpdateFramework(
+            framework_id=name, info=self.info_of(name), suppressed_roles=sorted(suppressed)
+        )
+        return self.check(self.master.send(call))
 
     @precondition(lambda self: self.model.agents)
     @rule(target=offers, data=st.data())
@@ -511,9 +527,9 @@ class EngineMachine(RuleBasedStateMachine):
         all_roles: bool,  # noqa: FBT001
     ) -> object:
         name = data.draw(st.sampled_from(sorted(self.model.frameworks)))
-        roles = () if all_roles else (data.draw(st.sampled_from(FRAMEWORKS[name])),)
-        meant = set(roles or FRAMEWORKS[name])
         model = self.model
+        roles = () if all_roles else (data.draw(st.sampled_from(model.roles[name])),)
+        meant = set(roles or model.roles[name])
         if revive:
             model.suppressed[name] -= meant
             model.refusals = [r for r in model.refusals if r[0] != name or r[1] not in meant]
@@ -542,6 +558,7 @@ class EngineMachine(RuleBasedStateMachine):
             refuse is not None
             and offer.agent in model.agents
             and offer.framework in model.frameworks
+            and offer.role in model.roles[offer.framework]
         ):
             lasts = max(round(min(refuse, 365 * 86400) * SECOND), SECOND if refuse else 0)
             until = self.master.now_ns + lasts - (lasts > SECOND)
@@ -550,6 +567,17 @@ class EngineMachine(RuleBasedStateMachine):
                     (offer.framework, offer.role, offer.agent, amounts(offer.messages), until)
                 )
         return self.check(self.master.recover(offer, refuse_seconds=refuse))
+
+    @rule(target=offers, offer=consumes(offers))
+    def offer_is_not_let_through(self, offer: Offered) -> object:
+        entries = self.model.held[offer.agent, offer.framework, offer.role]
+        if offer.messages not in entries:
+            return multiple(offer)
+        entries.remove(offer.messages)
+        call = contract.RejectOffer(
+            framework_id=offer.framework, agent_id=offer.agent, resources=offer.messages
+        )
+        return self.check(self.master.send(call))
 
     @rule(offer=consumes(offers))
     def offer_is_used(self, offer: Offered) -> None:

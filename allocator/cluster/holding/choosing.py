@@ -1,4 +1,7 @@
-"""Chooses for whom an agent is held back, and which: once a tick, where somebody waits in vain."""
+"""Chooses for whom an agent is held back, and which.
+
+That is once after each run over all agents, where somebody waits in vain.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
