@@ -64,6 +64,7 @@ class Ensemble:
                 if number != other_than
                 and self.metrics(number).get("master/elected") == 1
                 and self.metrics(number).get("longshare/synchronised") == 1
+                and number in self.served()  # or it is elected, and has yet to recover
             ]
             return bool(found)
 
