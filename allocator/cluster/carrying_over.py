@@ -1,4 +1,4 @@
-"""What outlives a snapshot: filters, requests and what was learned, where nothing contradicts it.
+"""What outlives a snapshot: filters, offers that wait for an answer, requests, what was learned.
 
 A snapshot says all that a master knows. What frameworks have refused, its side does not know; so
 whoever makes a snapshot necessary must not cost others their filters. They are kept if every
@@ -52,6 +52,8 @@ def carrying_over(before: Cluster, after: Cluster) -> Steps[None]:
         _carry_framework(before, after, framework)
         yield
     after.filters = before.filters
+    if before.ledger.presumed is not None and after.ledger.presumed is not None:
+        yield from after.ledger.presumed.carry_over(before.ledger.presumed, after.ledger.agents)
     for scheduled in after.maintenance.agents():
         after.maintenance.keep_refusals(scheduled, before.maintenance)
     for each in before.quarantine:

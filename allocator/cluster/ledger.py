@@ -10,6 +10,7 @@ from allocator.cluster.exclusions import Exclusions
 from allocator.cluster.failover import Failover
 from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.placements import Placements
+from allocator.cluster.presumed import Presumed
 from allocator.cluster.quota import Quotas
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.running import Running
@@ -24,9 +25,21 @@ class Ledger:
     The agents' side is the only one that is written: what a framework, a role and a user
     hold is derived from it, so nothing is ever counted twice (§1.4). Resources of frameworks
     that are not known (yet) are booked on the agent and counted when the framework comes.
+
+    Args:
+        clients: Who has something, and wants something.
+        demands: Of what size their tasks are.
+        placements: Where these may run.
+        answered_after_ns: When what is offered is presumed to be used; None: nothing is presumed.
     """
 
-    def __init__(self, clients: Clients, demands: Demands, placements: Placements) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        demands: Demands,
+        placements: Placements,
+        answered_after_ns: int | None = None,
+    ) -> None:
         self.clients = clients
         self._demands = demands
         self.placements = placements
@@ -34,6 +47,10 @@ class Ledger:
         self.quotas = Quotas()
         self.floor = demands.new_floor()
         self.running = Running()
+        self.presumed = (
+            Presumed(self.running, answered_after_ns) if answered_after_ns is not None else None
+        )
+        """Presumes what is running; None: the master tells, or it does not matter."""
         self.agents: dict[str, Agent] = {}
         self.frameworks: dict[str, Framework] = {}
         self._places: dict[str, dict[str, None]] = {}
@@ -70,6 +87,8 @@ class Ledger:
         for framework, roles in used.items():
             for role, resources in roles.items():
                 self._hold(agent, framework, role, agent.held(framework, role) + resources)
+                if self.presumed is not None:
+                    self.presumed.used(agent, Client(role, framework))
 
     def update_agent(
         self,
@@ -227,6 +246,8 @@ class Ledger:
             self.quotas.note_held(role, before, after)
         if self.running.places:
             self.running.follow(agent, Client(role, framework))
+        if self.presumed is not None and not after:
+            self.presumed.forget(agent.id, Client(role, framework))
         if after:
             self._places.setdefault(framework, {})[agent.id] = None
         elif not agent.holds(framework):

@@ -35,6 +35,9 @@ class Limits:
     unanswered: float = 1.0
     """The part of the cluster that offers to one framework may come to which it has not answered,
     before it gets no more; and one agent beyond. 1: all of it, as in stock Mesos."""
+    answered_after: float = 0.0
+    """Seconds for which an offer counts as unanswered where the master does not say what is used,
+    before Mesos 1.10, and nothing of it comes back with a filter. 0: not at all."""
     resource: int = 2**18
     """Bytes of one resource: a range of every other port takes a tenth."""
     idle_users: int = 10_000

@@ -7,7 +7,7 @@ from allocator.fairness.quantities import Quantities
 
 
 class Running:
-    """What tasks and executors use, as far as the master tells (since Mesos 1.10).
+    """What tasks and executors use, as far as the master tells (since Mesos 1.10), or is presumed.
 
     It is never more than what is held: whoever changes that calls `follow`.
     """
@@ -23,29 +23,30 @@ class Running:
 
     def begin(self, agent: Agent, client: Client, resources: Resources) -> bool:
         """Note that something offered is used from now on; return whether all of it was offered."""
-        running = self._on(agent.id, client)
+        running = self.on(agent.id, client)
         held = agent.held(client.framework, client.role)
         self._set(agent.id, client, _common(running + resources, held))
         return resources in held - running
 
     def end(self, agent: str, client: Client, resources: Resources) -> None:
         """Note that something is not used any more; what was not running is passed over."""
-        running = self._on(agent, client)
+        running = self.on(agent, client)
         if running:
             self._set(agent, client, running - resources)
 
     def follow(self, agent: Agent, client: Client) -> None:
         """Follow that a client holds something else on an agent now."""
-        running = self._on(agent.id, client)
+        running = self.on(agent.id, client)
         held = agent.held(client.framework, client.role)
         if running and running not in held:
             self._set(agent.id, client, _common(running, held))
 
-    def _on(self, agent: str, client: Client) -> Resources:
+    def on(self, agent: str, client: Client) -> Resources:
+        """Return what a client has running on an agent."""
         return self.places.get(agent, {}).get(client, NOTHING)
 
     def _set(self, agent: str, client: Client, after: Resources) -> None:
-        before = self._on(agent, client)
+        before = self.on(agent, client)
         clients = self.places.setdefault(agent, {})
         if after:
             clients[client] = after

@@ -208,7 +208,14 @@ class LimitsSection(_Section):
     """The part of the cluster, in any resource, up to which one framework is offered more while it
     has not answered; the agent that reaches it is still offered as a whole. So one that hoards
     offers leaves the rest to others. Masters say since Mesos 1.10 what is only offered; before,
-    this does nothing. 1: no such bound, as in stock Mesos.
+    this does nothing without `answered_after`. 1: no such bound, as in stock Mesos.
+    """
+    answered_after: Annotated[float, Field(ge=0.0)] = _LIMITS.answered_after
+    """Before Mesos 1.10, where the master does not say what is used: seconds after which an offer
+    of which nothing has come back is taken to be used. Until then it counts as unanswered, so
+    that `unanswered` bounds who hoards there as well. Set it longer than the master's
+    `--offer_timeout`. It costs whoever fills offers to the brim that it gets no more than that
+    part of the cluster in that time. 0: what is offered is taken to be used.
     """
     resource: Annotated[int, Field(ge=1024)] = _LIMITS.resource
     """Bytes of one resource of an agent, with all its ranges, items and labels."""

@@ -140,7 +140,7 @@ EDGES: dict[str, tuple[str, int, Callable[[int], object]]] = {
 }
 LONGEST_LEAP_NS = 7200 * SECOND
 PATIENCE_NS = 60 * SECOND
-DECIDING = {"smallest_demand", "unanswered", "idle_users"}
+DECIDING = {"smallest_demand", "unanswered", "answered_after", "idle_users"}
 """Limits of what comes of it, not of what may be said."""
 
 

@@ -1,17 +1,34 @@
 """A framework that does not answer its offers leaves the rest of the cluster to others."""
 
+import random
+from collections import Counter
+from typing import TypeAlias
+
 import pytest
 
+from allocator.cluster.agents import Agent
 from allocator.cluster.frameworks import Client
 from allocator.cluster.limits import Limits
+from allocator.cluster.presumed import Presumed
+from allocator.cluster.resources import parse_total
+from allocator.cluster.running import Running
 from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import freed
-from tests.cluster.master_side import MasterSide, Offered, framework_info, resources
+from tests.cluster.master_side import (
+    MasterSide,
+    Offered,
+    agent_call,
+    framework_info,
+    resources,
+)
+from tests.counted import things
 
 HALF = Limits(unanswered=0.5)
 AGENTS = 10
+Place: TypeAlias = tuple[str, Client]
+"""An agent, and who holds something of it."""
 
 
 def cluster(limits: Limits = HALF, *, tells: bool = True) -> MasterSide:
@@ -118,3 +135,161 @@ def test_tasks_of_a_known_demand_are_bounded_likewise() -> None:
 
 def test_what_is_only_offered_is_not_known_before_mesos_1_10() -> None:
     assert len(cluster(tells=False).add_framework("hoarder", "a")) == AGENTS
+
+
+def presuming(part: float = 0.5, after: float = 20.0) -> MasterSide:
+    """A cluster of Mesos 1.8, in which 20 s are waited for answers."""
+    return cluster(Limits(unanswered=part, answered_after=after), tells=False)
+
+
+def test_there_it_is_presumed_for_so_long_that_nothing_was_answered() -> None:
+    master = presuming()
+    hoarded = master.add_framework("hoarder", "a")
+    assert len(hoarded) == AGENTS / 2
+    assert reason(master, "hoarder", "a") == "unanswered"
+    assert not master.tick(19.9)
+    assert len(master.add_framework("good", "b")) == AGENTS / 2, "at once"
+    assert reason(master, "good", "b") == "unanswered"
+
+
+def test_what_has_not_been_answered_for_so_long_is_taken_to_be_used() -> None:
+    master = presuming()
+    first = master.add_framework("lone", "a")
+    assert not master.tick(19.9)
+    assert len(master.tick(0.1)) == AGENTS / 2
+    assert reason(master, "lone", "a") == "unanswered"
+    assert not master.tick(19.9), "the later ones have their own time"
+    for offer in first:
+        master.recover(offer)
+    assert len(master.tick(0.1)) == AGENTS / 2
+
+
+def test_there_declining_and_giving_back_a_rest_are_answers() -> None:
+    for text in (None, "cpus:1"):
+        master = presuming()
+        for offer in master.add_framework("lone", "a"):
+            master.recover(offer, text, refuse_seconds=100.0)
+        assert len(master.tick()) == AGENTS / 2
+
+
+def test_there_neither_the_end_of_a_task_nor_an_offer_taken_back_is_an_answer() -> None:
+    master = presuming()
+    offers = master.add_framework("hoarder", "a")
+    made = master.recover(offers[0], "cpus:1")
+    assert made == []
+    assert master.tick() == [], "4.5 agents of 10 are still offered, and the 5th is reached again"
+
+
+def test_there_operations_are_an_answer() -> None:
+    master = presuming(part=0.1)
+    [offer] = master.add_framework("lone", "a")
+    assert not master.tick()
+    call = contract.UpdateAllocation(
+        framework_id="lone",
+        agent_id=offer.agent,
+        offered=offer.messages,
+        conversions=[
+            contract.Conversion(
+                consumed=resources("cpus:1", "a"), converted=resources("cpus(a):1", "a")
+            )
+        ],
+    )
+    assert len(master.send(call) + master.tick()) == 1
+
+
+def test_there_what_agents_come_with_is_used() -> None:
+    master = presuming()
+    master.add_framework("lone", "a", active=False)
+    for number in range(AGENTS):
+        used = {"lone": resources("cpus:3;mem:3072", "a")}
+        master.add_agent(f"t{number}", "cpus:4;mem:4096", used)
+    activate = contract.ActivateFramework(framework_id="lone")
+    assert len(master.send(activate)) >= AGENTS
+
+
+def test_a_snapshot_makes_no_answer_of_silence() -> None:
+    master = presuming()
+    hoarded = master.add_framework("hoarder", "a")
+    master.wait(15.0)
+    used = {offer.agent: offer for offer in hoarded}
+    agents = [f"s{number}" for number in range(AGENTS)]
+    told = contract.Snapshot(
+        time_ns=master.now_ns,
+        sequence=master.sequence,
+        agents=[
+            agent_call(
+                name,
+                "cpus:4;mem:4096",
+                {"hoarder": list(used[name].messages)} if name in used else {},
+            )
+            for name in agents
+        ],
+        frameworks=[
+            contract.AddFramework(
+                framework_id="hoarder", info=framework_info("hoarder", "a"), active=True
+            )
+        ],
+    )
+    assert master.restore(told) == []
+    assert master.tick(4.9) == []
+    assert len(master.tick(0.1)) == AGENTS / 2
+
+
+def test_what_nobody_holds_any_more_is_remembered_by_nobody() -> None:
+    left = []
+    for after in (0.0, 20.0):
+        master = presuming(part=0.99, after=after)
+        for number in range(50):
+            name = f"f{number}"
+            for offer in master.add_framework(name, f"role-{number}")[:3]:
+                master.recover(offer)
+            master.send(contract.RemoveFramework(framework_id=name))
+        left.append(things(master.engine))
+    assert left[1] - left[0] < 20
+
+
+def test_what_is_presumed_is_what_plain_books_say() -> None:
+    for seed in range(100):
+        lot, running = random.Random(seed), Running()
+        presumed = Presumed(running, after_ns=10)
+        agents = {name: agent_of(name) for name in ("s1", "s2")}
+        clients = [Client("a", "f1"), Client("b", "f1"), Client("a", "f2")]
+        held, used, since = Counter[Place](), Counter[Place](), dict[Place, int]()
+        for now in range(60):
+            place = name, client = lot.choice(list(agents)), lot.choice(clients)
+            match lot.choice("oogaax"):
+                case "o":
+                    held[place] += 1
+                    since[place] = now
+                    hold(agents[name], client, held[place])
+                    presumed.offered(name, client, now)
+                case "g" if held[place]:  # something comes back, and that is no answer
+                    held[place] -= 1
+                    used[place] = min(used[place], held[place])
+                    hold(agents[name], client, held[place])
+                    running.follow(agents[name], client)
+                    if not held[place]:
+                        since.pop(place, None)
+                        presumed.forget(name, client)
+                case "a":
+                    if since.pop(place, None) is not None:
+                        used[place] = held[place]
+                    presumed.answered(agents[name], client)
+                case _:
+                    for each in [each for each, then in since.items() if then + 10 <= now]:
+                        used[each] = held[each]
+                        del since[each]
+                    presumed.expire(agents, now)
+            for name, client in held:
+                seen = running.on(name, client).scalars["cpus"]
+                assert seen == 1000 * used[name, client], (seed, now)
+            assert {(n, c): then for n, c, then, _ in presumed.waiting()} == since, (seed, now)
+
+
+def agent_of(name: str) -> Agent:
+    return Agent(name, mesos.SlaveInfo(), frozenset(), parse_total(resources("cpus:99")))
+
+
+def hold(agent: Agent, client: Client, number: int) -> None:
+    text = f"cpus:{number}" if number else ""
+    agent.hold(client.framework, client.role, parse_total(resources(text)))

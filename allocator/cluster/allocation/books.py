@@ -110,6 +110,8 @@ class Books:
         parts[place] = parts[place] + give if place in parts else give
         self._unanswered.give(client, give.scalars)
         self._cluster.demands.note_offer(client, agent.id, parts[place])
+        if self._ledger.presumed is not None:
+            self._ledger.presumed.offered(agent.id, client, self._cluster.now_ns)
         holds = self._cluster.holds
         if holds.enabled:
             holds.run_times.given(client, agent.id, give.scalars, self._cluster.now_ns)

@@ -1,7 +1,7 @@
 """Whoever leaves offers unanswered gets only so much of the cluster.
 
 An allocator cannot take an offer back, so what it can do against hoarding is to stop giving. It
-knows what is only offered where the master tells (since Mesos 1.10).
+knows what is only offered where the master tells (since Mesos 1.10), and may presume it elsewhere.
 """
 
 from collections.abc import Iterable, Mapping
@@ -66,7 +66,7 @@ class Unanswered:
 def bound(cluster: Cluster) -> Mapping[str, float] | None:
     """Return of how much one framework may leave offers unanswered; None: of all there is."""
     part = cluster.limits.unanswered
-    if part >= 1.0 or not cluster.tells_running:
+    if part >= 1.0 or not (cluster.tells_running or cluster.ledger.presumed is not None):
         return None
     capacity = cluster.ledger.clients.users.pool.capacity
     return {name: part * amount for name, amount in capacity.items()}

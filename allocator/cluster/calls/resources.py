@@ -27,6 +27,8 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
         if call.is_allocated:
             cluster.ledger.running.end(call.agent_id, client, resources)
         agent = _release(cluster, client, call.agent_id, resources)
+        if cluster.ledger.presumed is not None and agent is not None and refusal is not None:
+            cluster.ledger.presumed.answered(agent, client)
         _note_stay(cluster, client, call.agent_id, resources, declined=call.HasField("filters"))
         if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
             return
@@ -103,6 +105,8 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
         _note(cluster, call.framework_id, None)
         cluster.ledger.set_total(agent, total)
         cluster.ledger.convert(agent, call.framework_id, role, held - offered + left)
+        if cluster.ledger.presumed is not None:
+            cluster.ledger.presumed.answered(agent, Client(role, call.framework_id))
         cluster.marks.change(agent.id)
 
     return change

@@ -9,7 +9,7 @@ from allocator.cluster.carrying_over import carrying_over, note_unheard
 from allocator.cluster.clients import Clients
 from allocator.cluster.demands import Demands
 from allocator.cluster.engine.heritage import Heritage
-from allocator.cluster.engine.options import recovery, rules
+from allocator.cluster.engine.options import answered_after_ns, recovery, rules
 from allocator.cluster.engine.runs import Runs
 from allocator.cluster.engine.view import View
 from allocator.cluster.errors import InvalidEvent, LostTrack
@@ -374,7 +374,12 @@ def _empty(
     demands = Demands(settings)
     return Cluster(
         rules=rules(options),
-        ledger=Ledger(clients, demands, Placements(settings.constraints)),
+        ledger=Ledger(
+            clients,
+            demands,
+            Placements(settings.constraints),
+            answered_after_ns(options, settings.limits),
+        ),
         demands=demands,
         interval_ns=options.allocation_interval_ns,
         now_ns=now_ns,

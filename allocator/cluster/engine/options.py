@@ -6,10 +6,13 @@ from google.protobuf.message import DecodeError
 
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.frameworks import Rules
+from allocator.cluster.limits import Limits
 from allocator.cluster.state import Recovery
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
+
+_NANOSECONDS = 1_000_000_000
 
 
 def rules(options: contract.Options) -> Rules:
@@ -51,3 +54,13 @@ def recovery(options: contract.Options) -> Recovery:
     if options.HasField("recovery_timeout_ns"):
         read = replace(read, timeout_ns=options.recovery_timeout_ns)
     return read
+
+
+def answered_after_ns(options: contract.Options, limits: Limits) -> int | None:
+    """Return when what is offered is presumed to be used.
+
+    None: nothing is presumed, as the master tells, or nobody is bounded by that.
+    """
+    if options.tells_running or limits.unanswered >= 1.0 or not limits.answered_after:
+        return None
+    return round(limits.answered_after * _NANOSECONDS)
