@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.limits import Limits
 from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -194,6 +195,7 @@ class EngineMachine(RuleBasedStateMachine):
         allocation=st.sampled_from(["event", "batch"]),
         demanding=st.sets(st.sampled_from(sorted(FRAMEWORKS)), max_size=2),
         picky=st.sets(st.sampled_from(sorted(FRAMEWORKS)), max_size=2),
+        limits=st.sampled_from([Limits(), Limits(unanswered=0.3, answered_after=3.0)]),
     )
     def start(
         self,
@@ -201,9 +203,10 @@ class EngineMachine(RuleBasedStateMachine):
         allocation: Literal["event", "batch"],
         demanding: set[str],
         picky: set[str],
+        limits: Limits,
     ) -> object:
         """Begin with a cluster at work: all agents and frameworks are there."""
-        self.master = MasterSide(*choice)
+        self.master = MasterSide(*choice, limits=limits)
         self.master.settings = replace(self.master.settings, allocation=allocation)
         self.master.engine = Engine(self.master.settings)
         self.master.restore(contract.Snapshot(time_ns=self.master.now_ns))
