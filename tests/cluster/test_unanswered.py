@@ -1,17 +1,9 @@
 """A framework that does not answer its offers leaves the rest of the cluster to others."""
 
-import random
-from collections import Counter
-from typing import TypeAlias
-
 import pytest
 
-from allocator.cluster.agents import Agent
 from allocator.cluster.frameworks import Client
 from allocator.cluster.limits import Limits
-from allocator.cluster.presumed import Presumed
-from allocator.cluster.resources import parse_total
-from allocator.cluster.running import Running
 from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -27,8 +19,6 @@ from tests.counted import things
 
 HALF = Limits(unanswered=0.5)
 AGENTS = 10
-Place: TypeAlias = tuple[str, Client]
-"""An agent, and who holds something of it."""
 
 
 def cluster(limits: Limits = HALF, *, tells: bool = True) -> MasterSide:
@@ -246,50 +236,3 @@ def test_what_nobody_holds_any_more_is_remembered_by_nobody() -> None:
             master.send(contract.RemoveFramework(framework_id=name))
         left.append(things(master.engine))
     assert left[1] - left[0] < 20
-
-
-def test_what_is_presumed_is_what_plain_books_say() -> None:
-    for seed in range(100):
-        lot, running = random.Random(seed), Running()
-        presumed = Presumed(running, after_ns=10)
-        agents = {name: agent_of(name) for name in ("s1", "s2")}
-        clients = [Client("a", "f1"), Client("b", "f1"), Client("a", "f2")]
-        held, used, since = Counter[Place](), Counter[Place](), dict[Place, int]()
-        for now in range(60):
-            place = name, client = lot.choice(list(agents)), lot.choice(clients)
-            match lot.choice("oogaax"):
-                case "o":
-                    held[place] += 1
-                    since[place] = now
-                    hold(agents[name], client, held[place])
-                    presumed.offered(name, client, now)
-                case "g" if held[place]:  # something comes back, and that is no answer
-                    held[place] -= 1
-                    used[place] = min(used[place], held[place])
-                    hold(agents[name], client, held[place])
-                    running.follow(agents[name], client)
-                    if not held[place]:
-                        since.pop(place, None)
-                        presumed.forget(name, client)
-                case "a":
-                    if since.pop(place, None) is not None:
-                        used[place] = held[place]
-                    presumed.answered(agents[name], client)
-                case _:
-                    for each in [each for each, then in since.items() if then + 10 <= now]:
-                        used[each] = held[each]
-                        del since[each]
-                    presumed.expire(agents, now)
-            for name, client in held:
-                seen = running.on(name, client).scalars["cpus"]
-                assert seen == 1000 * used[name, client], (seed, now)
-            assert {(n, c): then for n, c, then, _ in presumed.waiting()} == since, (seed, now)
-
-
-def agent_of(name: str) -> Agent:
-    return Agent(name, mesos.SlaveInfo(), frozenset(), parse_total(resources("cpus:99")))
-
-
-def hold(agent: Agent, client: Client, number: int) -> None:
-    text = f"cpus:{number}" if number else ""
-    agent.hold(client.framework, client.role, parse_total(resources(text)))

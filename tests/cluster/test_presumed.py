@@ -1,0 +1,120 @@
+"""What is presumed to be used, against plain books of what was offered when."""
+
+import random
+from collections import Counter
+from typing import TypeAlias
+
+from allocator.cluster.agents import Agent
+from allocator.cluster.frameworks import Client
+from allocator.cluster.presumed import Presumed
+from allocator.cluster.resources import parse_total
+from allocator.cluster.running import Running
+from allocator.cluster.steps import finished
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.master_side import resources
+
+AFTER = 10
+CLIENTS = (Client("a", "f1"), Client("b", "f1"), Client("a", "f2"))
+Place: TypeAlias = tuple[str, Client]
+"""An agent, and who holds something of it."""
+
+
+class Both:
+    """The same, done to what is tested and to plain books, in processors."""
+
+    def __init__(self) -> None:
+        self.running = Running()
+        self.presumed = Presumed(self.running, after_ns=AFTER)
+        self.agents = {
+            name: Agent(name, mesos.SlaveInfo(), frozenset(), parse_total(resources("cpus:99")))
+            for name in ("s1", "s2")
+        }
+        self.held, self.used = Counter[Place](), Counter[Place]()
+        self.since: dict[Place, int] = {}
+
+    def offer(self, place: Place, now: int) -> None:
+        self.held[place] += 1
+        self.since[place] = now
+        self._hold(place)
+        self.presumed.offered(*place, now)
+
+    def take_back(self, place: Place) -> None:
+        """A task ends, or the master takes an offer back."""
+        if not self.held[place]:
+            return
+        self.held[place] -= 1
+        self.used[place] = min(self.used[place], self.held[place])
+        self._hold(place)
+        self.running.follow(self.agents[place[0]], place[1])
+        if not self.held[place]:
+            self.since.pop(place, None)
+            self.presumed.forget(*place)
+
+    def answer(self, place: Place) -> None:
+        if self.since.pop(place, None) is not None:
+            self.used[place] = self.held[place]
+        self.presumed.answered(self.agents[place[0]], place[1])
+
+    def wait(self, now: int) -> None:
+        for place in [place for place, then in self.since.items() if then + AFTER <= now]:
+            self.used[place] = self.held[place]
+            del self.since[place]
+        self.presumed.expire(self.agents, now)
+
+    def follow_snapshot(self) -> tuple[Running, Presumed]:
+        """Return what is presumed after a snapshot that knows the first agent alone."""
+        running, agent = Running(), self.agents["s1"]
+        after = Presumed(running, after_ns=AFTER)
+        for client in CLIENTS:
+            after.used(agent, client)  # as of whatever an agent comes with
+        finished(after.carry_over(self.presumed, {"s1": agent}))
+        return running, after
+
+    def _hold(self, place: Place) -> None:
+        name, client = place
+        text = f"cpus:{self.held[place]}" if self.held[place] else ""
+        self.agents[name].hold(client.framework, client.role, parse_total(resources(text)))
+
+
+def drawn(seed: int) -> Both:
+    """Do something at random, and look each time."""
+    lot, both = random.Random(seed), Both()
+    for now in range(60):
+        place = lot.choice(list(both.agents)), lot.choice(CLIENTS)
+        match lot.choice("oogaaw"):
+            case "o":
+                both.offer(place, now)
+            case "g":
+                both.take_back(place)
+            case "a":
+                both.answer(place)
+            case _:
+                both.wait(now)
+        assert waiting(both.presumed) == both.since, (seed, now)
+        for each in both.held:
+            assert processors(both.running, each) == both.used[each], (seed, now)
+    return both
+
+
+def waiting(presumed: Presumed) -> dict[Place, int]:
+    return {(agent, client): since for agent, client, since, _ in presumed.waiting()}
+
+
+def processors(running: Running, place: Place) -> float:
+    return running.on(*place).scalars["cpus"] / 1000
+
+
+def test_what_has_not_been_answered_in_time_is_unanswered_and_all_else_is_used() -> None:
+    for seed in range(100):
+        drawn(seed)
+
+
+def test_a_snapshot_answers_nothing() -> None:
+    for seed in range(100):
+        before = drawn(seed)
+        running, after = before.follow_snapshot()
+        assert waiting(after) == {p: t for p, t in before.since.items() if p[0] == "s1"}, seed
+        for client in CLIENTS:
+            place = "s1", client
+            used = before.used if place in before.since else before.held
+            assert processors(running, place) == used[place], seed
