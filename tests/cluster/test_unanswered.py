@@ -225,6 +225,17 @@ def test_a_snapshot_makes_no_answer_of_silence() -> None:
     assert len(master.tick(0.1)) == AGENTS / 2
 
 
+@pytest.mark.parametrize("tells", [False, True])
+def test_a_master_of_an_older_or_newer_mesos_may_be_next(*, tells: bool) -> None:
+    master = cluster(Limits(unanswered=0.5, answered_after=20.0), tells=tells)
+    master.add_framework("hoarder", "a")
+    master.options.tells_running = not tells
+    master.restore(contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence))
+    for number in range(AGENTS):
+        master.add_agent(f"s{number}", "cpus:4;mem:4096")
+    assert len(master.add_framework("hoarder", "a")) == AGENTS / 2
+
+
 def test_what_nobody_holds_any_more_is_remembered_by_nobody() -> None:
     left = []
     for after in (0.0, 20.0):
