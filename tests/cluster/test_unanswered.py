@@ -234,6 +234,7 @@ def test_a_master_of_an_older_or_newer_mesos_may_be_next(*, tells: bool) -> None
     for number in range(AGENTS):
         master.add_agent(f"s{number}", "cpus:4;mem:4096")
     assert len(master.add_framework("hoarder", "a")) == AGENTS / 2
+    assert master.engine.statistics.faults == 0
 
 
 def test_what_nobody_holds_any_more_is_remembered_by_nobody() -> None:
