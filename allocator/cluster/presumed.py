@@ -1,5 +1,6 @@
 """What frameworks are presumed to use, where no master tells: before Mesos 1.10."""
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
 from allocator.cluster.agents import Agent
@@ -16,7 +17,7 @@ class Presumed:
     declined, or what is left of one that is accepted. What a task leaves behind, or the master
     takes back, says nothing of an offer: else whoever has a task that ends could hoard beside it.
 
-    Offering, answering and forgetting are O(1); `expire` is O(what is due).
+    Offering, answering and forgetting are O(1); `expiring` is O(what is due), in steps.
 
     Args:
         running: Is told what is presumed to be used.
@@ -26,13 +27,14 @@ class Presumed:
     def __init__(self, running: Running, after_ns: int) -> None:
         self._running = running
         self._after_ns = after_ns
-        self._since: dict[tuple[str, Client], int] = {}
-        """(agent, client) → when it was last offered something, in that order"""
+        self._since = OrderedDict[tuple[str, Client], int]()
+        """(agent, client) → when it was last offered something, in that order; the first of a plain
+        dict is found by going past all that have been taken out before it"""
 
     def offered(self, agent: str, client: Client, now_ns: int) -> None:
         """Note that a client is offered something of an agent."""
-        self._since.pop((agent, client), None)
         self._since[agent, client] = now_ns
+        self._since.move_to_end((agent, client))
 
     def answered(self, agent: Agent, client: Client) -> None:
         """Note that a client has answered what it was offered of an agent."""
@@ -47,13 +49,14 @@ class Presumed:
         """Forget what was offered: the client holds nothing of the agent any more."""
         self._since.pop((agent, client), None)
 
-    def expire(self, agents: Mapping[str, Agent], now_ns: int) -> None:
+    def expiring(self, agents: Mapping[str, Agent], now_ns: int) -> Steps[None]:
         """Take for used what has not been answered for so long."""
         while self._since:
             (agent, client), since = next(iter(self._since.items()))
             if since + self._after_ns > now_ns:
                 return
             self.answered(agents[agent], client)
+            yield
 
     def waiting(self) -> Iterator[tuple[str, Client, int, Resources]]:
         """Go through what may be unanswered: agent, client, since when, and what is used there."""

@@ -210,7 +210,7 @@ class LimitsSection(_Section):
     offers leaves the rest to others. Masters say since Mesos 1.10 what is only offered; before,
     this does nothing without `answered_after`. 1: no such bound, as in stock Mesos.
     """
-    answered_after: Annotated[float, Field(ge=0.0)] = _LIMITS.answered_after
+    answered_after: Annotated[float, Field(ge=0.0, le=1e9)] = _LIMITS.answered_after
     """Before Mesos 1.10, where the master does not say what is used: seconds after which an offer
     of which nothing has come back is taken to be used. Until then it counts as unanswered, so
     that `unanswered` bounds who hoards there as well. Set it longer than the master's

@@ -59,7 +59,7 @@ class Both:
         for place in [place for place, then in self.since.items() if then + AFTER <= now]:
             self.used[place] = self.held[place]
             del self.since[place]
-        self.presumed.expire(self.agents, now)
+        finished(self.presumed.expiring(self.agents, now))
 
     def follow_snapshot(self) -> tuple[Running, Presumed]:
         """Return what is presumed after a snapshot that knows the first agent alone."""

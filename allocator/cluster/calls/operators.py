@@ -19,8 +19,6 @@ def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
     def change() -> None:
         for agent in cluster.filters.expire(cluster.now_ns):
             cluster.marks.change(agent)
-        if cluster.ledger.presumed is not None:
-            cluster.ledger.presumed.expire(cluster.ledger.agents, cluster.now_ns)
         cluster.ledger.clients.users.forget_idle()
         cluster.marks.call_all()
 

@@ -58,6 +58,8 @@ class Runs:
         if cluster.holds.enabled:
             for agent in cluster.holds.expire(cluster.now_ns):
                 cluster.no_longer_held(agent)
+        if cluster.ledger.presumed is not None:
+            yield from cluster.ledger.presumed.expiring(cluster.ledger.agents, cluster.now_ns)
         changed, called = cluster.marks.take()
         agents = [cluster.ledger.agents[name] for name in changed]
         for tell in self._before:
