@@ -1,25 +1,47 @@
 """Ports that programs are told before they start."""
 
 import itertools
+import multiprocessing
 import socket
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from frameworks.harness.ports import free_port
 
 
+def some(number: int) -> list[int]:
+    return [free_port() for _ in range(number)]
+
+
 def test_a_free_port_is_none_that_the_system_gives_to_connections() -> None:
     with socket.create_server(("127.0.0.1", 0)) as given:
-        ports = {free_port() for _ in range(50)}
-        assert max(ports) < given.getsockname()[1]
-    assert len(ports) > 25, "hardly ever what another process has just been told"
+        assert max(some(50)) < given.getsockname()[1]
 
 
-def test_a_port_on_which_somebody_listens_is_not_free(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_two_processes_are_told_the_same_though_nobody_listens_yet() -> None:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(4, mp_context=context) as processes:
+        told = [port for ports in processes.map(some, [100] * 8) for port in ports]
+    assert len(set(told)) == 800
+
+
+def test_a_port_on_which_somebody_listens_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = free_port()
     with socket.create_server(("127.0.0.1", taken)):
-        drawn = itertools.count(taken - 10_000)
-        monkeypatch.setattr("frameworks.harness.ports.secrets.randbelow", lambda _end: next(drawn))
+        turns = itertools.count(taken - 10_000)
+        monkeypatch.setattr("frameworks.harness.ports._turn", lambda: next(turns))
         assert free_port() > taken
+
+
+@pytest.mark.parametrize("said", ["", "rubbish", "9" * 30, "-1"])
+def test_whatever_the_file_of_turns_says_there_is_a_port(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    free_port()
+    [file] = tmp_path.iterdir()
+    file.write_text(said)
+    assert len(set(some(5))) == 5
