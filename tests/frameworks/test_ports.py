@@ -21,6 +21,7 @@ def test_a_free_port_is_none_that_the_system_gives_to_connections() -> None:
         assert max(some(50)) < given.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_no_two_processes_are_told_the_same_though_nobody_listens_yet() -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(4, mp_context=context) as processes:
