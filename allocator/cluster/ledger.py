@@ -30,7 +30,8 @@ class Ledger:
         clients: Who has something, and wants something.
         demands: Of what size their tasks are.
         placements: Where these may run.
-        answered_after_ns: When what is offered is presumed to be used; None: nothing is presumed.
+        answered_after_ns: Nanoseconds after which what is offered is presumed to be used; None:
+            nothing is presumed.
     """
 
     def __init__(

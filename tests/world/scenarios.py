@@ -350,8 +350,8 @@ async def _clocks_of_masters(world: World) -> None:
     order.set_weight.user, order.set_weight.weight = "a", 9.0
     await world.operator.order(order)  # so that the others owe much
     await asyncio.sleep(20.0)
-    _, second, third = ahead
-    for name, pause in ((third, 3.0), (second, 0.5), (next(iter(ahead)), 10.0)) * 3:
+    first, second, third = ahead
+    for name, pause in ((third, 3.0), (second, 0.5), (first, 10.0)) * 3:
         former = world.elected
         assert former is not None
         world.restart_master(former).clock.jump(ahead[former.name])

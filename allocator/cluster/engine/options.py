@@ -57,7 +57,7 @@ def recovery(options: contract.Options) -> Recovery:
 
 
 def answered_after_ns(options: contract.Options, limits: Limits) -> int | None:
-    """Return when what is offered is presumed to be used.
+    """Return after how many nanoseconds what is offered is presumed to be used.
 
     None: nothing is presumed, as the master tells, or nobody is bounded by that.
     """
