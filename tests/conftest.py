@@ -1,9 +1,14 @@
 """What holds for every test."""
 
 import os
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytest_plugins = ["tests.afterwards"]
 
@@ -18,9 +23,26 @@ settings.register_profile("again", settings.get_profile("longshare"), max_exampl
 settings.load_profile(os.environ.get("LONGSHARE_HYPOTHESIS", "longshare"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what is long; the others come in the order that chance has given them."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have each worker begin with what is long; the rest comes in the order that chance has given.
+
+    At first each of pytest-xdist's workers has a row of tests, all rows alike in length, so what is
+    long is dealt out to where rows begin: a file to one worker, the next file to the next.
+    """
+    workers: int = getattr(config, "workerinput", {"workercount": 1})["workercount"]
+    files: dict[Path, list[pytest.Item]] = {}
+    rest: list[pytest.Item] = []
+    for item in items:
+        long = item.get_closest_marker("long") is not None
+        (files.setdefault(item.path, []) if long else rest).append(item)
+    short = iter(rest)
+    dealt: list[pytest.Item] = []
+    for worker in range(workers):
+        ends = len(dealt) + (len(items) - len(dealt)) // (workers - worker)
+        for of_one in islice(files.values(), worker, None, workers):
+            dealt.extend(of_one)
+        dealt.extend(islice(short, max(ends - len(dealt), 0)))
+    items[:] = dealt
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +126,9 @@ class Account:
         answers: list[dict[str, Any]] = json.loads(told.stdout)
         return answers
 
+    @cached_property
     def image(self) -> str:
-        """Return some image that can be started."""
+        """Some image that can be started."""
         image: str = self._ask(("describe_images", {}))[0]["Images"][0]["ImageId"]
         return image
 
@@ -136,7 +138,7 @@ class Account:
             "cluster_name": cluster,
             "cluster_admin_cidr": "203.0.113.7/32",
             "cluster_public_key": KEY,
-            "cluster_image": self.image(),
+            "cluster_image": self.image,
         } | settings
         return play(playbook, *arguments, "-e", json.dumps(given), env=self._of(cluster))
 
