@@ -1,0 +1,11 @@
+"""The users among whom fairness is kept: a tree where users are roles, else a plain list.
+
+Siblings are ranked level by level, by what their subtrees hold and owe. A role that has both
+frameworks of its own and sub-roles competes with these through a *virtual leaf*, `ROLE/.`.
+"""
+
+from allocator.cluster.users.debts import FADED
+from allocator.cluster.users.user import Task, User
+from allocator.cluster.users.users import Users, in_range
+
+__all__ = ["FADED", "Task", "User", "Users", "in_range"]

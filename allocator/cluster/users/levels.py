@@ -1,0 +1,139 @@
+"""The levels of the tree: a pool of the users at the top, and one of each user's sub-users."""
+
+from collections.abc import Iterator
+
+from allocator.cluster.frameworks import Client
+from allocator.cluster.settings import EngineSettings
+from allocator.cluster.users.user import User
+from allocator.fairness.machines import Machines
+from allocator.fairness.metering import Meter
+from allocator.fairness.peers import Peers
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+
+class Levels:
+    """All pools, and what holds for each of them: time, capacity, machines, how debts fade."""
+
+    def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
+        self._policy = settings.policy
+        self._excluded = excluded
+        self._capacity = Quantities()
+        self._charging = True
+        self._meter: Meter | None = None
+        self._uneven = False
+        """Whether levels do not know yet what part of the cluster is theirs."""
+        self.now = now
+        """The users' time in seconds."""
+        self.tau = settings.policy.tau
+        """With which debts fade: the policy's, or, if it makes none, that of the one before."""
+        self.machines: Machines[str] = Machines()
+        self.top: Pool[str] = self._new_pool()
+        """The users at the top."""
+        self._branches: dict[User, Pool[str]] = {}
+        """What is below users with sub-users, those above first."""
+
+    def __iter__(self) -> Iterator[Pool[str]]:
+        yield self.top
+        yield from self._branches.values()
+
+    def begin(self, user: User) -> Pool[str]:
+        """Have a level below a user that has none."""
+        user.below = self._branches[user] = self._new_pool()
+        return user.below
+
+    def end(self, user: User) -> None:
+        """Have none below a user again."""
+        user.below = None
+        del self._branches[user]
+        self.machines.restrict(user.leaf, None)
+
+    def share_out(self) -> None:
+        """Have every level told its part; once for all that changes at one instant."""
+        self._uneven = True
+
+    def settle(self) -> None:
+        """Tell every level what part of the cluster its members are entitled to together.
+
+        To be called after each event: it costs O(users with sub-users) if there are others now, or
+        weights have changed, and an event may bring hundreds.
+        """
+        if self._uneven:
+            self._uneven = False
+            for user, below in self._branches.items():
+                below.set_part(user.siblings.entitlement(user.name))
+
+    def advance(self, now: float) -> None:
+        """Move to a later instant."""
+        self.now = max(self.now, now)
+        for pool in self:
+            pool.advance(now)
+
+    def set_capacity(self, capacity: Quantities) -> None:
+        """Change the total of all agents."""
+        self.count_capacity()
+        self._capacity = capacity
+        for pool in self:
+            pool.set_capacity(capacity)
+
+    def set_charging(self, *, charging: bool) -> None:
+        """Say whether over-use makes debts; while it does not, debts still fade."""
+        if charging != self._charging:
+            self._charging = charging
+            for pool in self:
+                pool.set_charging(charging=charging)
+
+    def set_fading(self, tau: float | None) -> None:
+        """Have debts fade with a time constant, in seconds, under a policy that makes none."""
+        self.tau = tau
+        for pool in self:
+            pool.set_fading(tau)
+
+    def attach(self, meter: Meter) -> None:
+        """Have counted from now on what users hold and owe, in the place of users before."""
+        self._meter = meter
+        meter.begin_anew(self.now, self.tau, self._excluded)
+        for pool in self:
+            pool.attach(meter)
+
+    def count_capacity(self) -> None:
+        """Have counted what the cluster has had until now."""
+        if self._meter is not None:
+            self._meter.count_capacity(self._capacity, self.now)
+
+    def put_agent(self, agent: str, total: Quantities) -> None:
+        """Make an agent known, or say anew what it has; the capacity is set apart from this."""
+        self.machines.put(agent, total)
+        self._machines_changed()
+
+    def discard_agent(self, agent: str) -> None:
+        """Forget an agent."""
+        self.machines.discard(agent)
+        self._machines_changed()
+
+    def clients_of(self, user: User) -> Peers[Client]:
+        """Return a user's own clients, ranked by the capacity there is now."""
+        user.clients.set_capacity(self._capacity)  # where it is looked at is early enough
+        return user.clients
+
+    def new_clients(self) -> Peers[Client]:
+        """Return the place for the clients of a user that has none yet."""
+        return Peers(self._capacity, self._excluded)
+
+    def _machines_changed(self) -> None:
+        for pool in self:
+            pool.machines_changed()
+
+    def _new_pool(self) -> Pool[str]:
+        pool: Pool[str] = Pool(
+            self._policy,
+            now=self.now,
+            capacity=self._capacity,
+            excluded=self._excluded,
+            machines=self.machines,
+        )
+        pool.set_fading(self.tau)
+        pool.set_charging(charging=self._charging)
+        if self._meter is not None:
+            pool.attach(self._meter)
+        return pool

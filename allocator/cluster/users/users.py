@@ -1,0 +1,447 @@
+"""All users: who there is, what they hold and owe, and the order in which they are served."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from allocator.cluster.frameworks import Client
+from allocator.cluster.memory import Boost, Changes, Memory, Remembered
+from allocator.cluster.settings import EngineSettings
+from allocator.cluster.steps import Steps, finished
+from allocator.cluster.users.debts import Away, matters, settled
+from allocator.cluster.users.levels import Levels
+from allocator.cluster.users.needs import Needs
+from allocator.cluster.users.remembering import Remembering
+from allocator.cluster.users.user import Task, User
+from allocator.cluster.weights import Weights
+from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
+from allocator.fairness.metering import Former, Meter
+from allocator.fairness.peers import Peers
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+from allocator.fairness.standing import Standing
+
+
+class Users:
+    """The tree of users, and what of each is asked for and said."""
+
+    def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
+        self._settings = settings
+        self._levels = Levels(settings, now, excluded)
+        self._needs = Needs(settings, self._levels)
+        self._away = Away(self._levels)
+        self._weights = Weights(settings)
+        self._remembering = Remembering(self._levels, self._away, self._weights)
+        self._known: dict[str, User] = {}
+        self._idle_since: dict[str, float] = {}
+        self._declared = {declared.name: declared for declared in settings.users}
+        self.pool: Pool[str] = self._levels.top
+        """The users at the top."""
+        self._root = User("", None, self._levels.new_clients(), below=self.pool)
+        for declared in settings.users:
+            self.get(declared.name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def get(self, name: str) -> User:
+        """Return a user, which becomes known with those above it."""
+        user = self._known.get(name)
+        if user is None:
+            above, slash, _ = name.rpartition("/")
+            tree = slash and self._settings.user_key == "role"
+            parent = self.get(above) if tree else self._root
+            user = User(name, parent, self._levels.new_clients())
+            below = self._branch(parent)
+            declared = self._declared.get(name)
+            below.add(
+                name,
+                weight=self._weights.of(name),
+                commitment=declared.commitment if declared is not None else 0.0,
+            )
+            parent.children[name] = self._known[name] = user
+            self._idle_since.pop(parent.name, None)
+            self._idle_since[name] = self.now
+            self._levels.share_out()
+        return user
+
+    def settle(self) -> None:
+        """Tell every level its part, to be called after each event (`Levels.settle`)."""
+        self._levels.settle()
+
+    def advance(self, now: float) -> None:
+        """Move to a later instant; boosts that are over by then end when they are."""
+        self.settle()
+        while (end := self._weights.next_end) <= now:
+            self._levels.advance(end)
+            over = self._weights.ended(end)
+            self._reweigh(over)
+            for name in over:
+                self._note_idle(self._known[name])
+            self.settle()
+        self._levels.advance(now)
+
+    def set_capacity(self, capacity: Quantities) -> None:
+        """Change the total of all agents."""
+        self._levels.set_capacity(capacity)
+
+    def set_charging(self, *, charging: bool) -> None:
+        """Say whether over-use makes debts; while it does not, debts still fade."""
+        self._levels.set_charging(charging=charging)
+
+    def attach(self, meter: Meter) -> None:
+        """Have counted from now on what users hold and owe, in the place of users before."""
+        self._levels.attach(meter)
+
+    def count(self, name: str) -> Former | None:
+        """Have counted what a user or a virtual leaf has had until now; None: it is not known."""
+        self.settle()
+        pool = self._pool_of(name)
+        return None if pool is None else pool.count(name)
+
+    def count_capacity(self) -> None:
+        """Have counted what the cluster has had until now."""
+        self._levels.count_capacity()
+
+    def put_agent(self, agent: str, total: Quantities) -> None:
+        """Make an agent known, or say anew what it has; the capacity is set apart from this."""
+        self._levels.put_agent(agent, total)
+
+    def discard_agent(self, agent: str) -> None:
+        """Forget an agent."""
+        self._levels.discard_agent(agent)
+
+    def set_task(self, user: User, client: Client, task: Task) -> bool:
+        """Say what a client's tasks need, and where they may run; return whether that is new."""
+        return self._needs.put(user, client, task)
+
+    def add(self, user: User, client: Client) -> None:
+        """Make a client of a user known; it gets no offers yet."""
+        self._idle_since.pop(user.name, None)
+        self._idle_since.pop(user.leaf, None)
+        user.clients.add(client)
+        if user.below is not None and user.leaf not in user.below:
+            user.below.add(user.leaf)
+            owed, others = self._away.owes(user.leaf)
+            user.below.set_commitment(user.leaf, owed, others=others)
+            self._away.discard(user.leaf)
+            self._levels.share_out()
+
+    def remove(self, user: User, client: Client) -> None:
+        """Forget a client that holds nothing."""
+        self.set_wanting(user, client, wanting=False)
+        user.clients.remove(client)
+        self._needs.discard(user, client)
+        self._note_idle(user)
+
+    def set_wanting(self, user: User, client: Client, *, wanting: bool) -> None:
+        """Say whether a client is to get offers."""
+        user.clients.set_active(client, wanting)
+        if user.below is not None and user.leaf in user.below:
+            user.below.set_active(user.leaf, user.clients.active > 0)
+        while user.parent is not None:
+            user.siblings.set_active(user.name, user.wants)
+            user = user.parent
+
+    def allocate(self, user: User, client: Client, quantities: Quantities) -> None:
+        """Count scalars as held by a client, its user, and all above."""
+        before, gifts = user.clients.holding(client)
+        after = before + quantities
+        user.clients.hold(client, after, gifts + 1)
+        for pool, name in user.places():
+            held, gifts = pool.holding(name)  # the very same where it is the user's only client
+            more = after if held is before else held + quantities
+            pool.hold(name, more, gifts + 1)
+
+    def release(self, user: User, client: Client, quantities: Quantities) -> None:
+        """Count scalars as no longer held.
+
+        Raises:
+            ValueError: the client does not hold that much; nothing has changed.
+        """
+        before, gifts = user.clients.holding(client)
+        after = before - quantities
+        user.clients.hold(client, after, gifts)
+        for pool, name in user.places():
+            held, gifts = pool.holding(name)  # the very same where it is the user's only client
+            pool.hold(name, after if held is before else held - quantities, gifts)
+
+    @property
+    def now(self) -> float:
+        """The users' time in seconds."""
+        return self._levels.now
+
+    @property
+    def root(self) -> User:
+        """What is above the users at the top; it has no clients."""
+        return self._root
+
+    def clients_of(self, user: User) -> Peers[Client]:
+        """Return a user's own clients, ranked by the capacity there is now."""
+        return self._levels.clients_of(user)
+
+    @property
+    def counts_tasks(self) -> bool:
+        """Whether the policy asks how many tasks the machines could run."""
+        return self._settings.policy.counts_tasks
+
+    @property
+    def per_machine(self) -> bool:
+        """Whether the order depends on what is held on an agent."""
+        return self._settings.policy.per_machine
+
+    def standings(self) -> list[Standing[str]]:
+        """Return how all users stand now, each level in order of priority, sub-users after."""
+        self.settle()
+        return [standing for below in self._levels for standing in below.standings()]
+
+    def names(self) -> list[str]:
+        """Return who competes anywhere: users and virtual leaves, those at the top first."""
+        return [user for pool in self._levels for user in pool.users()]
+
+    def standing(self, name: str) -> Standing[str] | None:
+        """Return how a user or a virtual leaf stands now, O(resources); None: it is not known."""
+        self.settle()
+        pool = self._pool_of(name)
+        return None if pool is None else pool.standing(name)
+
+    @property
+    def weights(self) -> Weights:
+        """Whose word the users' weights are."""
+        return self._weights
+
+    def twin(self, name: str) -> Pool[str] | None:
+        """Return a copy of the pool in which a user competes; None: it is not known."""
+        self.settle()
+        pool = self._pool_of(name)
+        return None if pool is None else pool.twin()
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Take over weights of roles; roles that are not named keep theirs."""
+        self._weights.take_over(weights)
+        if self._settings.user_key == "role":
+            self._reweigh(weights)
+
+    def order_weight(self, name: str, weight: float | None, seconds: float | None = None) -> None:
+        """Set a user's weight as an operator wants it; None: as it would be without.
+
+        Args:
+            name: A known user.
+            weight: A positive number.
+            seconds: For how long; None: for good.
+
+        Raises:
+            ValueError: it is not a positive number.
+        """
+        if weight is not None:
+            self._known[name].siblings.set_weight(name, weight)
+        if weight is not None and seconds is not None:
+            self._weights.order_boost(name, Boost(weight, self.now + seconds))
+        else:
+            self._weights.order(name, weight)
+            self._note_idle(self._known[name])
+        self._reweigh([name])
+
+    def owe(self, name: str, commitments: Mapping[str, float], others: float) -> None:
+        """Say what a user owes; what those below it owe stays.
+
+        Args:
+            name: A known user.
+            commitments: By resource.
+            others: Of resources that are not named.
+        """
+        self._known[name].siblings.set_commitment(name, commitments, others=others)
+
+    def forgive(self, name: str) -> None:
+        """Reset what a user and those below it owe."""
+        user = self._known[name]
+        user.siblings.set_commitment(name, 0.0)
+        if user.below is not None and user.leaf in user.below:
+            user.below.set_commitment(user.leaf, 0.0)
+        for child in user.children:
+            self.forgive(child)
+
+    def forgive_all(self) -> None:
+        """Reset what everybody owes."""
+        for name in self._root.children:
+            self.forgive(name)
+
+    def memory(self) -> Memory:
+        """Return what users owe now, and what was ordered for them."""
+        return finished(self.remembering())
+
+    def remembering(self) -> Steps[Memory]:
+        """Do so step by step; nothing may change meanwhile."""
+        self.settle()
+        return (yield from self._remembering.steps())
+
+    def changes(self) -> Changes:
+        """Return who goes on otherwise than when this was last asked; at first everybody.
+
+        O(resources) for each; for everybody after a change that concerns everybody.
+        """
+        self.settle()
+        return self._remembering.changes()
+
+    def inherit(self, memory: Memory) -> None:
+        """Take over what users owe, settled for the time that has passed since.
+
+        What a user held in excess both then and now, it is taken to have held in between: exact
+        if nothing changed meanwhile, else in its favour.
+        """
+        finished(self.inheriting(memory))
+
+    def inheriting(self, memory: Memory) -> Steps[None]:
+        """Do so step by step; nobody may look meanwhile."""
+        self.settle()
+        elapsed = max(self.now - memory.time, 0.0) if memory.time else 0.0
+        present = {
+            user: dict(account.overuse)
+            for pool in self._levels
+            for user, account in pool.still().accounts.items()
+        }
+        if self._settings.policy.tau is None:
+            self._levels.set_fading(memory.tau)
+        tau = self._levels.tau if memory.tau is None else memory.tau
+        for name, remembered in self._possible(memory.users):
+            yield
+            owed, others = settled(remembered, present.get(name, {}), elapsed, tau)
+            if name.endswith("/.") and name not in self._known:
+                branch = self._known.get(name[:-2])
+                if branch is not None and branch.below is not None and name in branch.below:
+                    branch.below.set_commitment(name, owed, others=others)
+                elif matters(owed, others):
+                    self._away.put(name, owed, others)
+                continue
+            if name not in self._known:
+                told = remembered.weight is not None or self._lasts(remembered.boost)
+                if not told and not matters(owed, others):
+                    continue
+            self.get(name).siblings.set_commitment(name, owed, others=others)
+            self._obey_again(name, remembered)
+
+    def forget_idle(self) -> None:
+        """Forget undeclared users that have been gone, and owe nothing, for long enough."""
+        if self._away.forget_faded():
+            self._remembering.begin_anew()
+        latest = self.now - self._settings.forget_after
+        idle = [name for name, since in self._idle_since.items() if since <= latest]
+        most = self._settings.limits.idle_users
+        if len(self._idle_since) - len(idle) > most:
+            by_age = sorted(self._idle_since, key=lambda name: self._idle_since[name])
+            idle = by_age[: len(by_age) - most]
+        kept = {name for name in idle if self._weights.keeps(name)}  # something was said of them
+        for name in kept:
+            del self._idle_since[name]
+        # What they owe is asked before the first goes: after it, it would be worked out anew.
+        going = [name for name in idle if name not in kept and self._owes_nothing(name)]
+        for name in going:
+            if name not in self._idle_since:
+                continue  # with the last that was below the same user
+            user = self._known.get(name)
+            if user is None:
+                self._forget_leaf(self._known[name[:-2]])
+            else:
+                self._remove(user)
+
+    def _owes_nothing(self, name: str) -> bool:
+        pool = self._pool_of(name)
+        assert pool is not None
+        return not matters(pool.standing(name).commitments)
+
+    def _possible(self, users: Mapping[str, Remembered]) -> Iterator[tuple[str, Remembered]]:
+        """Leave out roles that nobody can have any more."""
+        deepest = (
+            self._settings.limits.role_depth if self._settings.user_key == "role" else math.inf
+        )
+        for name, remembered in users.items():
+            if name.count("/") < deepest:
+                yield name, remembered
+
+    def held_below(self, user: User, held: Mapping[Client, Quantities]) -> dict[str, Quantities]:
+        """Return what the members of a user's pool hold, of what clients hold."""
+        sums: dict[str, Quantities] = {}
+        for client, quantities in held.items():
+            name = user.member(client)
+            if name is not None:
+                sums[name] = sums.get(name, Quantities()) + quantities
+        return sums
+
+    def _pool_of(self, name: str) -> Pool[str] | None:
+        """Return the pool in which a user or a virtual leaf competes; None: it is not known."""
+        user = self._known.get(name)
+        if user is not None:
+            return user.siblings
+        branch = self._known.get(name.removesuffix("/."))
+        below = branch.below if branch is not None else None
+        return below if below is not None and name in below else None
+
+    def _branch(self, user: User) -> Pool[str]:
+        """Return the pool of a user's sub-users; it begins with what its own clients hold.
+
+        All that the user owes so far is their doing, too.
+        """
+        if user.below is not None:
+            return user.below
+        below = self._levels.begin(user)
+        if len(user.clients):
+            owed, others = user.siblings.debts(user.name)
+            if user.leaf in self._away:
+                owed, others = self._away.owes(user.leaf)
+            below.add(user.leaf)
+            below.set_commitment(user.leaf, owed, others=others)
+            self._needs.begin_leaf(user)
+            self._away.discard(user.leaf)
+            below.allocate(user.leaf, user.clients.held(), times=0)
+            below.set_active(user.leaf, user.clients.active > 0)
+        return below
+
+    def _remove(self, user: User) -> None:
+        self._remembering.begin_anew()
+        del self._idle_since[user.name]
+        del self._known[user.name]
+        parent = user.parent
+        assert parent is not None
+        user.siblings.remove(user.name)
+        del parent.children[user.name]
+        if parent is not self._root and not parent.children:
+            self._levels.end(parent)
+            self._idle_since.pop(parent.leaf, None)
+            self._note_idle(parent)
+        self._levels.share_out()
+
+    def _forget_leaf(self, user: User) -> None:
+        assert user.below is not None
+        del self._idle_since[user.leaf]
+        user.below.remove(user.leaf)
+        self._levels.share_out()
+
+    def _note_idle(self, user: User) -> None:
+        if len(user.clients):
+            return
+        if not user.children:
+            self._idle_since[user.name] = self.now
+        elif user.below is not None and user.leaf in user.below:
+            self._idle_since[user.leaf] = self.now
+
+    def _lasts(self, boost: Boost | None) -> bool:
+        return boost is not None and boost.until > self.now
+
+    def _obey_again(self, name: str, remembered: Remembered) -> None:
+        """Follow what an operator has ordered for a user, as it was remembered."""
+        if remembered.weight is not None:
+            self.order_weight(name, in_range(remembered.weight))
+        boost = remembered.boost
+        if boost is not None and self._lasts(boost):
+            self._weights.order_boost(name, Boost(in_range(boost.weight), boost.until))
+            self._reweigh([name])
+
+    def _reweigh(self, names: "Mapping[str, float] | list[str]") -> None:
+        for name in names:
+            if name in self._known:
+                self._known[name].siblings.set_weight(name, self._weights.of(name))
+        self._levels.share_out()
+
+
+def in_range(weight: float) -> float:
+    """Return the weight that is counted for one that is positive."""
+    return min(max(weight, LEAST_WEIGHT), LARGEST_WEIGHT)
