@@ -46,7 +46,9 @@ class Programs:
         tests = SOURCE / "transport/tests"
         return os.environ | {
             "TSAN_OPTIONS": f"suppressions={tests / 'thread-sanitizer.txt'}",
-            "LSAN_OPTIONS": f"suppressions={tests / 'leak-sanitizer.txt'}",
+            # What threads of their own keep alive is not looked for: while one of gRPC's begins or
+            # ends, that look itself crashes now and then. So more counts as leaked, never less.
+            "LSAN_OPTIONS": f"suppressions={tests / 'leak-sanitizer.txt'}:use_tls=0",
         }
 
 
