@@ -1,10 +1,10 @@
 """Runs the tests again and again as a slow and crowded machine would.
 
 `make flakes`: until thirty runs in a row have passed, each in another order, with a load of four
-beside it, on one core, with a disk that others write to, ports taken, another time zone and locale,
-and without the real Mesos every other time, where there is one. Every run is a line of
-runs/flakes/runs.jsonl, so that a count goes on where it was interrupted, as long as the commit is
-the same. What has failed is kept beside it, with its seed.
+beside it, on one core, with a disk that others write to, with processes that starve (as root),
+ports taken, another time zone and locale, and without the real Mesos every other time, where there
+is one. Every run is a line of runs/flakes/runs.jsonl, so that a count goes on where it was
+interrupted, as long as the commit is the same. What has failed is kept beside it, with its seed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,6 +30,8 @@ KEPT = ROOT / "runs" / "flakes"
 RUNS = KEPT / "runs.jsonl"
 MESOS = "LONGSHARE_MESOS_HOME"
 USUAL_PORTS = (2181, 5050, 5051, 8080, 9090, 9105, 45871)
+STARVED = 0.25
+"""Of the processes, at any time."""
 ELSEWHERE = {"TZ": "Pacific/Chatham", "LC_ALL": "C", "LANG": "C"}
 
 
@@ -48,6 +50,37 @@ def _write() -> None:
                 os.fsync(file.fileno())
 
 
+def _starve() -> None:
+    """Let chance decide again and again which processes have next to nothing of the cores."""
+    run, ours = os.getppid(), os.getpid()
+    while True:
+        for process in descendants(run) - {ours}:
+            schedule(process, os.SCHED_IDLE if random.random() < STARVED else os.SCHED_OTHER)
+        time.sleep(random.uniform(0.05, 0.5))
+
+
+def schedule(process: int, policy: int) -> None:
+    """Have all threads of a process scheduled in another way."""
+    for thread in Path(f"/proc/{process}/task").glob("*"):
+        with suppress(OSError):  # it has ended
+            os.sched_setscheduler(int(thread.name), policy, os.sched_param(0))
+
+
+def descendants(process: int) -> set[int]:
+    """Return the children of a process, theirs, and so on."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found: set[int] = set()
+    new = [process]
+    while new:
+        new = [child for parent in new for child in children.get(parent, ())]
+        found.update(new)
+    return found
+
+
 @contextmanager
 def beside(work: Callable[[], None], number: int) -> Iterator[None]:
     """Have processes work beside what is done meanwhile."""
@@ -61,6 +94,24 @@ def beside(work: Callable[[], None], number: int) -> Iterator[None]:
         for process in processes:
             process.kill()
             process.join()
+
+
+@contextmanager
+def starving() -> Iterator[None]:
+    """Have some processes of the run starve at any time, if anything else wants the cores.
+
+    What two of them do at nearly the same time then comes in another order. They are not stopped,
+    as tests stop and continue some themselves.
+
+    Raises:
+        SystemExit: only root can give back what it has taken.
+    """
+    if os.geteuid() != 0:
+        raise SystemExit(
+            "starve: only root can schedule a process as before; leave it out (--only)"
+        )
+    with beside(_starve, 1):
+        yield
 
 
 @contextmanager
@@ -80,6 +131,7 @@ def ports_taken() -> Iterator[None]:
 SETTINGS: dict[str, Callable[[], object]] = {
     "crowd": lambda: beside(_burn, 4),
     "disk": lambda: beside(_write, 1),
+    "starve": starving,
     "ports": ports_taken,
 }
 """Beside what runs; `one core`, `elsewhere` and `mesos` are of the run itself."""
@@ -169,7 +221,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=30, help="in a row; no more are begun at once")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     every = [*SETTINGS, "one core", "elsewhere", "mesos"]
-    parser.add_argument("--only", nargs="*", choices=every, default=every, metavar="SETTING")
+    possible = [name for name in every if name != "starve" or os.geteuid() == 0]
+    parser.add_argument("--only", nargs="*", choices=every, default=possible, metavar="SETTING")
     parser.add_argument("arguments", nargs="*", help="for pytest, after --")
     options = parser.parse_args()
     console = Console(soft_wrap=True)

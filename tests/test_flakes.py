@@ -1,6 +1,12 @@
 """The search for flakes counts what has passed since the last failure, of one commit."""
 
-from tests.flakes import Run, in_a_row
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.flakes import Run, descendants, in_a_row, schedule
 
 
 def run(*, passed: bool) -> Run:
@@ -13,3 +19,22 @@ def test_a_failure_begins_the_count_again() -> None:
     assert in_a_row(runs[:3]) == 0
     assert in_a_row(runs) == 3
     assert in_a_row([]) == 0
+
+
+def test_who_starves_does_so_with_all_threads_and_is_of_the_run() -> None:
+    begin = "import subprocess, sys, threading; threading.Thread(target=input).start(); "
+    child = begin + "print(subprocess.Popen(['sleep', '100']).pid, flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        grandchild = int(parent.stdout.readline())
+        assert {parent.pid, grandchild} <= descendants(os.getpid())
+        assert descendants(parent.pid) == {grandchild}
+        schedule(parent.pid, os.SCHED_IDLE)
+        threads = list(Path(f"/proc/{parent.pid}/task").iterdir())
+        policies = [os.sched_getscheduler(int(thread.name)) for thread in threads]
+        os.kill(grandchild, signal.SIGKILL)
+        parent.stdin.write("\n")
+    assert policies == [os.SCHED_IDLE] * 2

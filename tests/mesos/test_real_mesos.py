@@ -420,7 +420,8 @@ def test_a_parameter_that_cannot_be_ends_the_masters_start_and_says_why(tmp_path
     with nothing_running(tmp_path) as cluster:
         address = cluster.mesos.master({"address": "nowhere", "connect_timeout": "5parsecs"})
         with pytest.raises(ChildFailed, match="'5parsecs' is not a duration"):
-            cluster.mesos.wait_for(address, "to answer", lambda _: True)
+            # It answers before it has an allocator, but does not lead.
+            cluster.mesos.wait_for(address, "to lead", lambda found: found["master/elected"] == 1)
 
 
 def test_a_master_starts_without_a_service_and_says_that_it_has_none(tmp_path: Path) -> None:
