@@ -79,8 +79,9 @@ class Simulation:
         who = sharers(trace, setting)
         self._user: list[int] = who.number.tolist()
         self._weights: list[float] = who.weights.tolist()
+        there = [(r, name) for r, name in enumerate(trace.resources) if self._room.capacity[name]]
         for user in np.flatnonzero(who.known).tolist():
-            self._add(user, dict(zip(trace.resources, who.debts[user].tolist(), strict=True)))
+            self._add(user, {name: float(who.debts[user, r]) for r, name in there})
         self.waiting: defaultdict[int, deque[int]] = defaultdict(deque)
         """By user, its tasks that wait, the next one first"""
         self._stuck: set[int] = set()

@@ -21,12 +21,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILDING)]
 
 AGENT = agent_call("s1", "cpus:4;mem:4096")
 FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
-LARGE = event(request_resources=contract.RequestResources(framework_id="f" * 10_000))
-"""Ten kilobytes that change nothing."""
 LARGE_TICK = contract.Event.FromString(
-    TICK.SerializeToString() + b"\xc2\x3e\x90\x4e" + b"f" * 10_000
+    TICK.SerializeToString() + b"\xc2\x3e" + b"\x90\x4e" + b"f" * 10_000
 )
-"""Likewise, and the service has nothing against it: field 1,000, as of a module to come."""
+"""One that the service has nothing against: field 1,000 with ten kilobytes, of a module to come."""
+HUGE_TICK = contract.Event.FromString(
+    TICK.SerializeToString() + b"\xc2\x3e" + b"\x80\x80\x80\x04" + b"f" * (8 << 20)
+)
+"""Likewise, with more than goes out while nobody reads."""
 
 in_every_build = pytest.mark.parametrize(
     "programs", ["", *SANITIZERS], ids=["plain", "asan", "tsan"], indirect=True
@@ -196,7 +198,7 @@ def test_a_service_that_does_not_listen_makes_the_queue_be_dropped_and_is_sent_a
 ) -> None:
     with master(programs, running.address, queue_bytes=200_000) as driven:
         driven.start().wait_until_synchronised()
-        running.process.send_signal(signal.SIGSTOP)
+        running.stand_still()
         driven.burst(2, 2_000, LARGE_TICK)
         driven.burst_over()
         stuck = driven.statistics()
@@ -204,7 +206,7 @@ def test_a_service_that_does_not_listen_makes_the_queue_be_dropped_and_is_sent_a
         assert (stuck["queued_bytes"], stuck["synchronised"]) == (0, 0)
         if not programs.sanitizer:
             assert driven.memory() < 60 * 2**20, "of 40 MB pushed"
-        running.process.send_signal(signal.SIGCONT)
+        running.go_on()
         driven.wait_until_synchronised()
         assert any("the queue was full" in reason for reason in driven.lines("wanted"))
         driven.wait_until_applied(driven.push(TICK))
@@ -215,26 +217,28 @@ def test_what_is_pushed_while_a_write_is_under_way_goes_out_in_one_message(
 ) -> None:
     with master(programs, running.address) as driven:
         driven.start().wait_until_synchronised()
-        running.process.send_signal(signal.SIGSTOP)
-        while driven.statistics()["queued_events"] == 0:
-            driven.push(*[LARGE] * 50)
-        sent = driven.statistics()["messages_sent"]
+        running.stand_still()
+        before = driven.statistics()["messages_sent"]
+        driven.push(HUGE_TICK)
+        wait_for(lambda: driven.statistics()["messages_sent"] == before + 1)
         for _ in range(100):
             last = driven.push(TICK)
-        assert driven.statistics()["messages_sent"] == sent
-        running.process.send_signal(signal.SIGCONT)
-        driven.wait_for("wanted", 2)  # as nobody knows the frameworks of these requests
-        assert last
-        assert driven.statistics()["overflows"] == 0
+        stuck = driven.statistics()
+        assert (stuck["messages_sent"], stuck["queued_events"]) == (before + 1, 100)
+        running.go_on()
+        driven.wait_until_applied(last)
+        statistics = driven.statistics()
+        assert statistics["messages_sent"] == before + 2
+        assert statistics["overflows"] == 0
 
 
 def test_a_service_that_is_silent_is_given_up(programs: Programs, running: Service) -> None:
     patience = {"keepalive_time": 5_000, "keepalive_timeout": 200}
     with master(programs, running.address, **patience) as driven:
         driven.start().wait_until_synchronised()
-        running.process.send_signal(signal.SIGSTOP)
+        running.stand_still()
         driven.wait_for("disconnected")
-        running.process.send_signal(signal.SIGCONT)
+        running.go_on()
         driven.wait_until_synchronised()
 
 

@@ -1,5 +1,6 @@
 """A real `longshare serve` in a process of its own, and a master's end of its stream."""
 
+import os
 import queue
 import re
 import signal
@@ -87,6 +88,17 @@ class Service:
                 return line in answer.read().decode().splitlines()
 
         wait_for(told)
+
+    def stand_still(self) -> None:
+        """Have it stopped with all its threads until it is told to go on."""
+        self.process.send_signal(signal.SIGSTOP)
+        looked_for = os.WSTOPPED | os.WEXITED | os.WNOWAIT
+        stopped = os.waitid(os.P_PID, self.process.pid, looked_for)
+        assert stopped is not None
+        assert stopped.si_code == os.CLD_STOPPED, "it has ended"
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)

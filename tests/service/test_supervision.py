@@ -43,7 +43,7 @@ def test_the_watchdog_is_fed_until_the_service_hangs(
     with service(tmp_path) as running:
         assert supervisor.recv(100) == b"READY=1"
         assert heard(supervisor, 4) == {b"WATCHDOG=1"}
-        running.process.send_signal(signal.SIGSTOP)
+        running.stand_still()
         supervisor.settimeout(1.0)
         with pytest.raises(TimeoutError):
             heard(supervisor, 20)

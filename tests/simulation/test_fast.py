@@ -90,23 +90,29 @@ def test_in_one_pool_every_task_starts_when_the_reference_starts_it(
     assert_same(trace, data.draw(settings_of(capacity)))
 
 
-def test_nobody_owes_of_a_resource_that_the_cluster_has_none_of() -> None:
+@pytest.mark.parametrize("wanted", ["cpus", "mem"])
+def test_nobody_owes_of_a_resource_that_the_cluster_has_none_of(wanted: str) -> None:
+    """Neither who wants nothing nor who wants what there is, whatever is added up for tasks."""
     trace = Trace(
         resources=("cpus", "mem"),
         users=("a", "b"),
-        submitted=np.array([0, 1]),
-        runtime=np.array([0, 0]),
-        user=np.array([0, 0], np.int32),
-        job=np.array([0, 0]),
-        demand=np.array([[1.0, 0.0], [1.0, 0.0]]),
-        constraint=np.array([-1, -1], np.int32),
-        machines=(MachineClass(name="m", count=1, capacity=(0.5, 0.0), attributes={}),),
+        submitted=np.array([0, 0, 1]),
+        runtime=np.array([0, 0, 0]),
+        user=np.array([0, 1, 0], np.int32),
+        job=np.array([0, 1, 0]),
+        demand=np.array([[1.0, 0.0], [wanted == "cpus", wanted == "mem"], [1.0, 0.0]], np.float64),
+        constraint=np.array([-1, -1, -1], np.int32),
+        machines=(MachineClass(name="m", count=1, capacity=(0.0, 1.0), attributes={}),),
         constraints=(),
         weights=(),
-        commitments=((0.0, 0.0), (0.0, 0.1)),
+        commitments=((0.0, 0.0), (0.1, 0.0)),
     )
     for policy in ("sdrf", "stsf"):
-        assert_same(trace, Setting(policy, {"delta": 0.001}, None))
+        setting = Setting(policy, {"delta": 0.001}, None)
+        series = Series(trace)
+        reference.simulate(trace, setting, series=series)
+        assert not series.commitments.any()
+        assert_same(trace, setting)
 
 
 @settings(deadline=None, max_examples=100)
