@@ -26,6 +26,9 @@ def event(**call: object) -> contract.Event:
 
 
 TICK = event(tick=contract.Tick())
+PATIENT = 600_000
+"""Milliseconds without a word after which a master doubts, unless its patience is what is tested:
+more than any test takes."""
 
 
 class Master:
@@ -36,7 +39,14 @@ class Master:
         self.mute = False
         self.said: list[str] = []
         """Lines, as they come."""
-        arguments = {"address": address, "first_retry": 5, "last_retry": 50, **settings}
+        arguments = {
+            "address": address,
+            "first_retry": 5,
+            "last_retry": 50,
+            "connect_timeout": PATIENT,
+            "keepalive_time": PATIENT,
+            **settings,
+        }
         self.process = subprocess.Popen(
             [
                 *(programs.driver, programs.library),

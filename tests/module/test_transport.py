@@ -29,8 +29,6 @@ HUGE_TICK = contract.Event.FromString(
     TICK.SerializeToString() + b"\xc2\x3e" + b"\x80\x80\x80\x04" + b"f" * (8 << 20)
 )
 """Likewise, with more than goes out while nobody reads."""
-PATIENT = 600_000
-"""Milliseconds without a word after which a master doubts: more than any test takes."""
 
 in_every_build = pytest.mark.parametrize(
     "programs", ["", *SANITIZERS], ids=["plain", "asan", "tsan"], indirect=True
@@ -198,8 +196,7 @@ def test_the_services_request_for_a_snapshot_reaches_the_owner_with_its_reason(
 def test_a_service_that_does_not_listen_makes_the_queue_be_dropped_and_is_sent_a_snapshot_later(
     programs: Programs, running: Service
 ) -> None:
-    settings = {"queue_bytes": 200_000, "keepalive_time": PATIENT}
-    with master(programs, running.address, **settings) as driven:
+    with master(programs, running.address, queue_bytes=200_000) as driven:
         driven.start().wait_until_synchronised()
         running.stand_still()
         driven.mute = True  # else what is pushed after a snapshot might overflow, too
@@ -221,7 +218,7 @@ def test_a_service_that_does_not_listen_makes_the_queue_be_dropped_and_is_sent_a
 def test_what_is_pushed_while_a_write_is_under_way_goes_out_in_one_message(
     programs: Programs, running: Service
 ) -> None:
-    with master(programs, running.address, keepalive_time=PATIENT) as driven:
+    with master(programs, running.address) as driven:
         driven.start().wait_until_synchronised()
         running.stand_still()
         before = driven.statistics()["messages_sent"]

@@ -11,6 +11,7 @@ from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import START_NS, agent_call, framework_info, resources
+from tests.service.served import PATIENCE
 
 _REFUSALS = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION}
 METHOD = "/longshare.v1.Allocator/Session"
@@ -211,7 +212,7 @@ class Attacker:
         messages = [contract.FromMaster(hello=hello), contract.FromMaster(snapshot=self.snapshot())]
         sent = [message.SerializeToString() for message in messages]
         try:
-            answers = self._session(iter([*sent, attack, sent[1]]), timeout=20.0)
+            answers = self._session(iter([*sent, attack, sent[1]]), timeout=PATIENCE)
             heard = [contract.ToMaster.FromString(answer) for answer in answers]
         except grpc.RpcError as error:
             if error.code() not in _REFUSALS or not error.details():

@@ -128,7 +128,7 @@ class Stream:
     """A master's end of one session, message by message."""
 
     def __init__(self, address: str, session_id: str = "test") -> None:
-        self._session_id = session_id
+        self.hello = hello(session_id=session_id).hello
         # A connection of its own, as each master has; else all of a process share one.
         self._channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
         self._outbox: queue.SimpleQueue[contract.FromMaster | None] = queue.SimpleQueue()
@@ -147,7 +147,7 @@ class Stream:
 
     def open(self, **snapshot: object) -> contract.Decisions:
         """Say hello and send a snapshot."""
-        self.say(hello(session_id=self._session_id))
+        self.say(contract.FromMaster(hello=self.hello))
         assert self.hear().WhichOneof("message") == "welcome"
         return self.resynchronise(**snapshot)
 

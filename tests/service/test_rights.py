@@ -21,7 +21,7 @@ from allocator.contract.allocator_pb2_grpc import AllocatorStub
 from allocator.service.config import Config, RightsSection
 from allocator.service.rights import Right, Rights, identified
 from frameworks.harness.ports import free_port
-from tests.service.served import PATIENCE, Service, Stream, hello, service
+from tests.service.served import PATIENCE, Service, Stream, hello, service, wait_for
 from tests.service.test_tls import Authority
 
 READING = {"reading", "foreseeing", "accounting", "auditing"}
@@ -119,6 +119,12 @@ def asked(channel: grpc.Channel) -> dict[str, grpc.StatusCode]:
     return ended
 
 
+def audited(channel: grpc.Channel) -> list[admin.Ordered]:
+    """Return the orders that the database has."""
+    asking = admin.AuditRequest(until=1e12)
+    return list(AdminStub(channel).Audit(asking, timeout=PATIENCE).orders)
+
+
 @contextmanager
 def protected(folder: Path, authority: Authority, listen: str) -> Iterator[Service]:
     own = authority.issue("service")
@@ -152,6 +158,8 @@ def test_each_may_do_what_its_certificate_is_named_for_and_no_more(tmp_path: Pat
                 "ordering": ANSWERED,
                 "leading": grpc.StatusCode.UNIMPLEMENTED,
             }
+            # An order is answered before it is written if the database takes its time.
+            wait_for(lambda: bool(audited(channel)))
     with protected(tmp_path, authority, "") as running:
         for name, may in {
             "master-1": {"leading"},
@@ -169,8 +177,8 @@ def test_each_may_do_what_its_certificate_is_named_for_and_no_more(tmp_path: Pat
         credentials = authority.issue("dashboard").credentials()
         assert credentials is not None
         with grpc.secure_channel(running.address, credentials) as channel:
-            told = AdminStub(channel).Audit(admin.AuditRequest(until=1e12), timeout=PATIENCE)
-        assert {(order.who, order.how, bool(order.refusal)) for order in told.orders} == {
+            told = audited(channel)
+        assert {(order.who, order.how, bool(order.refusal)) for order in told} == {
             ("root" if os.getuid() == 0 else getpass.getuser(), "socket", False),  # of the first
             ("alice", "certificate", False),
             ("master-1", "certificate", True),

@@ -3,6 +3,7 @@
 import gc
 import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,6 +54,7 @@ def test_the_garbage_of_a_former_snapshot_is_collected_at_the_next() -> None:
 def test_one_snapshot_after_the_other_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     garbage.tame()
     collected: list[int] = []
+    monkeypatch.setattr(garbage, "time", SimpleNamespace(monotonic=lambda: 0.0))
     monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
     for _ in range(5):
         garbage.settle()

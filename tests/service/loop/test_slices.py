@@ -62,7 +62,7 @@ def test_what_computes_in_another_thread_gives_way_before_it_must(
     breaths: list[float] = []
     monkeypatch.setattr(time, "sleep", breaths.append)
     assert giving_way(work(40, [])) == 40
-    assert len(breaths) == 40, "each step is longer than a burst"
+    assert len(breaths) >= 40, "each step is longer than a burst, and a late one has none"
     assert min(breaths) > 0
 
 

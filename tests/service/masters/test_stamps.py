@@ -143,6 +143,7 @@ def test_a_snapshot_from_a_broken_clock_forgives_nobody(running: Service, leap: 
 def test_many_small_leaps_in_one_message_forgive_nobody(running: Service) -> None:
     now = Timeline.from_now(0.0).now_ns
     stream = master(running, now)
+    before = scrape(running)["longshare_bounded_stamps_total",]
     events = contract.Events()
     for number in range(1, 61):
         stamp = now + number * 7199 * SECOND
@@ -150,7 +151,7 @@ def test_many_small_leaps_in_one_message_forgive_nobody(running: Service) -> Non
     stream.say(contract.FromMaster(events=events))
     assert stream.hear().decisions.applied_sequence == 60
     assert owed(running) > FADED_WITHIN_TOLERANCE
-    assert scrape(running)["longshare_bounded_stamps_total",] == 60.0
+    assert scrape(running)["longshare_bounded_stamps_total",] == before + 60
 
 
 def test_the_clock_of_a_master_on_standby_moves_nobodys_time(running: Service) -> None:
@@ -160,7 +161,10 @@ def test_the_clock_of_a_master_on_standby_moves_nobodys_time(running: Service) -
     standby = master(running, now + 9 * SECOND, "standby", leading_since_ns=0)
     standby.tell(tick=contract.Tick())
     leader.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
-    assert owed(running) == before
+    after = owed(running)
+    # What the leader says again and again is too long ago, at last, on a machine that is late.
+    late = max(0, Timeline.from_now(0.0).now_ns - (now + TOLERANCE_NS))
+    assert before * 0.5 ** (late / (3600 * SECOND)) <= after <= before
 
 
 def test_a_stamp_before_the_epoch_is_not_stored(tmp_path: Path) -> None:
