@@ -8,7 +8,8 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
-TIMEOUT = 5.0
+TIMEOUT = 30.0
+"""Seconds for an answer, which a busy machine may take for a moment: an experiment ends without."""
 
 
 @dataclass(frozen=True, slots=True)

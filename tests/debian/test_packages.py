@@ -114,13 +114,14 @@ def test_a_killed_service_is_started_again(installed: Booted) -> None:
 def test_a_service_that_hangs_is_started_again_by_the_watchdog(installed: Booted) -> None:
     changed = installed.path("/etc/systemd/system/longshare.service.d/sooner.conf")
     changed.parent.mkdir()
+    journal = ("journalctl", "--unit", "longshare", "--output=cat")
     changed.write_text("[Service]\nWatchdogSec=2s\nTimeoutAbortSec=1s\n")
     installed.run("systemctl", "daemon-reload")
     installed.run("systemctl", "restart", "longshare")
     before = pid(installed)
     installed.run("systemctl", "kill", "--kill-whom=main", "--signal=STOP", "longshare")
     installed.until(lambda: started_again(installed, before))
-    assert "Watchdog timeout" in installed.run("journalctl", "--unit", "longshare", "--output=cat")
+    installed.until(lambda: "Watchdog timeout" in installed.run(*journal))
 
 
 def test_after_a_rotation_the_service_goes_on_in_a_new_file(installed: Booted) -> None:

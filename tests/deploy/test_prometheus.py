@@ -4,6 +4,7 @@ import re
 import subprocess
 import urllib.request
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -89,6 +90,11 @@ def test_a_real_prometheus_scrapes_the_service_and_evaluates_every_rule(tmp_path
             return not missing
 
         wait_for(all_seen)
-        evaluated = [rule for group in asked.get("rules")["groups"] for rule in group["rules"]]
+
+        def rules_of_all() -> list[dict[str, Any]]:
+            return [rule for group in asked.get("rules")["groups"] for rule in group["rules"]]
+
+        wait_for(lambda: all(rule["health"] != "unknown" for rule in rules_of_all()))
+        evaluated = rules_of_all()
         assert {rule["health"] for rule in evaluated} == {"ok"}
         assert len(evaluated) == len(re.findall(r"- (?:alert|record):", rules()))

@@ -177,7 +177,7 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_task(tmp_path: Path) -
     with Children(tmp_path) as children, service(tmp_path) as doomed:
         children.start(
             "mesos",
-            *("local-mesos", "--agents=3", f"--speed={SPEED}", "--port=0"),
+            *("local-mesos", "--agents=3", f"--speed={SPEED}", "--port=0", "--offer-timeout=0"),
             f"--allocator={doomed.address}",
         )
         address = address_of(tmp_path / "mesos.log", children)
@@ -193,7 +193,7 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_task(tmp_path: Path) -
             time.sleep(0.05)  # tasks run on and end; nothing new is offered
         with service(tmp_path) as restarted:
             assert running.wait(60) == 0, "all tasks have finished"
-            assert "snapshot restored" in restarted.log.read_text()
+            restarted.wait_to_say("snapshot restored")
         metrics = observer.metrics()
     assert metrics["master/tasks_finished"] == 150
     assert metrics["master/tasks_lost"] == 0
@@ -313,7 +313,9 @@ def test_variants_run_one_after_the_other_and_are_compared(tmp_path: Path) -> No
 
 
 def test_users_that_do_not_finish_in_time_are_named(tmp_path: Path) -> None:
-    endless = SHARED.replace("duration = 120", "duration = 5")
+    endless = SHARED.replace("duration = 120", "duration = 5").replace(
+        "run_time = 4, count = 24", "run_time = 4000, count = 24"
+    )
     chosen = experiment.parse("shared", endless)
     varied = chosen.variant(chosen.variants[0])
     with pytest.raises(TimeoutError, match="framework-other"):

@@ -79,6 +79,8 @@ class Cluster:
         parameters = {"address": self.service.address}
         self.address = self.mesos.master(parameters, *self._flags, port=port)
         self.wait_for(lambda metrics: metrics.get("master/elected") == 1)
+        # Or it is elected, and has yet to recover; or synchronised, and on standby.
+        self.service.wait_for_metric("longshare_session_connected 1.0")
         metrics = self.wait_for(lambda metrics: metrics.get("longshare/synchronised") == 1)
         self._resyncs = metrics["longshare/resyncs_total"]
 
@@ -91,6 +93,7 @@ class Cluster:
 
     def kill_master(self) -> None:
         self._children.latest("mesos").kill()
+        self.service.wait_for_metric("longshare_session_connected 0.0")
 
     def start_agents(self, number: int = 1, *flags: str, resources: str = AGENT) -> None:
         for index in range(number):

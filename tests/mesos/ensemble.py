@@ -96,6 +96,12 @@ class Ensemble:
         reply = json.loads(said.stdout)
         return reply["cluster"]["time"], {user["user"]: user for user in reply["users"]}
 
+    def wait_until_saved(self, number: int) -> None:
+        """Wait until a service has stored all that it shows now."""
+        saves = "longshare_store_saves_total"
+        so_far = scrape(self.services[number])[saves,]
+        wait_until(lambda: scrape(self.services[number])[saves,] > so_far + 1)
+
     def served(self) -> list[int]:
         """Return the numbers of the services that serve a leading master."""
         found = []

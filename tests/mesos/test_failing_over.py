@@ -90,6 +90,7 @@ def test_another_master_goes_on_and_nothing_is_lost_or_booked_twice(
             await modest.call("SUPPRESS")
             await asyncio.sleep(12.0)
             when, before = three.shares(leader)
+            await asyncio.to_thread(three.wait_until_saved, leader)
             known = greedy.framework_id, modest.framework_id
             fail(three, leader)
             begun = time.monotonic()

@@ -15,6 +15,7 @@ from pymesos import MesosSchedulerDriver, Scheduler
 from pymesos.process import Connection
 
 from tests.packages.test_http_parser import chunked, pieces
+from tests.service.served import PATIENCE
 
 type_ = st.text(min_size=1, max_size=8)
 EVENTS = st.lists(
@@ -60,6 +61,7 @@ def receive(parts: Iterable[bytes], process: Process) -> bool:
     with connected(process) as (connection, server):
         for part in parts:
             server.sendall(part)
+            assert select.select([connection], [], [], PATIENCE)[0]
             while select.select([connection], [], [], 0)[0]:
                 if not connection.read():
                     return False

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from frameworks.harness import processes
 from frameworks.harness.processes import ChildFailed, Children
+from tests.service.served import PATIENCE
 
 
 def alive(pid: int) -> bool:
@@ -16,7 +18,10 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_children_are_stopped_however_the_block_ends(tmp_path: Path) -> None:
+def test_children_are_stopped_however_the_block_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "PATIENCE", PATIENCE)
     config = tmp_path / "c.toml"
     config.write_text(
         f'[listen]\naddress = "unix://{tmp_path}/s"\n[metrics]\naddress = "127.0.0.1:0"\n'

@@ -184,7 +184,7 @@ def _message(offer: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_protobuf_does_as_well_as_json(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with system(tmp_path) as (_, embedded), aiohttp.ClientSession() as http:
+        async with system(tmp_path) as (allocator, embedded), aiohttp.ClientSession() as http:
             call = v1.Call(type=v1.Call.SUBSCRIBE)
             call.subscribe.framework_info.CopyFrom(mesos.FrameworkInfo(user="u", name="n"))
             url = f"http://{embedded.address}/api/v1/scheduler"
@@ -196,6 +196,7 @@ def test_protobuf_does_as_well_as_json(tmp_path: Path) -> None:
                 while not events or events[-1].type != v1.Event.OFFERS:
                     length = int(await stream.content.readline())
                     events.append(v1.Event.FromString(await stream.content.readexactly(length)))
+                allocator.offering = False
                 decline = v1.Call(type=v1.Call.DECLINE)
                 decline.framework_id.CopyFrom(events[0].subscribed.framework_id)
                 decline.decline.offer_ids.append(events[-1].offers.offers[0].id)

@@ -137,7 +137,8 @@ int main(int argc, char** argv) {
     for (int turn = 0; turn < kTurns; ++turn) {
       add_agent(&allocator, again.value());
       std::vector<Offered> old;
-      for (int wait = 0; old.empty() && wait < 5000; ++wait) {
+      // The first tells that it leads, without which nothing can be said.
+      for (int wait = 0; old.empty() && (turn == 0 || wait < 5000); ++wait) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         old = take();
       }
