@@ -21,7 +21,7 @@ from frameworks.harness.processes import Child, Children
 from frameworks.harness.real_mesos import RealMesos, kill_whatever_runs_in
 from tests.frameworks.local_mesos.shell import HttpScheduler
 from tests.mesos.cluster import mesos_home
-from tests.service.served import Service
+from tests.service.served import Service, freeze
 from tests.service.show.test_metrics import scrape
 
 PATIENCE = 90.0
@@ -198,7 +198,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 def stop(child: Child | subprocess.Popen[bytes]) -> None:
     """Freeze a process."""
-    os.kill(child.pid, signal.SIGSTOP)
+    freeze(child.pid)
 
 
 def go_on(child: Child) -> None:

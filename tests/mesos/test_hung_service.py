@@ -1,8 +1,6 @@
 """A service that is there and says nothing: whoever asks hears that soon, and nothing is lost."""
 
 import asyncio
-import os
-import signal
 import time
 from pathlib import Path
 
@@ -28,9 +26,9 @@ def test_an_operator_is_told_soon_that_a_stopped_service_does_not_answer(tmp_pat
             await scheduler.call("SUPPRESS")
             await decline(scheduler, offer, 0.01)
             cluster.wait_for(lambda found: found["longshare/queue_events"] == 0)
-            os.kill(cluster.service.process.pid, signal.SIGSTOP)
+            cluster.service.stand_still()
             first, second = await reserve(cluster, agent), await reserve(cluster, agent)
-            os.kill(cluster.service.process.pid, signal.SIGCONT)
+            cluster.service.go_on()
             print("an operator waited", first[2], "then", second[2])  # noqa: T201 - a measurement
             assert (first[0], second[0]) == (409, 409), (first, second)
             assert "has not answered" in first[1]

@@ -22,6 +22,14 @@ PATIENCE = 90.0
 """Seconds after which what is awaited does not come, on however crowded a machine."""
 
 
+def freeze(child: int) -> None:
+    """Have a child stopped with all its threads until it is told to go on."""
+    os.kill(child, signal.SIGSTOP)
+    stopped = os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert stopped is not None
+    assert stopped.si_code == os.CLD_STOPPED, "it has ended"
+
+
 def wait_for(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not holds():
@@ -90,12 +98,7 @@ class Service:
         wait_for(told)
 
     def stand_still(self) -> None:
-        """Have it stopped with all its threads until it is told to go on."""
-        self.process.send_signal(signal.SIGSTOP)
-        looked_for = os.WSTOPPED | os.WEXITED | os.WNOWAIT
-        stopped = os.waitid(os.P_PID, self.process.pid, looked_for)
-        assert stopped is not None
-        assert stopped.si_code == os.CLD_STOPPED, "it has ended"
+        freeze(self.process.pid)
 
     def go_on(self) -> None:
         self.process.send_signal(signal.SIGCONT)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psycopg
 
+from tests.service.served import freeze
+
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 PATIENCE = 90.0
 
@@ -81,8 +83,12 @@ class Postgres:
         """Have all of its processes stand still, or go on."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        for pid in [*map(int, children.read_text().split()), self._process.pid]:
+        if stalled:
+            freeze(self._process.pid)  # and has no more children
+        for pid in map(int, children.read_text().split()):
             os.kill(pid, signal.SIGSTOP if stalled else signal.SIGCONT)
+        if not stalled:
+            self._process.send_signal(signal.SIGCONT)
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
