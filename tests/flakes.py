@@ -35,25 +35,33 @@ STARVED = 0.25
 ELSEWHERE = {"TZ": "Pacific/Chatham", "LC_ALL": "C", "LANG": "C"}
 
 
+def _wanted() -> bool:
+    """Say whether the search still goes on, for whom what is beside it works; it may be killed."""
+    search = multiprocessing.parent_process()
+    return search is not None and search.is_alive()
+
+
 def _burn() -> None:
-    while True:
+    while _wanted():
         pass
 
 
 def _write() -> None:
+    data = os.urandom(250_000)  # once: it is the disk that is to be busy, not a core
     with tempfile.TemporaryFile(dir=ROOT) as here, tempfile.TemporaryFile() as there:
-        while True:
+        while _wanted():
             for file in (here, there):
                 file.seek(0)
-                file.write(os.urandom(1_000_000))
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            time.sleep(random.uniform(0.0, 0.01))
 
 
 def _starve() -> None:
     """Let chance decide again and again which processes have next to nothing of the cores."""
     run, ours = os.getppid(), os.getpid()
-    while True:
+    while _wanted():
         for process in descendants(run) - {ours}:
             schedule(process, os.SCHED_IDLE if random.random() < STARVED else os.SCHED_OTHER)
         time.sleep(random.uniform(0.05, 0.5))

@@ -38,6 +38,26 @@ def test_who_starves_does_so_with_all_threads_and_is_of_the_run() -> None:
         parent.stdin.write("\n")
 
 
+def test_what_works_beside_a_search_ends_with_it_though_it_is_killed() -> None:
+    search = (
+        "from tests import flakes\n"
+        "from contextlib import ExitStack\n"
+        "with ExitStack() as stack:\n"
+        "    for work in (flakes._burn, flakes._write, flakes._starve):\n"
+        "        stack.enter_context(flakes.beside(work, 1))\n"
+        "    print('begun', flush=True)\n"
+        "    input()"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", search], stdin=pipe, stdout=pipe) as searching:
+        assert searching.stdout is not None
+        assert searching.stdout.readline() == b"begun\n"
+        beside = descendants(searching.pid)
+        searching.kill()
+    assert len(beside) >= 3
+    wait_for(lambda: not any(Path(f"/proc/{process}/exe").exists() for process in beside))
+
+
 def rescheduled(process: int) -> list[int]:
     """Schedule a process in a way that no search does, beside which this may run; look at it."""
     schedule(process, os.SCHED_BATCH)

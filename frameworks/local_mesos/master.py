@@ -61,6 +61,8 @@ class Master:
         """Names of frameworks that have not come yet …"""
         self._late: set[str] = set()
         """… and of those whose time has come."""
+        self._prompt: set[str] = set()
+        """Names of frameworks that are said to answer every offer."""
         clock.after(interval, self._tick)
 
     # What others may look at
@@ -92,8 +94,12 @@ class Master:
 
     @property
     def awaiting(self) -> bool:
-        """Whether a framework should be here, or has had less than `PROMPT` to answer its offer."""
-        if self._late:
+        """Whether a framework should be here, or has had less than `PROMPT` to answer its offer.
+
+        Who is expected answers every offer, so its answer is awaited however long it takes.
+        """
+        prompt = (f for f in self.frameworks.values() if f.info.name in self._prompt)
+        if self._late or any(framework.offers for framework in prompt):
             return True
         latest = next(reversed(self._books.offers.values()), None)
         return latest is not None and self.clock.now_ns - latest.made_ns < PROMPT * SECOND
@@ -171,8 +177,12 @@ class Master:
         return self._subscribing.subscribe(call.subscribe, subscriber)
 
     def expect(self, name: str, uptime: float) -> None:
-        """Await a framework from so many seconds after the master's start on, until it comes."""
+        """Await a framework from so many seconds after the master's start on, until it comes.
+
+        And then, of each offer, until it has answered, as one does that keeps none.
+        """
         self._expected.add(name)
+        self._prompt.add(name)
         missing = max(self.started + uptime - self.clock.now, 0.0)
         self.clock.after(missing, lambda: self._late.update(self._expected & {name}))
 

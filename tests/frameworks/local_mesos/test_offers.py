@@ -64,6 +64,19 @@ def test_an_answer_is_awaited_until_it_comes_but_not_of_who_keeps_an_offer() -> 
     assert awaiting == [False, True, False]
 
 
+def test_an_answer_of_who_was_expected_is_awaited_however_long_it_takes() -> None:
+    cluster = Cluster(agents=2)
+    cluster.master.expect("expected", 0.0)
+    expected, another = (cluster.subscribe(name=name) for name in ("expected", "another"))
+    answered = cluster.offer(expected, agent=0)
+    cluster.offer(another, agent=1)
+    cluster.advance(3600)
+    awaiting = [cluster.master.awaiting]
+    cluster.call(expected, v1.Call.DECLINE, decline=v1.Call.Decline(offer_ids=[answered.id]))
+    awaiting.append(cluster.master.awaiting)
+    assert awaiting == [True, False], "one keeps its offer, which nobody waits for"
+
+
 def test_without_filters_mesos_s_default_is_given_which_is_five_seconds() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
