@@ -32,6 +32,18 @@ def shared(tmp_path_factory):
 def test_of_what_is_shared(shared):
     assert False
 """
+NEVER_ENDING = """
+import threading
+from tests import afterwards
+
+afterwards._ENDING = 0.1
+
+def forever():
+    threading.Event().wait()
+
+def test_that_leaves_a_thread_behind():
+    threading.Thread(target=forever).start()
+"""
 SKIPPING = """
 import pytest
 
@@ -99,6 +111,12 @@ def test_a_skip_says_where_it_is_run_instead_and_fails_when_nowhere(
     ended = run(tmp_path, SKIPPING.format(reason=reason))
     assert ended.returncode == code
     assert said in ended.stdout
+
+
+def test_a_run_that_does_not_end_fails_and_says_where_it_hangs(tmp_path: Path) -> None:
+    ended = run(tmp_path, NEVER_ENDING)
+    assert ended.returncode == 1
+    assert "in forever" in ended.stderr
 
 
 def reasons(file: Path) -> Iterator[str]:
