@@ -3,7 +3,6 @@
 A plugin of pytest, loaded by tests/conftest.py.
 """
 
-import faulthandler
 import os
 import re
 import shutil
@@ -18,8 +17,6 @@ _LARGEST = 5_000_000
 """Bytes of a file that are kept, its last ones."""
 _LINES = 12
 """Of a log, its last ones, that stand in the report itself."""
-_ENDING = 120.0
-"""Seconds that a run may take to end when its last test has."""
 _LOG = re.compile(r"(^|[._-])(log|stderr|stdout|out|err)([._-]|$)")
 
 
@@ -204,16 +201,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail a run that skips what is run nowhere: such a test is a promise that nobody checks.
-
-    And one that does not end, as pytest-xdist has been seen not to, when its workers had: it says
-    where it hangs instead.
-    """
-    if hasattr(session.config, "workerinput"):
-        return
-    faulthandler.dump_traceback_later(_ENDING, exit=True)
+    """Fail a run that skips what is run nowhere: such a test is a promise that nobody checks."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if exitstatus == 0 and reporter is not None:
+    decides = exitstatus == 0 and not hasattr(session.config, "workerinput")
+    if decides and reporter is not None:
         rows = skipped(reporter.stats.get("skipped", []))
         if not all(where for *_, where in rows):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

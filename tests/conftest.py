@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import os
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,18 @@ settings.register_profile("longshare", deadline=None, derandomize="CI" in os.env
 # Once more on another Python: what differs there shows in a few examples.
 settings.register_profile("again", settings.get_profile("longshare"), max_examples=20)
 settings.load_profile(os.environ.get("LONGSHARE_HYPOTHESIS", "longshare"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pytest_within_a_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have pytest that a test runs make its folders below ours.
+
+    In the usual place it removes what earlier runs have left before it ends, which takes minutes
+    where others write to the disk.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path_factory.getbasetemp()))
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -32,17 +32,11 @@ def shared(tmp_path_factory):
 def test_of_what_is_shared(shared):
     assert False
 """
-NEVER_ENDING = """
-import threading
-from tests import afterwards
+TELLING = """
+from pathlib import Path
 
-afterwards._ENDING = 0.1
-
-def forever():
-    threading.Event().wait()
-
-def test_that_leaves_a_thread_behind():
-    threading.Thread(target=forever).start()
+def test_of_a_folder(tmp_path):
+    Path(__file__).with_name("where").write_text(str(tmp_path))
 """
 SKIPPING = """
 import pytest
@@ -98,6 +92,13 @@ def test_the_next_run_begins_with_nothing_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "build" / "failures").exists()
 
 
+def test_a_run_within_a_test_has_its_folders_below_and_removes_nobody_s(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert run(tmp_path, TELLING).returncode == 0
+    assert tmp_path_factory.getbasetemp() in Path((tmp_path / "where").read_text()).parents
+
+
 @pytest.mark.parametrize(
     ("reason", "code", "said"),
     [
@@ -111,12 +112,6 @@ def test_a_skip_says_where_it_is_run_instead_and_fails_when_nowhere(
     ended = run(tmp_path, SKIPPING.format(reason=reason))
     assert ended.returncode == code
     assert said in ended.stdout
-
-
-def test_a_run_that_does_not_end_fails_and_says_where_it_hangs(tmp_path: Path) -> None:
-    ended = run(tmp_path, NEVER_ENDING)
-    assert ended.returncode == 1
-    assert "in forever" in ended.stderr
 
 
 def reasons(file: Path) -> Iterator[str]:
