@@ -165,10 +165,10 @@ class Book:
         """Hear that decisions are about to reach the master."""
         for offers in decisions.offers:
             for offer in offers.offers:
-                agent_id, framework_id = offer.agent_id, offers.framework_id
-                if self.added_at.get(agent_id, 0) <= decisions.applied_sequence:
-                    amounts = amounts_of(offer.resources)
-                    self.in_flight[agent_id, framework_id].subtract(amounts)
+                amounts = self.in_flight.get((offer.agent_id, offers.framework_id))
+                known = self.added_at.get(offer.agent_id, 0) <= decisions.applied_sequence
+                if amounts is not None and known:  # else closed with an agent or a framework
+                    amounts.subtract(amounts_of(offer.resources))
 
     def offer_all(self, turn: int = 0) -> contract.Decisions:
         """Offer everything that is free to the first framework that may have it."""

@@ -77,6 +77,22 @@ def test_an_answer_of_who_was_expected_is_awaited_however_long_it_takes() -> Non
     assert awaiting == [True, False], "one keeps its offer, which nobody waits for"
 
 
+def test_what_was_on_its_way_when_an_agent_went_is_nothing_to_it_when_it_is_back() -> None:
+    cluster = Cluster()
+    scheduler = cluster.subscribe()
+    (agent,) = cluster.agents
+    on_its_way = cluster.book.offer_all()
+    cluster.master.remove_agent(agent.id)
+    cluster.decide(on_its_way)
+    cluster.master.add_agent(agent.hostname, agent.total, agent_id=agent.id)
+    again = cluster.book.offer_all()
+    assert again.offers
+    cluster.call(scheduler, v1.Call.TEARDOWN)
+    cluster.decide(again)
+    assert not scheduler.of(v1.Event.OFFERS)
+    assert cluster.book.free(agent.id) == cluster.book.totals[agent.id]
+
+
 def test_without_filters_mesos_s_default_is_given_which_is_five_seconds() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
