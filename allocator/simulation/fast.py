@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
@@ -203,8 +204,8 @@ def _new_state(trace: Trace, rule: kernels.Rule, room: Room, who: Sharers) -> ke
     tree = new_tournament(users)
     clock = np.zeros(kernels.CLOCK)
     clock[kernels.S] = 1.0
-    for weight in who.weights[who.known].tolist():  # one by one, as a pool adds them up
-        clock[kernels.WEIGHTS] += weight
+    weights = _weights(who)
+    clock[kernels.WEIGHTS] = weights[0]
     return kernels.State(
         tasks=kernels.Tasks(
             submitted=_read_only(trace.submitted),
@@ -243,8 +244,25 @@ def _new_state(trace: Trace, rule: kernels.Rule, room: Room, who: Sharers) -> ke
         stuck=new_stuck(tree, resources),
         counters=np.zeros(kernels.COUNTERS, np.int64),
         clock=clock,
+        weights=weights,
         scratch=np.zeros(resources, np.int64),
     )
+
+
+def _weights(who: Sharers) -> NDArray[np.float64]:
+    """Return the weight of all that are known, when so many have become so.
+
+    Exact sums, rounded once, as a pool has them (`allocator.fairness.terms`).
+    """
+    ratios = [weight.as_integer_ratio() for weight in who.weights.tolist()]
+    unit = max((least for _, least in ratios), default=1)  # a power of two, as all of them
+    whole = [amount * (unit // least) for amount, least in ratios]
+    first = np.full(len(who), len(who.number), np.int64)
+    first[who.number[::-1]] = np.arange(len(who.number) - 1, -1, -1)  # what is written last stays
+    order = np.argsort(first, kind="stable")
+    coming = [whole[user] for user in order[~who.known[order]].tolist()]
+    known = sum(whole[user] for user in np.flatnonzero(who.known).tolist())
+    return np.array([total / unit for total in accumulate(coming, initial=known)])
 
 
 def _owed(who: Sharers, rule: kernels.Rule, lines: int) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ import os
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -113,6 +114,33 @@ def test_nobody_owes_of_a_resource_that_the_cluster_has_none_of(wanted: str) -> 
         reference.simulate(trace, setting, series=series)
         assert not series.commitments.any()
         assert_same(trace, setting)
+
+
+@pytest.mark.parametrize("users", ["known", "appearing"])
+def test_weights_are_added_up_without_rounding_as_in_a_pool(
+    users: Literal["known", "appearing"],
+) -> None:
+    """Eight jobs: added one by one their weights come to another last digit, which breaks a tie."""
+    job = np.array([0, 10, 1, 20, 2, 11, 21, 10, 10, 12, 10, 20])
+    hours = np.array([0, 0, 0, 2, 0, 1, 0, 1, 1, 0, 1, 0])
+    trace = Trace(
+        resources=("cpus",),
+        users=("a", "b", "c"),
+        submitted=np.zeros(12, np.int64),
+        runtime=hours * 3600 * SECOND,
+        user=(job // 10).astype(np.int32),
+        job=job,
+        demand=np.ones((12, 1)),
+        constraint=np.full(12, -1, np.int32),
+        machines=(),
+        constraints=(),
+        weights=(0.3, 2.0, 1.0),
+        commitments=(),
+    )
+    setting = Setting(
+        "stsf", {"delta": 0.99}, (2.0,), blocking="head-of-line", users=users, per="job"
+    )
+    assert_same(trace, setting)
 
 
 @settings(deadline=None, max_examples=100)

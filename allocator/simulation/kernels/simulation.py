@@ -38,11 +38,11 @@ FIFO, ONE_RESOURCE, DRF, DRFH, TSF, CDRF, SDRF, SDRF_THESIS, STSF = range(9)
 NOTHING = -1
 """No task."""
 
-NEXT, RUNNING, SLOTS, STARTS, TURNS, ACTIVE, FRESH, STALE = range(8)
+NEXT, RUNNING, SLOTS, STARTS, TURNS, ACTIVE, FRESH, STALE, NEWCOMERS = range(9)
 """Places in `State.counters`: the next task to be submitted, how many run, how many slots have
-been used, how many tasks have started, turns given, users active, users in `Users.fresh`, and
-whether all accounts are settled but not rated."""
-INSERTS, DELETES, MINIMA, ORDERS, COUNTERS = range(8, 13)
+been used, how many tasks have started, turns given, users active, users in `Users.fresh`, whether
+all accounts are settled but not rated, and how many users have become known."""
+INSERTS, DELETES, MINIMA, ORDERS, COUNTERS = range(9, 14)
 """Further places: what a ranking is asked to do in the reference; then how many places."""
 NOW, BASE, S, WEIGHTS, CLOCK = range(5)
 """Places in `State.clock`: seconds, seconds, e^(−(now − base)/τ), and the weights of all users that
@@ -136,6 +136,8 @@ class State(NamedTuple):
     stuck: Stuck
     counters: NDArray[np.int64]
     clock: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    """Of all users that are known, when so many have become so."""
     scratch: NDArray[np.int64]
 
 
@@ -246,7 +248,8 @@ def _submit(state: State, rule: Rule, task: int) -> int:
         _unsettle(state, rule)
         users.known[u] = True
         users.settled_at[u] = state.clock[NOW]
-        state.clock[WEIGHTS] += users.weight[u]
+        counters[NEWCOMERS] += 1
+        state.clock[WEIGHTS] = state.weights[counters[NEWCOMERS]]
     state.tasks.following[task] = NOTHING
     need = state.scratch
     for r in range(len(need)):
