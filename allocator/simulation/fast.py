@@ -257,12 +257,20 @@ def _weights(who: Sharers) -> NDArray[np.float64]:
     ratios = [weight.as_integer_ratio() for weight in who.weights.tolist()]
     unit = max((least for _, least in ratios), default=1)  # a power of two, as all of them
     whole = [amount * (unit // least) for amount, least in ratios]
+    known = sum(whole[user] for user in np.flatnonzero(who.known).tolist())
+    coming = (whole[user] for user in _newcomers(who))
+    return np.array([total / unit for total in accumulate(coming, initial=known)])
+
+
+def _newcomers(who: Sharers) -> list[int]:
+    """Return who is not known from the start, in order of first submission."""
+    if who.known.all():  # as mostly; else it costs a look at each task
+        return []
     first = np.full(len(who), len(who.number), np.int64)
     first[who.number[::-1]] = np.arange(len(who.number) - 1, -1, -1)  # what is written last stays
-    order = np.argsort(first, kind="stable")
-    coming = [whole[user] for user in order[~who.known[order]].tolist()]
-    known = sum(whole[user] for user in np.flatnonzero(who.known).tolist())
-    return np.array([total / unit for total in accumulate(coming, initial=known)])
+    order = np.argsort(first)
+    newcomers: list[int] = order[~who.known[order]].tolist()
+    return newcomers
 
 
 def _owed(who: Sharers, rule: kernels.Rule, lines: int) -> NDArray[np.float64]:
