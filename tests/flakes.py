@@ -68,10 +68,11 @@ def _starve() -> None:
 
 
 def schedule(process: int, policy: int) -> None:
-    """Have all threads of a process scheduled in another way."""
-    for thread in Path(f"/proc/{process}/task").glob("*"):
-        with suppress(OSError):  # it has ended
-            os.sched_setscheduler(int(thread.name), policy, os.sched_param(0))
+    """Have all threads of a process scheduled in another way, those that have not ended."""
+    with suppress(OSError):  # the process has
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            with suppress(OSError):
+                os.sched_setscheduler(int(thread.name), policy, os.sched_param(0))
 
 
 def descendants(process: int) -> set[int]:
@@ -90,8 +91,12 @@ def descendants(process: int) -> set[int]:
 
 
 @contextmanager
-def beside(work: Callable[[], None], number: int) -> Iterator[None]:
-    """Have processes work beside what is done meanwhile."""
+def beside(work: Callable[[], object], number: int) -> Iterator[None]:
+    """Have processes work beside what is done meanwhile.
+
+    Raises:
+        RuntimeError: one has ended before, so that nobody knows beside what this was done.
+    """
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=work, daemon=True) for _ in range(number)]
     for process in processes:
@@ -99,9 +104,12 @@ def beside(work: Callable[[], None], number: int) -> Iterator[None]:
     try:
         yield
     finally:
+        lived = [process.is_alive() for process in processes]
         for process in processes:
             process.kill()
             process.join()
+    if not all(lived):
+        raise RuntimeError(f"{work.__name__} has ended beside what it was to disturb")
 
 
 @contextmanager

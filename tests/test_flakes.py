@@ -1,12 +1,15 @@
 """The search for flakes counts what has passed since the last failure, of one commit."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.flakes import Run, descendants, in_a_row, schedule
+import pytest
+
+from tests.flakes import Run, beside, descendants, in_a_row, schedule
 from tests.service.served import wait_for
 
 
@@ -52,10 +55,15 @@ def test_what_works_beside_a_search_ends_with_it_though_it_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", search], stdin=pipe, stdout=pipe) as searching:
         assert searching.stdout is not None
         assert searching.stdout.readline() == b"begun\n"
-        beside = descendants(searching.pid)
+        begun = descendants(searching.pid)
         searching.kill()
-    assert len(beside) >= 3
-    wait_for(lambda: not any(Path(f"/proc/{process}/exe").exists() for process in beside))
+    assert len(begun) >= 3
+    wait_for(lambda: not any(Path(f"/proc/{process}/exe").exists() for process in begun))
+
+
+def test_a_run_beside_which_nothing_works_any_more_is_none() -> None:
+    with pytest.raises(RuntimeError, match="getpid has ended"), beside(os.getpid, 1):
+        wait_for(lambda: not multiprocessing.active_children())
 
 
 def rescheduled(process: int) -> list[int]:
