@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from rich.console import Console
@@ -91,8 +92,8 @@ def descendants(process: int) -> set[int]:
 
 
 @contextmanager
-def beside(work: Callable[[], object], number: int) -> Iterator[None]:
-    """Have processes work beside what is done meanwhile.
+def beside(work: Callable[[], object], number: int) -> Iterator[list[SpawnProcess]]:
+    """Have processes, which are given, work beside what is done meanwhile.
 
     Raises:
         RuntimeError: one has ended before, so that nobody knows beside what this was done.
@@ -102,7 +103,7 @@ def beside(work: Callable[[], object], number: int) -> Iterator[None]:
     for process in processes:
         process.start()
     try:
-        yield
+        yield processes
     finally:
         lived = [process.is_alive() for process in processes]
         for process in processes:

@@ -1,6 +1,5 @@
 """The search for flakes counts what has passed since the last failure, of one commit."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -62,8 +61,8 @@ def test_what_works_beside_a_search_ends_with_it_though_it_is_killed() -> None:
 
 
 def test_a_run_beside_which_nothing_works_any_more_is_none() -> None:
-    with pytest.raises(RuntimeError, match="getpid has ended"), beside(os.getpid, 1):
-        wait_for(lambda: not multiprocessing.active_children())
+    with pytest.raises(RuntimeError, match="getpid has ended"), beside(os.getpid, 1) as (working,):
+        working.join()
 
 
 def rescheduled(process: int) -> list[int]:
