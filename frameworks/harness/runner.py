@@ -12,7 +12,7 @@ from typing import Any
 
 import tomli_w
 
-from frameworks.experiment import Experiment, Phase
+from frameworks.experiment import Experiment, Phase, User
 from frameworks.harness import real_mesos
 from frameworks.harness.figure import draw, draw_shares
 from frameworks.harness.film import EVENTS
@@ -24,6 +24,12 @@ from frameworks.harness.verdict import Verdict, expectation, expected_cpus, judg
 
 PATIENCE = 30.0
 """Wall seconds for a part to come up."""
+APART = 0.01
+"""Seconds between frameworks that come at the same time, so that they come in the same order in
+every run."""
+SOON = 0.001
+"""Seconds before its time that a framework is released: the master, whose time stands still until
+it comes, may mean an instant that is a rounding before ours."""
 GLANCES = 0.15
 """Wall seconds between looks at the master."""
 
@@ -211,7 +217,7 @@ def _prepare(
 ) -> list[tuple[float, Child]]:
     """Start all frameworks up to the point where they wait for their time."""
     prepared = []
-    for number, user in enumerate(sorted(experiment.users, key=lambda user: user.start)):
+    for number, (at, user) in enumerate(_arrivals(experiment)):
         tasks = experiment.tasks_of(user)
         child = children.start(
             f"framework-{user.name}",
@@ -230,10 +236,16 @@ def _prepare(
             waits=True,
             ends=tasks.count is not None,
         )
-        prepared.append((user.start, child))
+        prepared.append((at, child))
     for _, child in prepared:
         _await_line(child, settings.out / "logs" / f"{child.name}.log", r"(waiting)")
     return prepared
+
+
+def _arrivals(experiment: Experiment) -> list[tuple[float, User]]:
+    """Return the users in the order in which they come, each with its second."""
+    ordered = sorted(experiment.users, key=lambda user: user.start)
+    return [(user.start + number * APART, user) for number, user in enumerate(ordered)]
 
 
 def _begin(experiment: Experiment, observer: Observer, *, embedded: bool) -> float:
@@ -241,14 +253,14 @@ def _begin(experiment: Experiment, observer: Observer, *, embedded: bool) -> flo
 
     An embedded master awaits each framework, so that none comes late on a crowded machine.
     """
-    expected = experiment.users if embedded else ()
-    for user in expected:
-        if user.start == 0.0:  # time waits from here on, until they are there
+    arrivals = _arrivals(experiment) if embedded else []
+    for at, user in arrivals:
+        if at == 0.0:  # time waits from here on, until it is there
             observer.expect(user.name, 0.0)
     start = observer.glance().uptime
-    for user in expected:
-        if user.start > 0.0:
-            observer.expect(user.name, start + user.start)
+    for at, user in arrivals:
+        if at > 0.0:
+            observer.expect(user.name, start + at)
     return start
 
 
@@ -271,7 +283,7 @@ def _conduct(  # noqa: PLR0913 - what is looked at, and how
     waiting = list(frameworks)
     while True:
         glance: Glance = observer.glance()
-        while waiting and glance.uptime >= start + waiting[0][0]:
+        while waiting and glance.uptime + SOON >= start + waiting[0][0]:
             waiting.pop(0)[1].release()
         children.check()
         elapsed = glance.uptime - start
@@ -294,7 +306,7 @@ def _conduct(  # noqa: PLR0913 - what is looked at, and how
 def _completions(experiment: Experiment, observer: Observer, began: float) -> dict[str, float]:
     """Return how many seconds each user took from its start to its end."""
     ended = observer.completions()
-    return {user.name: ended[user.name] - began - user.start for user in experiment.users}
+    return {user.name: ended[user.name] - began - at for at, user in _arrivals(experiment)}
 
 
 def _await_line(child: Child, log: Path, pattern: str) -> str:

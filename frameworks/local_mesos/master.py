@@ -93,14 +93,19 @@ class Master:
         return self._books.offers
 
     @property
-    def awaiting(self) -> bool:
-        """Whether a framework should be here, or has had less than `PROMPT` to answer its offer.
+    def expecting(self) -> bool:
+        """Whether frameworks were announced, as an experiment does."""
+        return bool(self._prompt)
 
-        Who is expected answers every offer, so its answer is awaited however long it takes.
-        """
+    @property
+    def owed(self) -> bool:
+        """Whether a framework that was announced should be here, or has an offer to answer."""
         prompt = (f for f in self.frameworks.values() if f.info.name in self._prompt)
-        if self._late or any(framework.offers for framework in prompt):
-            return True
+        return bool(self._late) or any(framework.offers for framework in prompt)
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether a framework has had less than `PROMPT` to answer its offer."""
         latest = next(reversed(self._books.offers.values()), None)
         return latest is not None and self.clock.now_ns - latest.made_ns < PROMPT * SECOND
 

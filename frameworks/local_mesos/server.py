@@ -133,7 +133,7 @@ async def serving(settings: Settings) -> AsyncIterator[Embedded]:
     try:
         await web.TCPSite(runner, settings.host, settings.port).start()
         master.address = runner.addresses[0]
-        driving = _drive(clock, settings.speed, lambda: link.awaiting or master.awaiting)
+        driving = _drive(clock, settings.speed, lambda: _pace(settings.speed, master, link))
         background = asyncio.gather(driving, link.run(master))
         try:
             yield Embedded(master, link, background)
@@ -148,21 +148,39 @@ async def serving(settings: Settings) -> AsyncIterator[Embedded]:
         await runner.cleanup()
 
 
-async def _drive(clock: Clock, speed: float, awaiting: Callable[[], bool]) -> None:
-    """Let the clock follow the wall's, `speed` times as fast; no faster while answers are awaited.
+def _pace(speed: float, master: Master, link: AllocatorLink) -> float:
+    """Return the master's seconds in one of the wall's, as things are.
 
-    It stops at each timer, as what happens then may be somebody's to answer.
+    What comes of an experiment does not depend on how fast its parts are: until they have answered,
+    time stands still. Others may mean to keep an offer, or never answer; for their sake it goes no
+    faster than the wall's.
     """
+    if master.owed or (master.expecting and link.awaiting):
+        return 0.0
+    return min(speed, 1.0) if link.awaiting or master.awaiting else speed
+
+
+async def _drive(clock: Clock, speed: float, pace: Callable[[], float]) -> None:
+    """Let the clock follow the wall's, `speed` times as fast, or as is said at the moment.
+
+    It stops at each timer, as what happens then may be somebody's to answer, and does not go on
+    while somebody is to answer what has happened meanwhile.
+    """
+
+    def left() -> int:
+        """Return the nanoseconds until something is to happen."""
+        deadline = clock.next_deadline_ns
+        return round(LONGEST_STEP * speed * SECOND) if deadline is None else deadline - clock.now_ns
+
     last = time.monotonic()
     while True:
-        deadline = clock.next_deadline_ns
-        pace = min(speed, 1.0) if awaiting() else speed
-        until = LONGEST_STEP if deadline is None else (deadline - clock.now_ns) / SECOND / pace
-        longest = LONGEST_STEP / 2 if pace == speed else _SHORTEST_STEP
+        rate = pace()
+        until = left() / SECOND / rate if rate > 0.0 else LONGEST_STEP
+        longest = LONGEST_STEP / 2 if rate == speed else _SHORTEST_STEP
         await asyncio.sleep(min(max(until, _SHORTEST_STEP), longest))
         now = time.monotonic()
-        step = round(min(now - last, LONGEST_STEP) * pace * SECOND)
-        clock.advance(step if deadline is None else min(step, deadline - clock.now_ns))
+        passed = min(now - last, LONGEST_STEP) * min(rate, pace())
+        clock.advance(min(round(passed * SECOND), left()))
         last = now
 
 

@@ -21,13 +21,14 @@ from allocator.simulation import reference
 from allocator.simulation.setting import Setting
 from frameworks import experiment
 from frameworks.harness.comparison import compare
+from frameworks.harness.film import EVENTS
 from frameworks.harness.observer import Observer
 from frameworks.harness.processes import Children
 from frameworks.harness.runner import Progress, Settings, run
 from tests.service.served import service
 
 SPEED = 40.0
-"""However slow the machine: time waits for those whose answer is awaited."""
+"""However slow the machine: time stands still until those have answered who are to."""
 SMALL = """
 title = "Two users, one after the other, on three agents"
 figure = "none"
@@ -310,6 +311,26 @@ def test_variants_run_one_after_the_other_and_are_compared(tmp_path: Path) -> No
     assert (tmp_path / "pools-7" / "figure.png").stat().st_size > 100
     config = (tmp_path / "TSF-7" / "longshare.toml").read_text()
     assert 'name = "tsf"' in config
+
+
+def test_tasks_start_at_the_same_instants_however_fast_time_goes(tmp_path: Path) -> None:
+    chosen = experiment.parse("shared", SHARED)
+    together = chosen.variant(chosen.variants[-1])
+    started: list[dict[str, list[float]]] = []
+    for speed in (10.0, 100.0):
+        out = tmp_path / f"{speed:.0f}"
+        run(together, Settings(speed=speed, seed=7, out=out), lambda _: None)
+        header, entries = header_and_rest(out / EVENTS)
+        tasks = reconstruct(new_engine(header), entries).tasks
+        first = min(task.start for task in tasks)
+        of = {
+            user.name: [t.start - first for t in tasks if t.user == user.name]
+            for user in together.users
+        }
+        started.append({name: sorted(starts) for name, starts in of.items()})
+    slow, fast = started
+    assert [len(starts) for starts in slow.values()] == [8, 24]
+    assert fast == {name: pytest.approx(starts, abs=1e-3) for name, starts in slow.items()}
 
 
 def test_users_that_do_not_finish_in_time_are_named(tmp_path: Path) -> None:

@@ -375,7 +375,7 @@ def test_who_is_expected_is_named_with_when(
             async with http.post(url, params=asked) as response:
                 assert response.status == status
             if status == 202:
-                await until(lambda: embedded.master.awaiting)
-            return embedded.master.awaiting
+                await until(lambda: embedded.master.owed)
+            return embedded.master.owed
 
     assert asyncio.run(scenario()) == (status == 202)

@@ -71,10 +71,10 @@ def test_an_answer_of_who_was_expected_is_awaited_however_long_it_takes() -> Non
     answered = cluster.offer(expected, agent=0)
     cluster.offer(another, agent=1)
     cluster.advance(3600)
-    awaiting = [cluster.master.awaiting]
+    owed = [cluster.master.owed]
     cluster.call(expected, v1.Call.DECLINE, decline=v1.Call.Decline(offer_ids=[answered.id]))
-    awaiting.append(cluster.master.awaiting)
-    assert awaiting == [True, False], "one keeps its offer, which nobody waits for"
+    owed.append(cluster.master.owed)
+    assert owed == [True, False], "one keeps its offer, which nobody waits for"
 
 
 def test_what_was_on_its_way_when_an_agent_went_is_nothing_to_it_when_it_is_back() -> None:

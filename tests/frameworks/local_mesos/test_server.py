@@ -11,12 +11,16 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 
 from frameworks.local_mesos import server
 from frameworks.local_mesos.clock import SECOND, Clock
-from tests.frameworks.local_mesos.shell import settings, until
+from tests.frameworks.local_mesos.shell import HttpScheduler, settings, system, until
 
 
 @contextmanager
@@ -92,9 +96,9 @@ class Watched(Clock):
 
 
 @contextmanager
-def driven(clock: Clock, awaiting: Callable[[], bool]) -> Iterator[None]:
-    """Have a clock driven at a speed of 1,000."""
-    driving = asyncio.create_task(server._drive(clock, 1000.0, awaiting))
+def driven(clock: Clock, pace: Callable[[], float]) -> Iterator[None]:
+    """Have a clock driven at a speed of 1,000, or as is said."""
+    driving = asyncio.create_task(server._drive(clock, 1000.0, pace))
     try:
         yield
     finally:
@@ -104,7 +108,7 @@ def driven(clock: Clock, awaiting: Callable[[], bool]) -> Iterator[None]:
 def test_a_process_that_was_held_up_does_not_make_time_leap() -> None:
     async def steps() -> list[int]:
         clock = Watched()
-        with driven(clock, lambda: False):
+        with driven(clock, lambda: 1000.0):
             await until(lambda: clock.steps)
             time.sleep(0.2)  # noqa: ASYNC251 - this is the hiccup
             count = len(clock.steps)
@@ -118,11 +122,60 @@ def test_a_process_that_was_held_up_does_not_make_time_leap() -> None:
 def test_while_an_answer_is_awaited_time_goes_no_faster_than_the_wall_s() -> None:
     async def steps() -> list[int]:
         clock = Watched()
-        with driven(clock, lambda: True):
+        with driven(clock, lambda: 1.0):
             await until(lambda: len(clock.steps) > 5)
         return clock.steps
 
     assert 0 < max(asyncio.run(steps())) <= server.LONGEST_STEP * SECOND
+
+
+def test_time_stands_still_until_who_is_announced_is_here_and_has_answered(tmp_path: Path) -> None:
+    async def scenario() -> list[float]:
+        stood: list[float] = []
+        async with system(tmp_path, speed=1000.0) as (_, embedded), ClientSession() as session:
+            master = embedded.master
+
+            async def look() -> None:
+                await until(lambda: master.owed)
+                first = master.clock.now
+                await asyncio.sleep(2 * server.LONGEST_STEP)
+                stood.extend((first, master.clock.now))
+
+            due = master.clock.now - master.started + 60.0
+            master.expect("announced", due)
+            await look()
+            assert stood[0] == pytest.approx(master.started + due, abs=1e-6)
+            scheduler = HttpScheduler(session, embedded.address)
+            await scheduler.subscribe(name="announced")
+            offers = await scheduler.next("OFFERS")
+            await look()
+            ids = [offer["id"] for offer in offers["offers"]]
+            await scheduler.call("DECLINE", decline={"offer_ids": ids})
+            await until(lambda: master.clock.now > stood[-1])
+        return stood
+
+    before, still_before, after, still_after = asyncio.run(scenario())
+    assert before == still_before < after == still_after
+
+
+@pytest.mark.parametrize(
+    ("expecting", "owed", "kept", "unheard", "pace"),
+    [
+        (False, False, False, False, 40.0),
+        (False, False, True, False, 1.0),
+        (False, False, False, True, 1.0),
+        (True, False, False, False, 40.0),
+        (True, True, False, False, 0.0),
+        (True, False, True, False, 1.0),
+        (True, False, False, True, 0.0),
+    ],
+)
+def test_the_allocator_is_waited_for_in_an_experiment_and_else_time_only_slows_down(
+    *, expecting: bool, owed: bool, kept: bool, unheard: bool, pace: float
+) -> None:
+    master: Any = SimpleNamespace(expecting=expecting, owed=owed, awaiting=kept)
+    link: Any = SimpleNamespace(awaiting=unheard)
+    assert server._pace(40.0, master, link) == pace
 
 
 def test_time_stops_at_each_timer_so_that_it_can_be_answered() -> None:
@@ -133,11 +186,11 @@ def test_time_stops_at_each_timer_so_that_it_can_be_answered() -> None:
             clock.after(seconds, lambda: rung.append(clock.now))
         seen: list[float] = []
 
-        def awaiting() -> bool:
+        def pace() -> float:
             seen.append(clock.now)
-            return False
+            return 1000.0
 
-        with driven(clock, awaiting):
+        with driven(clock, pace):
             await until(lambda: len(rung) == 4)
         return seen
 

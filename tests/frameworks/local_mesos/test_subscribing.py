@@ -38,19 +38,19 @@ def test_whoever_should_be_here_is_awaited_until_it_comes_and_nobody_who_has_bee
     cluster = Cluster()
     for name, uptime in (("late", 30.0), ("early", 40.0)):
         cluster.master.expect(name, uptime)
-    awaiting = [cluster.master.awaiting]
+    owed = [cluster.master.owed]
     cluster.advance(29)
     early = cluster.subscribe(name="early")
-    awaiting.append(cluster.master.awaiting)
+    owed.append(cluster.master.owed)
     cluster.advance(1)
-    awaiting.append(cluster.master.awaiting)
+    owed.append(cluster.master.owed)
     cluster.subscribe(name="another")
-    awaiting.append(cluster.master.awaiting)
+    owed.append(cluster.master.owed)
     cluster.subscribe(name="late")
     cluster.call(early, v1.Call.TEARDOWN)
     cluster.advance(20)
-    awaiting.append(cluster.master.awaiting)
-    assert awaiting == [False, False, True, True, False]
+    owed.append(cluster.master.owed)
+    assert owed == [False, False, True, True, False]
 
 
 def test_ids_are_made_as_mesos_makes_them() -> None:
