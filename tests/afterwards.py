@@ -146,20 +146,25 @@ def _keep(folder: Path, where: Path) -> None:
 
 
 def _end(file: Path, most: int) -> bytes:
-    with file.open("rb") as data:
-        data.seek(max(0, data.seek(0, os.SEEK_END) - most))
-        return data.read()
+    """Return the end of a file; nothing of one that a process of the test has taken away since."""
+    try:
+        with file.open("rb") as data:
+            data.seek(max(0, data.seek(0, os.SEEK_END) - most))
+            return data.read()
+    except FileNotFoundError:
+        return b""
 
 
 def _logs(folder: Path) -> list[Path]:
-    return sorted(file for file in _files(folder) if _LOG.search(file.name) and file.stat().st_size)
+    return sorted(file for file in _files(folder) if _LOG.search(file.name) and _end(file, 1))
 
 
 def _files(folder: Path) -> Iterator[Path]:
     """Go through the files of a folder, but for what was only installed there."""
-    for file in folder.rglob("*"):
-        if file.is_file() and "site-packages" not in file.parts:
-            yield file
+    for within, _, names in os.walk(folder):  # which minds no folder that is taken away meanwhile
+        for file in map(Path(within).joinpath, names):
+            if file.is_file() and "site-packages" not in file.parts:
+                yield file
 
 
 def _tail(log: Path) -> str:

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,9 +16,14 @@ pytest_plugins = ["tests.afterwards"]
 # pytest-xdist tells its workers a width; what is tested has the width that its test gives it.
 os.environ.pop("COLUMNS", None)
 
-# No deadline: how long an example takes depends on who else uses the machine.
+# No deadline, nor one for drawing: how long an example takes depends on who else uses the machine.
 # Where CI decides, the same commit tries the same examples; everywhere else, new ones each time.
-settings.register_profile("longshare", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile(
+    "longshare",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+)
 # Once more on another Python: what differs there shows in a few examples.
 settings.register_profile("again", settings.get_profile("longshare"), max_examples=20)
 settings.load_profile(os.environ.get("LONGSHARE_HYPOTHESIS", "longshare"))

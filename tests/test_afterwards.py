@@ -1,6 +1,7 @@
 """What a run leaves behind when something fails or is skipped."""
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,12 +47,17 @@ def test_that_is_skipped():
 """
 
 
-def run(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, source: str, *options: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a folder; where our run keeps what fails is not where this one does."""
+    ours = {name: value for name, value in os.environ.items() if name != "LONGSHARE_FAILURES"}
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_made.py").write_text(source)
     return subprocess.run(
         [*(sys.executable, "-m", "pytest", "-p", "tests.afterwards"), *options, folder],
         cwd=ROOT,
+        env=ours | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -61,9 +67,8 @@ def run(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("-n", "1")])
 def test_one_that_fails_leaves_its_files_and_shows_its_last_words(
-    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("LONGSHARE_FAILURES", raising=False)
     ended = run(tmp_path, FAILING, *options)
     (kept,) = (tmp_path / "build" / "failures").iterdir()
     assert str(kept) in ended.stdout
@@ -78,10 +83,9 @@ def test_one_that_fails_leaves_its_files_and_shows_its_last_words(
 
 
 def test_one_that_fails_leaves_what_its_module_shares_where_the_environment_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("LONGSHARE_FAILURES", "elsewhere")
-    ended = run(tmp_path, SHARING)
+    ended = run(tmp_path, SHARING, LONGSHARE_FAILURES="elsewhere")
     assert "the master was ended by signal 9" in ended.stdout
     assert list((tmp_path / "elsewhere").rglob("stderr"))
 

@@ -1,5 +1,6 @@
 """What is long begins at once, each on a worker of its own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,7 @@ def test_what_is_long_begins_on_all_workers_at_once(tmp_path: Path) -> None:
             *("-n", "3", "--dist", "worksteal", str(tmp_path)),
         ],
         cwd=Path(__file__).parents[1],
+        env={**os.environ, "LONGSHARE_FAILURES": "failures"},  # not that of our run
         capture_output=True,
         text=True,
         check=False,

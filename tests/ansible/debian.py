@@ -46,7 +46,9 @@ def built_wheels(folder: Path) -> Path:
     """Build the two wheels, from a copy so that nothing is left in the checkout."""
     source = folder / "source"
     for name in ("allocator", "frameworks", "packages"):
-        shutil.copytree(ROOT / name, source / name)
+        # What another process compiles has one name while it is written, and then another.
+        unwanted = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, ignore=unwanted)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     wheels = folder / "wheels"

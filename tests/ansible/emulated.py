@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -223,7 +222,7 @@ def account(home: Path) -> Iterator[Account]:
         try:
             with urllib.request.urlopen(f"{url}/moto-api/data.json", timeout=10):
                 return True
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:  # nobody listens yet, or who does has not come to answer
             return False
 
     with (home / "moto.log").open("wb") as log:

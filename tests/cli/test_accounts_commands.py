@@ -18,7 +18,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.service.accounting.database import Database
 from allocator.service.accounting.reading import MOST_LINES, MOST_ORDERS
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
-from tests.service.served import Service, Stream, service
+from tests.service.served import PATIENCE, Service, Stream, service
 
 SETTINGS = """
 [policy]
@@ -59,7 +59,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def run(running: Service, *command: str, code: int = 0, looks: Mapping[str, str] = WIDE) -> Result:
-    made = CliRunner().invoke(app, [*command, "--address", running.address], env=looks)
+    asked = [*command, "--address", running.address, "--timeout", str(PATIENCE)]
+    made = CliRunner().invoke(app, asked, env=looks)
     assert made.exit_code == code, made.output
     return made
 

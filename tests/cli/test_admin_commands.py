@@ -69,8 +69,9 @@ class Prompt:
     def run(
         self, *arguments: str, code: int = 0, given: str = "", **environment: str
     ) -> subprocess.CompletedProcess[str]:
+        patient = ("--timeout", str(PATIENCE))
         told = longshare(
-            *arguments, given=given, LONGSHARE_ADDRESS=self.service.address, **environment
+            *arguments, *patient, given=given, LONGSHARE_ADDRESS=self.service.address, **environment
         )
         assert told.returncode == code, told.stdout + told.stderr
         return told

@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -98,7 +97,7 @@ class Prometheus:
     def answers(self) -> bool:
         try:
             self.get("status/buildinfo")
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:  # also that it has not answered in time
             return False
         return True
 

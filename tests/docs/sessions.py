@@ -139,9 +139,12 @@ class Forks:
         with client:
             size, streams, *_ = socket.recv_fds(client, 8, 3)
             with client.makefile("rb") as rest:
-                said = rest.read(int.from_bytes(size)).decode(errors="surrogateescape")
-            if not said:
-                return  # it has ended
+                data = rest.read(int.from_bytes(size))
+            if not data or len(data) < int.from_bytes(size):
+                for stream in streams:
+                    os.close(stream)
+                return  # it has ended, perhaps while it said so
+            said = data.decode(errors="surrogateescape")
             folder, environment, arguments = (
                 part.split("\0") for part in said.split("\0\0", maxsplit=2)
             )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from tests.service.served import Service
 
 AGENT = "cpus:4;mem:1024;disk:1024;ports:[31000-31005]"
 SDRF = '[policy]\nname = "sdrf"\nhalf_life = "1m"\n'
+TAU = 60.0 / math.log(2.0)
+"""Of the half-life of a minute."""
 PATIENCE = 40.0
 
 
@@ -112,6 +115,10 @@ class Cluster:
 
     def shares(self) -> dict[str, Any]:
         """Return what `longshare shares` says of each user."""
+        return self.shares_then()[1]
+
+    def shares_then(self) -> tuple[float, dict[str, Any]]:
+        """Return what `longshare shares` says: when, and of each user."""
         said = subprocess.run(
             [
                 *(sys.executable, "-m", "allocator.cli", "shares", "--json"),
@@ -121,7 +128,8 @@ class Cluster:
             check=True,
             text=True,
         )
-        return {user["user"]: user for user in json.loads(said.stdout)["users"]}
+        reply = json.loads(said.stdout)
+        return reply["cluster"]["time"], {user["user"]: user for user in reply["users"]}
 
     @asynccontextmanager
     async def scheduler(

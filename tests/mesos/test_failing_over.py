@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.frameworks.local_mesos.shell import HttpScheduler
-from tests.mesos.cluster import next_offer
+from tests.mesos.cluster import TAU, next_offer
 from tests.mesos.ensemble import (
     PATIENCE,
     Ensemble,
@@ -29,8 +29,6 @@ from tests.mesos.test_real_mesos import decline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-TAU = 60.0 / math.log(2.0)
-"""Of the half-life of a minute."""
 EXCESS = 0.25
 """Three of four cores, where half of them is one's own."""
 BOUND = EXCESS * (1.0 - math.exp(-3.0 / TAU))
@@ -89,6 +87,11 @@ def test_another_master_goes_on_and_nothing_is_lost_or_booked_twice(
             await decline(modest, await next_offer(modest), 0.01)
             await modest.call("SUPPRESS")
             await asyncio.sleep(12.0)
+            # Less has run up until now if the master has not told of its latest seconds.
+            await asyncio.to_thread(
+                wait_until,
+                lambda: three.shares(leader)[1]["greedy"]["dominant_commitment"] > 3 * BOUND,
+            )
             when, before = three.shares(leader)
             await asyncio.to_thread(three.wait_until_saved, leader)
             known = greedy.framework_id, modest.framework_id

@@ -60,8 +60,9 @@ def test_a_role_is_offered_no_more_than_its_limit(tmp_path: Path) -> None:
             assert await nothing_comes(limited)
             async with cluster.scheduler("b") as free:
                 assert cpus(await asyncio.wait_for(free.next("OFFERS"), PATIENCE)) == 3.0
-            limit = cluster.metrics()["allocator/mesos/quota/roles/a/resources/cpus/limit"]
-            assert limit == 5.0
+            limit = "allocator/mesos/quota/roles/a/resources/cpus/limit"
+            found = cluster.wait_for(lambda found: limit in found)  # from the next tick's answer on
+            assert found[limit] == 5.0
 
     with running(tmp_path, 2) as cluster:
         asyncio.run(conduct(cluster))

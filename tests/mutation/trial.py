@@ -15,7 +15,7 @@ from types import CodeType, FunctionType
 from typing import NoReturn
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 MEMORY = 8 * 2**30
 """Bytes; with more, or several times the processor's time, something does not end any more."""
@@ -29,6 +29,7 @@ OPTIONS = (
 settings.register_profile(
     "mutation",
     deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
     derandomize=True,
     database=None,
     phases=[Phase.explicit, Phase.generate],

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from frameworks.harness.ports import free_port
-from tests.service.served import wait_for
+from tests.service.served import PATIENCE, wait_for
 
 
 def chromedriver() -> str | None:
@@ -41,12 +41,18 @@ class Browser:
             "browserName": "chrome",
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL"},
+            "timeouts": {"script": round(1000 * PATIENCE)},
         }
         made = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         self._session = f"/session/{made['sessionId']}"
 
     def open(self, url: str) -> None:
         self._call("POST", f"{self._session}/url", {"url": url})
+
+    def before_each_page(self, script: str) -> None:
+        """Run a script in each page that is opened from now on, before its own do."""
+        command = {"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {"source": script}}
+        self._call("POST", f"{self._session}/goog/cdp/execute", command)
 
     def run(self, script: str) -> Any:  # noqa: ANN401 - whatever the script returns
         return self._call("POST", f"{self._session}/execute/sync", {"script": script, "args": []})
@@ -82,7 +88,7 @@ class Browser:
             method=method,
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode()) from error
@@ -112,5 +118,5 @@ def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True
-    except (urllib.error.URLError, ConnectionError):
+    except OSError:  # also that it has not answered in time
         return False

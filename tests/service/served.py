@@ -135,17 +135,19 @@ class Stream:
         # A connection of its own, as each master has; else all of a process share one.
         self._channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
         self._outbox: queue.SimpleQueue[contract.FromMaster | None] = queue.SimpleQueue()
-        self._answers = AllocatorStub(self._channel).Session(
-            iter(self._outbox.get, None), timeout=PATIENCE
-        )
+        self._session = AllocatorStub(self._channel).Session
+        self._answers: Iterator[contract.ToMaster] | None = None
         self._sequence = 0
         self.leading_since_ns = 1_500_000_000 * SECOND
         self.now_ns = 1_600_000_000 * SECOND
 
     def say(self, message: contract.FromMaster) -> None:
         self._outbox.put(message)
+        if self._answers is None:  # not before: who says no Hello within seconds is refused
+            self._answers = self._session(iter(self._outbox.get, None), timeout=PATIENCE)
 
     def hear(self) -> contract.ToMaster:
+        assert self._answers is not None, "nothing has been said"
         return next(self._answers)
 
     def open(self, **snapshot: object) -> contract.Decisions:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from allocator.cluster.memory import Boost, Changes, Course, Memory, Remembered
 from allocator.service.store import sqlite
+from tests.service.served import PATIENCE
 
 AMOUNTS = st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)
 BY_RESOURCE = st.dictionaries(st.sampled_from(["cpus", "mem", "gpus", "a.b\n"]), AMOUNTS)
@@ -57,8 +58,10 @@ def stored(file: Path) -> Memory | None:
     Where its service was killed within a transaction that has to be rolled back first, so is the
     copy that is read.
     """
+    at = f"{file.as_uri()}?mode=ro"
     try:
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(at, PATIENCE, isolation_level=None, uri=True)) as connection:
+            connection.execute("BEGIN")  # so that no save comes between head and rows
             return sqlite.read(connection)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:

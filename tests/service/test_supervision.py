@@ -44,9 +44,12 @@ def test_the_watchdog_is_fed_until_the_service_hangs(
         assert supervisor.recv(100) == b"READY=1"
         assert heard(supervisor, 4) == {b"WATCHDOG=1"}
         running.stand_still()
+        supervisor.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            heard(supervisor, 10**6)  # what it has said before, however long ago that began
         supervisor.settimeout(1.0)
         with pytest.raises(TimeoutError):
-            heard(supervisor, 20)
+            supervisor.recv(100)
 
 
 def test_a_service_that_nobody_supervises_says_nothing_and_serves(

@@ -138,7 +138,8 @@ def test_a_master_and_an_operator_talk_mtls_to_the_service(
     ):
         children.start("mesos", "local-mesos", f"--allocator={running.address}", "--port=0")
         wait_for(lambda: asks(running, mine).cluster.agents == 4)
-        children.start("shares", "shares", f"--address={running.address}", "--json")
+        asking = ("shares", f"--address={running.address}", f"--timeout={PATIENCE:g}", "--json")
+        children.start("shares", *asking)
         said = tmp_path / "logs" / "shares.log"
         wait_for(lambda: '"agents": 4' in said.read_text())
 

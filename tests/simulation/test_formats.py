@@ -15,7 +15,9 @@ from allocator.simulation.formats.conversion import Conversion
 from allocator.simulation.trace import TraceError
 
 SLOW_PATH = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
 

@@ -241,7 +241,9 @@ def attempts(events: list[tuple[int, int, int, int]]) -> Iterator[tuple[int, int
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(events=histories(), cuts=st.sets(st.integers(1, 60), max_size=4), block=st.integers(60, 400))
 def test_attempts_are_the_same_wherever_files_and_blocks_end(

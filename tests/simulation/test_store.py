@@ -29,7 +29,9 @@ def three_tasks() -> Trace:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(trace=traces())
 def test_a_trace_comes_back_to_the_last_bit(trace: Trace, tmp_path: Path) -> None:
@@ -38,7 +40,9 @@ def test_a_trace_comes_back_to_the_last_bit(trace: Trace, tmp_path: Path) -> Non
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(trace=traces(), count=st.integers(0, 25), group=st.integers(1, 7))
 def test_row_groups_do_not_show(trace: Trace, count: int, group: int, tmp_path: Path) -> None:
@@ -157,7 +161,9 @@ def test_what_is_there_is_replaced_only_by_a_whole_file(tmp_path: Path) -> None:
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(trace=traces())
 def test_a_copy_to_share_is_the_trace_to_the_last_bit_and_mapped(

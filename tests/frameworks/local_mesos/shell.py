@@ -33,10 +33,13 @@ class GreedyAllocator(AllocatorServicer):
         self.received: list[contract.FromMaster] = []
         """Of all sessions."""
         self.sessions = 0
+        self.snapshots = 0
         self.offering = True
         """Whether it offers at all."""
         self.ask_anew = False
         """Whether to answer the next events with a request for a snapshot."""
+        self._ignoring = False
+        """Whether a snapshot has been asked for: the contract has events ignored until it comes."""
         self.failure: BaseException | None = None
 
     async def Session(  # noqa: N802 - the name is the contract's
@@ -58,9 +61,15 @@ class GreedyAllocator(AllocatorServicer):
         if kind == "hello":
             return contract.ToMaster(welcome=contract.Welcome(contract_version=1, policy="greed"))
         if kind == "snapshot":
+            self._ignoring = False
             self.book.restore(message.snapshot)
+            self.snapshots += 1
+        elif self._ignoring:  # written before the request was heard
+            return contract.ToMaster(
+                decisions=contract.Decisions(applied_sequence=self.book.sequence)
+            )
         elif self.ask_anew:
-            self.ask_anew = False
+            self.ask_anew, self._ignoring = False, True
             request = contract.SnapshotRequest(reason="the test wants it")
             return contract.ToMaster(snapshot_request=request)
         else:
@@ -109,13 +118,13 @@ async def system(
     folder: Path,
     **changes: Any,  # noqa: ANN401
 ) -> AsyncIterator[tuple[GreedyAllocator, Embedded]]:
-    """Run an allocator and an embedded master that it is connected with."""
+    """Run an allocator and an embedded master that has told it where things stand."""
     allocator = GreedyAllocator()
     async with (
         listening(allocator, folder) as address,
         serving(settings(address, **changes)) as embedded,
     ):
-        await until(lambda: embedded.link.connected)
+        await until(lambda: embedded.link.connected and allocator.snapshots > 0)
         yield allocator, embedded
         assert not embedded.background.done()
     assert allocator.failure is None

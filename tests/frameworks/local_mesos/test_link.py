@@ -36,7 +36,7 @@ def _kinds(allocator: GreedyAllocator) -> list[str | None]:
 
 
 def _snapshots_exceed(allocator: GreedyAllocator, number: int) -> bool:
-    return _kinds(allocator).count("snapshot") > number
+    return allocator.snapshots > number
 
 
 def test_a_session_is_hello_then_a_snapshot_then_events(tmp_path: Path) -> None:

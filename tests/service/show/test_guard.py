@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allocator.service.show.guard import MOST
-from tests.service.served import Service, Stream, service
+from tests.service.served import PATIENCE, Service, Stream, service
 from tests.service.show.test_metrics import scrape
 
 HALF_SENT = 1100
@@ -61,7 +61,7 @@ def test_requests_that_are_sent_by_half_keep_nobody_out(running: Service) -> Non
 def test_only_who_asks_by_a_name_of_ours_is_answered(
     running: Service, path: str, name: str, status: int
 ) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port(running), timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port(running), timeout=PATIENCE)
     connection.putrequest("GET", path, skip_host=True)
     connection.putheader("Host", name)
     connection.endheaders()

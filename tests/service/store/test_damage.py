@@ -12,7 +12,7 @@ import pytest
 
 from allocator.service.store import StoreError
 from allocator.service.store.sqlite import SqliteStore
-from tests.service.served import Service, service
+from tests.service.served import PATIENCE, Service, service
 from tests.service.store.test_store import POLICY, damaged, garbage, saved
 from tests.service.stored import memory, whole
 
@@ -39,10 +39,12 @@ def as_somebody() -> Iterator[Path]:
     root = os.geteuid() == 0
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        yield Path(folder)
-        if root:
-            os.seteuid(0)
-        Path(folder).chmod(0o755)
+        try:
+            yield Path(folder)
+        finally:
+            if root:
+                os.seteuid(0)
+            Path(folder).chmod(0o755)
 
 
 @pytest.mark.parametrize("what", ["the file", "its folder"])
@@ -118,6 +120,6 @@ def test_a_file_that_is_not_ours_is_never_set_aside(tmp_path: Path) -> None:
     garbage(file)
     content = file.read_bytes()
     refused = Service(tmp_path, f'{SET_ASIDE}"{file}"\n')
-    assert refused.process.wait(60) == 2
+    assert refused.process.wait(PATIENCE) == 2
     assert "not a SQLite file" in refused.log.read_text()
     assert file.read_bytes() == content

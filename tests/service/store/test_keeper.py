@@ -21,6 +21,7 @@ from allocator.service.store import keeper as keeper_module
 from allocator.service.store.keeper import TAKEN_PATIENCE, Keeper, keeping
 from allocator.service.store.sqlite import SqliteStore
 from tests.cluster.master_side import SECOND
+from tests.service.served import PATIENCE
 
 T = TypeVar("T")
 NOW = 1_600_000_000
@@ -55,6 +56,12 @@ class SharedStore(SqliteStore):
         if self.taken:
             raise StoreTaken("another service has written it")
         self.saves += 1
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nobody give up reading because this process stands still for a while."""
+    monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", PATIENCE)
 
 
 def with_keeper(
@@ -99,7 +106,7 @@ def test_a_reading_that_came_too_late_is_not_the_answer_to_the_next_question(
         assert await keeper.recall() is None, "nobody has waited for it"
         assert keeper._reading is not None
         await keeper._reading
-        monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", 10.0)
+        monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", PATIENCE)
         store.others = NEWS
         return await keeper.recall()
 

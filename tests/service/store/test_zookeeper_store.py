@@ -37,7 +37,7 @@ from allocator.service.store.keeper import keeping
 from allocator.service.store.zookeeper import LARGEST_CONTENT, ZookeeperStore, unpacked
 from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND
-from tests.service.served import Service, freeze, service, wait_for
+from tests.service.served import PATIENCE, Service, freeze, service, wait_for
 from tests.service.show.test_metrics import scrape
 from tests.service.store.test_store import (
     DELTA,
@@ -155,7 +155,7 @@ def test_credentials_that_are_none_are_exit_code_2(tmp_path: Path) -> None:
     settings = f'[store]\nkind = "zookeeper"\nhosts = "127.0.0.1:1"\ncredentials = "{tmp_path}/'
     for file, complaint in (("secret", "does not contain USER:PASSWORD"), ("none", "No such file")):
         refused = Service(tmp_path, f'{settings}{file}"\n')
-        assert refused.process.wait(20) == 2
+        assert refused.process.wait(PATIENCE) == 2
         assert complaint in refused.log.read_text()
 
 
@@ -163,7 +163,7 @@ def test_credentials_that_are_none_are_exit_code_2(tmp_path: Path) -> None:
 def test_a_service_that_finds_no_server_ends_and_may_be_started_again(tmp_path: Path) -> None:
     settings = f'[store]\nkind = "zookeeper"\nhosts = "127.0.0.1:{free_port()}"\n'
     refused = Service(tmp_path, settings)
-    assert refused.process.wait(60) == 1
+    assert refused.process.wait(PATIENCE) == 1
     [said] = refused.log.read_text().splitlines()
     assert said.startswith("longshare serve: store: znode")
 

@@ -52,7 +52,7 @@ class Users {
     this.known = seen.users_known;
     this.columns = COLUMNS.filter((column) => !column.if || this.rows.some(column.if));
     this.show();
-    if (this.later === null) this.look();
+    if (!this.asked) this.look(); // who looks again by itself, however long an answer takes
   }
 
   showAgain() {
