@@ -96,14 +96,24 @@ class Observer:
         """
         return float(self.state()["start_time"])
 
-    def completions(self) -> dict[str, float]:
-        """Return when frameworks have ended, by name, in seconds since the Unix epoch.
+    def finished(self) -> dict[str, list[float]]:
+        """Return when tasks have finished, by framework name, in seconds since the Unix epoch.
+
+        Of each framework those that the master remembers. Not when the framework has left: its
+        process may stand still before it does, and the master's time goes on.
 
         Raises:
             OSError: the master does not answer.
         """
-        ended = self.state()["completed_frameworks"]
-        return {framework["name"]: float(framework["unregistered_time"]) for framework in ended}
+        said = self.state()
+        finished: dict[str, list[float]] = {}
+        for framework in (*said["completed_frameworks"], *said["frameworks"]):
+            ends = finished.setdefault(framework["name"], [])
+            for task in (*framework["completed_tasks"], *framework["tasks"]):
+                states = {status["state"]: status["timestamp"] for status in task["statuses"]}
+                if "TASK_FINISHED" in states:
+                    ends.append(float(states["TASK_FINISHED"]))
+        return finished
 
     def _get(self, path: str) -> dict[str, Any]:
         with urllib.request.urlopen(self._url + path, timeout=TIMEOUT) as answer:  # noqa: S310 - http

@@ -293,20 +293,39 @@ def _conduct(  # noqa: PLR0913 - what is looked at, and how
         if experiment.finite and all(child.ended for _, child in frameworks):
             return measured
         if elapsed >= experiment.duration:
-            late = [child.name for _, child in frameworks if not child.ended]
-            if experiment.finite:
+            if not experiment.finite:
+                return measured
+            late = _unfinished(experiment, observer, observer.started() + start)
+            if late:
                 raise TimeoutError(f"not finished after {elapsed:.0f} s: {', '.join(late)}")
-            return measured
+            # else they have yet to leave, which is up to their processes and not to the allocator
         phase = next(p for p in reversed(experiment.phases) if p.start <= max(elapsed, 0.0))
         watch(elapsed, phase, held)
-        upcoming = waiting[0][0] if waiting else experiment.duration
+        upcoming = waiting[0][0] if waiting else max(experiment.duration, elapsed + 1.0)
         time.sleep(min(max(observer.until(start + upcoming), 0.0), GLANCES))
 
 
+def _finished(observer: Observer, began: float) -> dict[str, list[float]]:
+    """Return when tasks of this run have finished, by user: a master may remember others."""
+    return {
+        name: [when for when in ends if when >= began] for name, ends in observer.finished().items()
+    }
+
+
+def _unfinished(experiment: Experiment, observer: Observer, began: float) -> list[str]:
+    """Return the names of the children whose user's tasks have not all finished."""
+    finished = _finished(observer, began)
+    return [
+        f"framework-{user.name}"
+        for _, user in _arrivals(experiment)
+        if len(finished.get(user.name, ())) < (experiment.tasks_of(user).count or 0)
+    ]
+
+
 def _completions(experiment: Experiment, observer: Observer, began: float) -> dict[str, float]:
-    """Return how many seconds each user took from its start to its end."""
-    ended = observer.completions()
-    return {user.name: ended[user.name] - began - at for at, user in _arrivals(experiment)}
+    """Return how many seconds each user took from its start to the end of its last task."""
+    finished = _finished(observer, began)
+    return {user.name: max(finished[user.name]) - began - at for at, user in _arrivals(experiment)}
 
 
 def _await_line(child: Child, log: Path, pattern: str) -> str:

@@ -147,9 +147,13 @@ def assert_debts_are_kept(crash: Crash, after: Books) -> None:
 
 
 def assert_tasks_went_on(alive: set[str], master: Master) -> None:
-    states = master.tasks("tasks") | master.tasks("completed_tasks")
-    fates = {states.get(task, "forgotten") for task in alive}
-    assert fates <= {"TASK_RUNNING", "TASK_FINISHED"}
+    def fates() -> set[str]:
+        states = master.tasks("tasks") | master.tasks("completed_tasks")
+        return {states.get(task, "forgotten") for task in alive}
+
+    # A task is seen to run once its framework has heard that it starts.
+    wait_for(lambda: not fates() & {"TASK_STAGING", "TASK_STARTING"})
+    assert fates() <= {"TASK_RUNNING", "TASK_FINISHED"}
 
 
 def assert_nothing_was_lost_or_offered_twice(metrics: dict[str, float]) -> None:

@@ -34,7 +34,7 @@ def test_a_port_on_which_somebody_listens_is_not_free(monkeypatch: pytest.Monkey
     with socket.create_server(("127.0.0.1", taken)):
         turns = itertools.count(taken - 10_000)
         monkeypatch.setattr("frameworks.harness.ports._turn", lambda: next(turns))
-        assert free_port() > taken
+        assert free_port() != taken  # nor need it be above, after the last one of all
 
 
 @pytest.mark.parametrize("said", ["", "rubbish", "9" * 30, "-1"])

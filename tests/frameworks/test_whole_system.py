@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,7 +131,7 @@ def mesos(folder: Path, *, speed: float) -> Iterator[str]:
             f"--allocator=unix://{folder}/s",
         )
         address = address_of(log, children)
-        Observer(address).wait_for(20.0)
+        wait_for_allocator(address, children)
         yield address
 
 
@@ -139,6 +140,13 @@ def address_of(log: Path, children: Children) -> str:
         children.check()
         time.sleep(0.02)
     return said[1]
+
+
+def wait_for_allocator(address: str, children: Children) -> None:
+    observer = Observer(address)
+    while not observer.glance().connected:
+        children.check()
+        time.sleep(0.02)
 
 
 THIRD_PARTY = Path(__file__).with_name("third_party_scheduler.py")
@@ -154,9 +162,13 @@ def test_an_unmodified_third_party_scheduler_works(tmp_path: Path) -> None:
             check=False,
         )
     assert ran.returncode == 0, ran.stderr
-    said = ran.stdout.split()
-    assert said.count("TASK_FINISHED") >= 4
-    assert said.count("TASK_RUNNING") >= said.count("TASK_FINISHED")
+    said = {tuple(line.split()) for line in ran.stdout.splitlines()}  # some more than once
+    running, finished = (
+        {task for task, state in said if state == name}
+        for name in ("TASK_RUNNING", "TASK_FINISHED")
+    )
+    assert len(finished) >= 4
+    assert finished <= running
 
 
 def test_a_framework_with_a_number_of_tasks_ends_when_they_have_finished(tmp_path: Path) -> None:
@@ -182,8 +194,8 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_task(tmp_path: Path) -
             f"--allocator={doomed.address}",
         )
         address = address_of(tmp_path / "mesos.log", children)
+        wait_for_allocator(address, children)
         observer = Observer(address)
-        observer.wait_for(20.0)
         running = subprocess.Popen(
             [sys.executable, "-m", "allocator.cli", *framework, f"--master={address}"]
         )
@@ -205,13 +217,41 @@ def test_experiments_run_against_a_master_that_is_there_already(tmp_path: Path) 
     (tmp_path / "mesos").mkdir()
     with mesos(tmp_path / "mesos", speed=SPEED) as address:
         settings = Settings(speed=SPEED, seed=1, out=tmp_path / "out", master=address)
-        verdict = run(without_claims, settings, lambda _: None)
+        verdict = run(without_claims, settings, until_seen(address, {"A", "B"}))
         finished = Observer(address).metrics()["master/tasks_finished"]
     peaks = {
         name: max(phase.users[name].peak_cpus for phase in verdict.phases) for name in ("A", "B")
     }
     assert all(0.0 < peak <= 12.0 for peak in peaks.values()), "seen at moments of wall time"
     assert finished >= 12, "as that master counts"
+
+
+def until_seen(address: str, users: set[str]) -> Callable[[Progress], None]:
+    """Have an embedded master's time wait for A and B, and before the end until both were seen."""
+    observer, seen = Observer(address), set[str]()
+    observer.expect("A", 0.0)  # time stands still from here on, until the run begins
+    start = observer.glance().uptime
+    observer.expect("B", start + 61.0)
+    observer.expect("nobody", start + 100.0)
+
+    def look(progress: Progress) -> None:
+        if seen != users:
+            seen.update(name for name, cpus in progress.cpus.items() if cpus > 0.0)
+            if seen == users:
+                come_and_go(address, "nobody")
+
+    return look
+
+
+def come_and_go(address: str, name: str) -> None:
+    info = {"user": "u", "name": name}
+    call = {"type": "SUBSCRIBE", "subscribe": {"framework_info": info}}
+    asked = urllib.request.Request(
+        f"http://{address}/api/v1/scheduler",
+        json.dumps(call).encode(),
+        {"Content-Type": "application/json"},
+    )
+    urllib.request.urlopen(asked).close()
 
 
 def test_ctrl_c_stops_everything_that_was_started(tmp_path: Path) -> None:

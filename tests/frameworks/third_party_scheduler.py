@@ -16,7 +16,7 @@ FINISHED_BEFORE_LEAVING = 4
 class MinimalScheduler(Scheduler):  # type: ignore[misc]  # pymesos is not typed
     def __init__(self, executor: Any) -> None:  # noqa: ANN401 - an addict
         self.executor = executor
-        self.finished = 0
+        self.finished: set[str] = set()
         self.enough = threading.Event()
 
     def resourceOffers(self, driver: Any, offers: Any) -> None:  # noqa: ANN401, N802
@@ -41,9 +41,10 @@ class MinimalScheduler(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         return float(sum(r.scalar.value for r in resources if r.name == name))
 
     def statusUpdate(self, driver: Any, update: Any) -> None:  # noqa: ANN401, ARG002, N802
-        print(update.state, flush=True)  # noqa: T201
-        self.finished += update.state == "TASK_FINISHED"
-        if self.finished >= FINISHED_BEFORE_LEAVING:
+        print(update.task_id.value, update.state, flush=True)  # noqa: T201
+        if update.state == "TASK_FINISHED":
+            self.finished.add(update.task_id.value)  # it may be told so again
+        if len(self.finished) >= FINISHED_BEFORE_LEAVING:
             self.enough.set()
 
 

@@ -109,6 +109,7 @@ def settings(allocator: str, **changes: Any) -> Settings:  # noqa: ANN401
         "agents": [AgentGroup(agents, resources)],
         "port": 0,
         "speed": 20.0,
+        "offer_timeout": 0.0,  # no offer is taken back while the test that has it stands still
     }
     return Settings(allocator=allocator, **(values | changes))
 
@@ -147,6 +148,8 @@ class HttpScheduler:
         self.events: defaultdict[str, asyncio.Queue[dict[str, Any]]] = defaultdict(asyncio.Queue)
         """Events that have come, by type."""
         self.ended = asyncio.Event()
+        self._updates: set[str] = set()
+        """Those that have come: a master repeats each until it hears that it has been."""
         self._reader: asyncio.Task[None] | None = None
 
     async def subscribe(
@@ -221,12 +224,18 @@ class HttpScheduler:
         await self.call("ACKNOWLEDGE", acknowledge=said)
 
     async def states_of(self, task: str, last: str) -> list[str]:
-        """Acknowledge all updates that come, until one task is in some state."""
+        """Acknowledge all updates that come, until one task is in some state.
+
+        Each counts once, however long it takes until the master hears of the acknowledgement.
+        """
         states: list[str] = []
         while not states or states[-1] != last:
             status = (await self.next("UPDATE"))["status"]
             if "uuid" in status:
                 await self.acknowledge(status)
+                if status["uuid"] in self._updates:
+                    continue
+                self._updates.add(status["uuid"])
             if status["task_id"]["value"] == task:
                 assert status["state"] != "TASK_ERROR", status["message"]
                 states.append(status["state"])
