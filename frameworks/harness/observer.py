@@ -1,10 +1,12 @@
 """Looks at a master through the HTTP endpoints that every Mesos master has."""
 
 import json
+import math
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,23 +98,28 @@ class Observer:
         """
         return float(self.state()["start_time"])
 
-    def finished(self) -> dict[str, list[float]]:
-        """Return when tasks have finished, by framework name, in seconds since the Unix epoch.
+    def finished(self, since: float) -> dict[str, list[float]]:
+        """Return when tasks have finished, by framework name, in seconds after `since`.
 
-        Of each framework those that the master remembers. Not when the framework has left: its
-        process may stand still before it does, and the master's time goes on.
+        Those that the master remembers, but none from before: there may have been others of that
+        name. Not when the framework has left: its process may stand still before it does, and the
+        master's time goes on.
+
+        Args:
+            since: An instant of the master's uptime.
 
         Raises:
             OSError: the master does not answer.
         """
         said = self.state()
-        finished: dict[str, list[float]] = {}
+        began = float(said["start_time"]) + since
+        finished: defaultdict[str, list[float]] = defaultdict(list)
         for framework in (*said["completed_frameworks"], *said["frameworks"]):
-            ends = finished.setdefault(framework["name"], [])
             for task in (*framework["completed_tasks"], *framework["tasks"]):
                 states = {status["state"]: status["timestamp"] for status in task["statuses"]}
-                if "TASK_FINISHED" in states:
-                    ends.append(float(states["TASK_FINISHED"]))
+                end = states.get("TASK_FINISHED", -math.inf)
+                if end >= began:
+                    finished[framework["name"]].append(end - began)
         return finished
 
     def _get(self, path: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +106,7 @@ def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], 
         )
         began = observer.started() + start
         if experiment.finite:
-            measured.completions = _completions(experiment, observer, began)
+            measured.completions = _completions(experiment, observer.finished(start))
     measured.cpus = measured.running
     if settings.master is None:
         recorded = read_recorder(recording, began, began + experiment.duration)
@@ -293,28 +293,18 @@ def _conduct(  # noqa: PLR0913 - what is looked at, and how
         if experiment.finite and all(child.ended for _, child in frameworks):
             return measured
         if elapsed >= experiment.duration:
-            if not experiment.finite:
-                return measured
-            late = _unfinished(experiment, observer, observer.started() + start)
+            late = _unfinished(experiment, observer.finished(start)) if experiment.finite else []
             if late:
                 raise TimeoutError(f"not finished after {elapsed:.0f} s: {', '.join(late)}")
-            # else they have yet to leave, which is up to their processes and not to the allocator
+            return measured  # some may have yet to leave, which is up to their processes
         phase = next(p for p in reversed(experiment.phases) if p.start <= max(elapsed, 0.0))
         watch(elapsed, phase, held)
-        upcoming = waiting[0][0] if waiting else max(experiment.duration, elapsed + 1.0)
+        upcoming = waiting[0][0] if waiting else experiment.duration
         time.sleep(min(max(observer.until(start + upcoming), 0.0), GLANCES))
 
 
-def _finished(observer: Observer, began: float) -> dict[str, list[float]]:
-    """Return when tasks of this run have finished, by user: a master may remember others."""
-    return {
-        name: [when for when in ends if when >= began] for name, ends in observer.finished().items()
-    }
-
-
-def _unfinished(experiment: Experiment, observer: Observer, began: float) -> list[str]:
+def _unfinished(experiment: Experiment, finished: Mapping[str, list[float]]) -> list[str]:
     """Return the names of the children whose user's tasks have not all finished."""
-    finished = _finished(observer, began)
     return [
         f"framework-{user.name}"
         for _, user in _arrivals(experiment)
@@ -322,10 +312,9 @@ def _unfinished(experiment: Experiment, observer: Observer, began: float) -> lis
     ]
 
 
-def _completions(experiment: Experiment, observer: Observer, began: float) -> dict[str, float]:
+def _completions(experiment: Experiment, finished: Mapping[str, list[float]]) -> dict[str, float]:
     """Return how many seconds each user took from its start to the end of its last task."""
-    finished = _finished(observer, began)
-    return {user.name: max(finished[user.name]) - began - at for at, user in _arrivals(experiment)}
+    return {user.name: max(finished[user.name]) - at for at, user in _arrivals(experiment)}
 
 
 def _await_line(child: Child, log: Path, pattern: str) -> str:

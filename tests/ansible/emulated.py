@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from frameworks.harness.ports import free_port
-from tests.service.served import wait_for
+from tests.service.served import answers, wait_for
 
 ANSIBLE = Path(__file__).parents[2] / "ansible"
 REGION = "us-east-1"
@@ -218,19 +217,12 @@ def account(home: Path) -> Iterator[Account]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
 
-    def answers() -> bool:
-        try:
-            with urllib.request.urlopen(f"{url}/moto-api/data.json", timeout=10):
-                return True
-        except OSError:  # nobody listens yet, or who does has not come to answer
-            return False
-
     with (home / "moto.log").open("wb") as log:
         process = subprocess.Popen(
             [tools() / "moto_server", "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log
         )
     try:
-        wait_for(answers)
+        wait_for(lambda: answers(f"{url}/moto-api/data.json"))
         yield Account(url, home)
     finally:
         process.terminate()

@@ -14,7 +14,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
-from tests.service.served import Service, Stream, service, wait_for
+from tests.service.served import Service, Stream, answers, service, wait_for
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SETTINGS = """
@@ -94,13 +94,6 @@ class Prometheus:
         found = self.samples("max(timestamp(up))")
         return float(found[0]["value"][1]) if found else 0.0
 
-    def answers(self) -> bool:
-        try:
-            self.get("status/buildinfo")
-        except OSError:  # also that it has not answered in time
-            return False
-        return True
-
 
 @contextmanager
 def scraping(folder: Path, target: str) -> Iterator[Prometheus]:
@@ -129,9 +122,8 @@ def scraping(folder: Path, target: str) -> Iterator[Prometheus]:
             stderr=log,
         )
     try:
-        asked = Prometheus(port)
-        wait_for(asked.answers)
-        yield asked
+        wait_for(lambda: answers(f"http://127.0.0.1:{port}/api/v1/status/buildinfo"))
+        yield Prometheus(port)
     finally:
         process.terminate()
         process.wait()

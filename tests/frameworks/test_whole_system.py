@@ -1,16 +1,17 @@
 """Everything together, nothing faked: service, contract, embedded Mesos, pymesos frameworks."""
 
+import asyncio
 import json
 import re
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import aiohttp
 import numpy as np
 import pytest
 
@@ -26,7 +27,8 @@ from frameworks.harness.film import EVENTS
 from frameworks.harness.observer import Observer
 from frameworks.harness.processes import Children
 from frameworks.harness.runner import Progress, Settings, run
-from tests.service.served import service
+from tests.frameworks.local_mesos.shell import HttpScheduler
+from tests.service.served import PATIENCE, service
 
 SPEED = 40.0
 """However slow the machine: time stands still until those have answered who are to."""
@@ -131,7 +133,7 @@ def mesos(folder: Path, *, speed: float) -> Iterator[str]:
             f"--allocator=unix://{folder}/s",
         )
         address = address_of(log, children)
-        wait_for_allocator(address, children)
+        Observer(address).wait_for(PATIENCE)
         yield address
 
 
@@ -140,13 +142,6 @@ def address_of(log: Path, children: Children) -> str:
         children.check()
         time.sleep(0.02)
     return said[1]
-
-
-def wait_for_allocator(address: str, children: Children) -> None:
-    observer = Observer(address)
-    while not observer.glance().connected:
-        children.check()
-        time.sleep(0.02)
 
 
 THIRD_PARTY = Path(__file__).with_name("third_party_scheduler.py")
@@ -194,8 +189,8 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_task(tmp_path: Path) -
             f"--allocator={doomed.address}",
         )
         address = address_of(tmp_path / "mesos.log", children)
-        wait_for_allocator(address, children)
         observer = Observer(address)
+        observer.wait_for(PATIENCE)
         running = subprocess.Popen(
             [sys.executable, "-m", "allocator.cli", *framework, f"--master={address}"]
         )
@@ -238,20 +233,14 @@ def until_seen(address: str, users: set[str]) -> Callable[[Progress], None]:
         if seen != users:
             seen.update(name for name, cpus in progress.cpus.items() if cpus > 0.0)
             if seen == users:
-                come_and_go(address, "nobody")
+                asyncio.run(come_and_go(address, "nobody"))
 
     return look
 
 
-def come_and_go(address: str, name: str) -> None:
-    info = {"user": "u", "name": name}
-    call = {"type": "SUBSCRIBE", "subscribe": {"framework_info": info}}
-    asked = urllib.request.Request(
-        f"http://{address}/api/v1/scheduler",
-        json.dumps(call).encode(),
-        {"Content-Type": "application/json"},
-    )
-    urllib.request.urlopen(asked).close()
+async def come_and_go(address: str, name: str) -> None:
+    async with aiohttp.ClientSession() as http:
+        await HttpScheduler(http, address).subscribe(name=name)
 
 
 def test_ctrl_c_stops_everything_that_was_started(tmp_path: Path) -> None:

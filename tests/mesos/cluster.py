@@ -55,6 +55,18 @@ def needs_mesos(*version: int) -> None:
         pytest.skip(f"Mesos {'.'.join(map(str, mesos_version()))} has no such thing")
 
 
+def shares_then(service: Service) -> tuple[float, dict[str, Any]]:
+    """Return what `longshare shares` says at a service: when, and of each user."""
+    said = subprocess.run(
+        [sys.executable, "-m", "allocator.cli", "shares", "--json", "--address", service.address],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    reply = json.loads(said.stdout)
+    return reply["cluster"]["time"], {user["user"]: user for user in reply["users"]}
+
+
 class Cluster:
     """What runs, and how to talk to it."""
 
@@ -119,17 +131,7 @@ class Cluster:
 
     def shares_then(self) -> tuple[float, dict[str, Any]]:
         """Return what `longshare shares` says: when, and of each user."""
-        said = subprocess.run(
-            [
-                *(sys.executable, "-m", "allocator.cli", "shares", "--json"),
-                *("--address", self.service.address),
-            ],
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        reply = json.loads(said.stdout)
-        return reply["cluster"]["time"], {user["user"]: user for user in reply["users"]}
+        return shares_then(self.service)
 
     @asynccontextmanager
     async def scheduler(

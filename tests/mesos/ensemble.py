@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from frameworks.harness.ports import free_port
 from frameworks.harness.processes import Child, Children
 from frameworks.harness.real_mesos import RealMesos, kill_whatever_runs_in
 from tests.frameworks.local_mesos.shell import HttpScheduler
-from tests.mesos.cluster import mesos_home
+from tests.mesos.cluster import mesos_home, shares_then
 from tests.service.served import Service, freeze
 from tests.service.show.test_metrics import scrape
 
@@ -86,15 +85,7 @@ class Ensemble:
 
     def shares(self, number: int) -> tuple[float, dict[str, Any]]:
         """Return what `longshare shares` says at a service: when, and of each user."""
-        address = self.services[number].address
-        said = subprocess.run(
-            [sys.executable, "-m", "allocator.cli", "shares", "--json", "--address", address],
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        reply = json.loads(said.stdout)
-        return reply["cluster"]["time"], {user["user"]: user for user in reply["users"]}
+        return shares_then(self.services[number])
 
     def wait_until_saved(self, number: int) -> None:
         """Wait until a service has stored all that it shows now."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from frameworks.harness.ports import free_port
-from tests.service.served import PATIENCE, wait_for
+from tests.service.served import PATIENCE, answers, wait_for
 
 
 def chromedriver() -> str | None:
@@ -103,7 +103,7 @@ def browsing(folder: Path, width: int) -> Iterator[Browser]:
     with (folder / "chromedriver.log").open("wb") as log:
         process = subprocess.Popen([program, f"--port={port}"], stdout=log, stderr=log)
     try:
-        wait_for(lambda: _answers(f"http://127.0.0.1:{port}/status"))
+        wait_for(lambda: answers(f"http://127.0.0.1:{port}/status"))
         browser = Browser(f"http://127.0.0.1:{port}", width)
         try:
             yield browser
@@ -112,11 +112,3 @@ def browsing(folder: Path, width: int) -> Iterator[Browser]:
     finally:
         process.terminate()
         process.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except OSError:  # also that it has not answered in time
-        return False

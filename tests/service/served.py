@@ -37,6 +37,15 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def answers(url: str) -> bool:
+    """Say whether somebody answers; who listens but stands still has yet to."""
+    try:
+        with urllib.request.urlopen(url, timeout=10):
+            return True
+    except OSError:
+        return False
+
+
 class Service:
     """The process, its addresses and its log."""
 

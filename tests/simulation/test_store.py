@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.simulation import store
 from allocator.simulation.trace import Trace, TraceError
-from tests.simulation.traces import same, traces
+from tests.simulation.traces import IN_ONE_FOLDER, same, traces
 
 
 def three_tasks() -> Trace:
@@ -28,22 +28,14 @@ def three_tasks() -> Trace:
     )
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=60, deadline=None, suppress_health_check=IN_ONE_FOLDER)
 @given(trace=traces())
 def test_a_trace_comes_back_to_the_last_bit(trace: Trace, tmp_path: Path) -> None:
     store.write(trace, tmp_path / "t.parquet")
     assert same(store.read(tmp_path / "t.parquet"), trace)
 
 
-@settings(
-    max_examples=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=30, deadline=None, suppress_health_check=IN_ONE_FOLDER)
 @given(trace=traces(), count=st.integers(0, 25), group=st.integers(1, 7))
 def test_row_groups_do_not_show(trace: Trace, count: int, group: int, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -160,11 +152,7 @@ def test_what_is_there_is_replaced_only_by_a_whole_file(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["t.parquet"]
 
 
-@settings(
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=20, deadline=None, suppress_health_check=IN_ONE_FOLDER)
 @given(trace=traces())
 def test_a_copy_to_share_is_the_trace_to_the_last_bit_and_mapped(
     trace: Trace, tmp_path: Path

@@ -1,12 +1,15 @@
 """Random traces of every shape, for hypothesis."""
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace
 
 _NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 _AMOUNTS = st.floats(0, 1e9, allow_subnormal=False)
+IN_ONE_FOLDER = [*settings().suppress_health_check, HealthCheck.function_scoped_fixture]
+"""Checks of health to leave out where all examples share pytest's `tmp_path`."""
 
 
 @st.composite

@@ -33,7 +33,6 @@ class GreedyAllocator(AllocatorServicer):
         self.received: list[contract.FromMaster] = []
         """Of all sessions."""
         self.sessions = 0
-        self.snapshots = 0
         self.offering = True
         """Whether it offers at all."""
         self.ask_anew = False
@@ -63,7 +62,6 @@ class GreedyAllocator(AllocatorServicer):
         if kind == "snapshot":
             self._ignoring = False
             self.book.restore(message.snapshot)
-            self.snapshots += 1
         elif self._ignoring:  # written before the request was heard
             return contract.ToMaster(
                 decisions=contract.Decisions(applied_sequence=self.book.sequence)
@@ -79,6 +77,11 @@ class GreedyAllocator(AllocatorServicer):
         if self.offering and any(e.HasField("tick") for e in message.events.events):
             decisions = self.book.offer_all(turn=len(self.received))
         return contract.ToMaster(decisions=decisions)
+
+    @property
+    def snapshots(self) -> int:
+        """How many have been received."""
+        return sum(message.HasField("snapshot") for message in self.received)
 
     def events(self) -> list[contract.Event]:
         """Return all events received, ticks left out."""
