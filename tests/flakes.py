@@ -26,6 +26,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from frameworks.harness.real_mesos import MesosHome
+
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "runs" / "flakes"
 RUNS = KEPT / "runs.jsonl"
@@ -242,6 +244,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", choices=every, default=possible, metavar="SETTING")
     parser.add_argument("arguments", nargs="*", help="for pytest, after --")
     options = parser.parse_args()
+    if "mesos" in options.only and MESOS in os.environ:
+        try:
+            MesosHome(Path(os.environ[MESOS]))
+        except FileNotFoundError as error:  # tests that start one would all fail
+            parser.error(f"{MESOS}: {error}")
     console = Console(soft_wrap=True)
     KEPT.mkdir(parents=True, exist_ok=True)
     commit = _commit()

@@ -65,6 +65,20 @@ def test_a_run_beside_which_nothing_works_any_more_is_none() -> None:
         working.join()
 
 
+def test_a_search_with_a_real_mesos_that_lacks_something_is_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "mesos-master").touch()
+    search = subprocess.run(
+        [sys.executable, "-m", "tests.flakes", "--runs", "0", "--only", "mesos"],
+        env={**os.environ, "LONGSHARE_MESOS_HOME": str(tmp_path)},
+        cwd=Path(__file__).parents[1],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert search.returncode == 2
+    assert f"LONGSHARE_MESOS_HOME: {tmp_path} lacks mesos-agent, " in search.stderr
+
+
 def rescheduled(process: int) -> list[int]:
     """Schedule a process in a way that no search does, beside which this may run; look at it."""
     schedule(process, os.SCHED_BATCH)

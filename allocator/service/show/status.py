@@ -51,8 +51,8 @@ class Status:
         return self._statistics.connected
 
     def now(self) -> Work[dict[str, Any]]:
-        """Return everything that the page shows at first sight."""
-        engine = self._engine
+        """Return everything that the page shows at first sight, as it was at its time or later."""
+        engine, since = self._engine, self._engine.now
         rows = yield from reading(engine, engine.users())
         constraints = engine.constraints()
         users = []
@@ -69,7 +69,7 @@ class Status:
             "version": __version__,
             "policy": engine.pool.policy.name,
             "half_life": None if tau is None else tau * math.log(2.0),
-            "time": engine.now,
+            "time": since,
             "connected": self.connected,
             "standby": self._statistics.standby,
             "store": None if self._stored is None else {"degraded": self._stored.degraded},
@@ -88,6 +88,11 @@ class Status:
     def rows(self) -> Work[list[UserShare]]:
         """Return how all users stand."""
         return reading(self._engine, self._engine.users())
+
+    @property
+    def time(self) -> float:
+        """The master's clock, in seconds since the Unix epoch; 0: none has come yet."""
+        return self._engine.now
 
     def words(self, user: str, rows: list[UserShare]) -> Work[list[str] | None]:
         """Return why a user has its rank among all; None: it is not known."""

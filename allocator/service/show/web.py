@@ -202,11 +202,11 @@ def _explain(status: Status, turn: Turn) -> _Handler:
     rows = Once(lambda: spread(status.rows(), turn))
 
     async def explain(request: web.Request) -> web.Response:
-        user = request.query.get("user", "")
+        user, since = request.query.get("user", ""), status.time
         words = await spread(status.words(user, await rows.get()), turn)
         if words is None:
             return web.json_response({"error": f"no such user: {user}"}, status=404)
-        return web.json_response({"user": user, "words": words})
+        return web.json_response({"user": user, "time": since, "words": words})
 
     return explain
 

@@ -1,6 +1,7 @@
 """The status page shows what the engine knows, to people, on a phone, through restarts."""
 
 import importlib.util
+import itertools
 import json
 import urllib.error
 import urllib.request
@@ -120,6 +121,23 @@ def test_looking_changes_no_decision() -> None:
     assert decided[0] == decided[1]
 
 
+def test_whatever_happens_while_it_looks_nothing_is_older_than_the_time_it_tells() -> None:
+    instants = set()
+    tick = contract.Event(sequence=1, time_ns=START_NS + 60 * SECOND, tick=contract.Tick())
+    for steps in itertools.count():
+        engine, status = offered()
+        looking = status.now()
+        if sum(1 for _ in itertools.islice(looking, steps)) < steps:
+            break
+        engine.apply(contract.Events(events=[tick]))
+        told, later = finished(looking), finished(status.now())
+        instants.add(told["time"])
+        if told["time"] == engine.now:
+            assert told["users"] == later["users"]
+            assert told["agents"] == later["agents"]
+    assert instants == {START_NS / SECOND, START_NS / SECOND + 60}
+
+
 @pytest.mark.parametrize("policy", policies.names())
 def test_whatever_the_policy_the_page_gets_json_without_infinities(policy: str) -> None:
     _, status = offered(policy, seconds=3)
@@ -182,6 +200,7 @@ def test_the_page_updates_itself_and_survives_the_services_restart(
             assert_it_fits(browser, width)
             browser.run("document.querySelector('#users .name').focus()")
             browser.run("document.activeElement.click()")
+            browser.wait_for("#why", "As of 12:26:50 UTC")
             browser.wait_for("#why", "has rank")
             before = browser.text("#users")
             stream.now_ns += 60 * SECOND

@@ -214,7 +214,7 @@ class Users {
     try {
       const answer = await fetch("api/explain?user=" + encodeURIComponent(user));
       const told = await answer.json();
-      words = told.words ? ["As of " + clock(Date.now() / 1000) + ":", ...told.words] : [told.error];
+      words = told.words ? [...(told.time ? ["As of " + clock(told.time) + ":"] : []), ...told.words] : [told.error];
     } catch { /* told above, and by the line under the title */ }
     if (this.explained === user) element("why-words").replaceChildren(...words.map((each) => made("p", each)));
   }
