@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from frameworks.experiment import Cluster
 from frameworks.harness.observer import Observer
@@ -21,6 +22,10 @@ ALLOCATOR = "org_longshare_Allocator"
 PATIENCE = 60.0
 """Wall seconds for the master to lead, and for all agents to register."""
 _LOOK_AGAIN = 0.2
+_ASKABLE = "Using '"
+"""What a master has logged, of its allocator, once it can tell who asks."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +77,20 @@ class RealMesos:
         port: int | None = None,
         name: str = "mesos",
     ) -> str:
-        """Start a master; return its HOST:PORT, where it will answer.
+        """Start a master; return its HOST:PORT, where it may be asked.
+
+        Mesos listens before it can tell who asks, and whoever asks for metrics in these first
+        moments crashes it. So nobody is told where it is until it says that it is further.
 
         Args:
             parameters: Of our module; None: the master keeps its own allocator.
             flags: More flags of mesos-master.
             port: Where to listen; None: somewhere.
             name: Of the child.
+
+        Raises:
+            ChildFailed: a child ended meanwhile.
+            TimeoutError: it took too long.
         """
         port = port or free_port()
         if parameters is not None:
@@ -94,7 +106,12 @@ class RealMesos:
             f"--work_dir={self._work / 'master'}",
             *flags,
         )
-        return f"127.0.0.1:{port}"
+        address = f"127.0.0.1:{port}"
+        log = self._children.log(name)
+        self._until(
+            address, "to start", lambda: _ASKABLE in log.read_text(errors="replace") or None
+        )
+        return address
 
     def agent(self, master: str, name: str, resources: str, *flags: str) -> Child:
         """Start an agent that runs tasks as plain processes, without isolation.
@@ -132,14 +149,22 @@ class RealMesos:
             ChildFailed: a child ended meanwhile.
             TimeoutError: it took too long.
         """
-        deadline = time.monotonic() + PATIENCE
         observer = Observer(master)
+
+        def looked() -> dict[str, float] | None:
+            metrics = observer.metrics()
+            return metrics if reached(metrics) else None
+
+        return self._until(master, what, looked)
+
+    def _until(self, master: str, what: str, look: Callable[[], T | None]) -> T:
+        """Look again and again until something is seen, and return that."""
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             self._children.check()
             with suppress(OSError):
-                metrics = observer.metrics()
-                if reached(metrics):
-                    return metrics
+                if (seen := look()) is not None:
+                    return seen
             time.sleep(_LOOK_AGAIN)
         raise TimeoutError(f"{what}: not within {PATIENCE:g} s at the master {master}")
 

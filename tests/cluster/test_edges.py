@@ -201,6 +201,22 @@ def test_as_many_idle_users_as_the_limit_says_stay_known(most: int, known: int) 
     assert master.engine.users() == ["a", "b", "c"][3 - known :], "the longest idle go first"
 
 
+def test_all_whose_time_has_come_are_forgotten_at_once_though_more_are_idle_than_may_be() -> None:
+    master = MasterSide(limits=Limits(idle_users=2))
+    master.settings = replace(master.settings, forget_after=100.0)
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    for name in ("a", "b", "c"):
+        master.add_framework(f"of-{name}", name)
+    for name in ("a", "b"):
+        master.send(contract.RemoveFramework(framework_id=f"of-{name}"))
+    master.wait(50.0)
+    master.send(contract.RemoveFramework(framework_id="of-c"))
+    master.wait(60.0)
+    master.tick()
+    assert master.engine.users() == ["c"]
+
+
 def test_an_idle_user_is_forgotten_at_its_time_and_not_a_nanosecond_before() -> None:
     master = MasterSide()
     master.settings = replace(master.settings, forget_after=100.0)
