@@ -104,6 +104,8 @@ class RealMesos:
             "--hostname=127.0.0.1",
             f"--port={port}",
             f"--work_dir={self._work / 'master'}",
+            "--quiet=false",  # for its log is read
+            "--logging_level=INFO",
             *flags,
         )
         address = f"127.0.0.1:{port}"

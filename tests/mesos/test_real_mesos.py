@@ -443,6 +443,16 @@ def test_a_master_starts_without_a_service_and_says_that_it_has_none(tmp_path: P
         assert metrics["longshare/connected"] == 0
 
 
+def test_a_master_is_seen_to_start_though_the_environment_has_masters_say_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESOS_QUIET", "true")
+    monkeypatch.setenv("MESOS_LOGGING_LEVEL", "ERROR")
+    with nothing_running(tmp_path) as cluster:
+        address = cluster.mesos.master(None)
+        assert cluster.mesos.wait_for(address, "to lead", lambda told: told["master/elected"] == 1)
+
+
 def test_calls_from_many_threads_at_once_leave_module_and_service_agreed(tmp_path: Path) -> None:
     program = mesos_home().folder / "adapter_stress"
     if not program.exists():
