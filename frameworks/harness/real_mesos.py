@@ -110,9 +110,7 @@ class RealMesos:
         )
         address = f"127.0.0.1:{port}"
         log = self._children.log(name)
-        self._until(
-            address, "to start", lambda: _ASKABLE in log.read_text(errors="replace") or None
-        )
+        self._until(address, "to start", lambda: _ASKABLE in log.read_text(errors="replace"))
         return address
 
     def agent(self, master: str, name: str, resources: str, *flags: str) -> Child:
@@ -153,19 +151,19 @@ class RealMesos:
         """
         observer = Observer(master)
 
-        def looked() -> dict[str, float] | None:
+        def look() -> dict[str, float]:
             metrics = observer.metrics()
-            return metrics if reached(metrics) else None
+            return metrics if reached(metrics) else {}
 
-        return self._until(master, what, looked)
+        return self._until(master, what, look)
 
-    def _until(self, master: str, what: str, look: Callable[[], T | None]) -> T:
+    def _until(self, master: str, what: str, look: Callable[[], T]) -> T:
         """Look again and again until something is seen, and return that."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             self._children.check()
             with suppress(OSError):
-                if (seen := look()) is not None:
+                if seen := look():
                     return seen
             time.sleep(_LOOK_AGAIN)
         raise TimeoutError(f"{what}: not within {PATIENCE:g} s at the master {master}")

@@ -201,11 +201,16 @@ def test_as_many_idle_users_as_the_limit_says_stay_known(most: int, known: int) 
     assert master.engine.users() == ["a", "b", "c"][3 - known :], "the longest idle go first"
 
 
-def test_all_whose_time_has_come_are_forgotten_at_once_though_more_are_idle_than_may_be() -> None:
-    master = MasterSide(limits=Limits(idle_users=2))
-    master.settings = replace(master.settings, forget_after=100.0)
+def forgetting_after(seconds: float, limits: Limits | None = None) -> MasterSide:
+    master = MasterSide(limits=limits)
+    master.settings = replace(master.settings, forget_after=seconds)
     master.engine = Engine(master.settings)
     master.restore(contract.Snapshot(time_ns=START_NS))
+    return master
+
+
+def test_all_whose_time_has_come_are_forgotten_at_once_though_more_are_idle_than_may_be() -> None:
+    master = forgetting_after(100.0, Limits(idle_users=2))
     for name in ("a", "b", "c"):
         master.add_framework(f"of-{name}", name)
     for name in ("a", "b"):
@@ -218,10 +223,7 @@ def test_all_whose_time_has_come_are_forgotten_at_once_though_more_are_idle_than
 
 
 def test_an_idle_user_is_forgotten_at_its_time_and_not_a_nanosecond_before() -> None:
-    master = MasterSide()
-    master.settings = replace(master.settings, forget_after=100.0)
-    master.engine = Engine(master.settings)
-    master.restore(contract.Snapshot(time_ns=START_NS))
+    master = forgetting_after(100.0)
     master.add_framework("f1", "a")
     master.send(contract.RemoveFramework(framework_id="f1"))
     master.now_ns += 100 * SECOND - 1_000

@@ -50,9 +50,14 @@ class Status:
         """Whether a leading master is connected."""
         return self._statistics.connected
 
+    @property
+    def time(self) -> float:
+        """The master's clock, in seconds since the Unix epoch; 0: none has come yet."""
+        return self._engine.now
+
     def now(self) -> Work[dict[str, Any]]:
         """Return everything that the page shows at first sight, as it was at its time or later."""
-        engine, since = self._engine, self._engine.now
+        engine, since = self._engine, self.time
         rows = yield from reading(engine, engine.users())
         constraints = engine.constraints()
         users = []
@@ -88,11 +93,6 @@ class Status:
     def rows(self) -> Work[list[UserShare]]:
         """Return how all users stand."""
         return reading(self._engine, self._engine.users())
-
-    @property
-    def time(self) -> float:
-        """The master's clock, in seconds since the Unix epoch; 0: none has come yet."""
-        return self._engine.now
 
     def words(self, user: str, rows: list[UserShare]) -> Work[list[str] | None]:
         """Return why a user has its rank among all; None: it is not known."""
