@@ -36,7 +36,7 @@ RELEASE := $(VENV)-release/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist roles fuzz hostile crashes sanitize proto lock
-.PHONY: packages packages-check clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes
+.PHONY: packages packages-check clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -113,6 +113,9 @@ roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-aw
 
 counts: $(RUNTIME) ## record how many lines typical operations run, which a test holds (for this Python)
 	$(BIN)/python -m bench.counts --renew
+
+language: $(DEV) ## measure how plainly everything is written, and lower the record (ARGS='--worst 40 --under docs')
+	$(BIN)/python -m tests.language --renew $(ARGS)
 
 ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/over-commits.md shows; wants a quiet machine
 	$(BIN)/python -m bench.ratios --renew

@@ -41,6 +41,7 @@ SKIPS = [
         "not installed|not built|no ZooKeeper|openssl|no doctest|needs PostgreSQL",
         ".ci/run, which installs it from Debian's packages",
     ),
+    Elsewhere("without their history", ".ci/run, in a clone"),
     Elsewhere("only root|does not run as root", ".ci/run as root"),
     Elsewhere(
         "LONGSHARE_DATA|LONGSHARE_ORACLE", ".ci/run, where ../shared lies beside the checkout"
