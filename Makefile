@@ -123,7 +123,7 @@ ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/over-co
 reproduce: $(RUNTIME) ## the papers' figures and claims, small, in minutes (into runs/)
 	@set -e; for study in sdrf-small table-1 tsf-small rivals-small rivals-lies-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
-	@set -e; for figure in sdrf-1 sdrf-2 sdrf-3 sdrf-6 thesis-1.1 thesis-2.5 thesis-2.6 sprayer memory-workload \
+	@set -e; for figure in sdrf-1 sdrf-2 sdrf-3 sdrf-4 sdrf-6 tsf-1 thesis-1.1 thesis-2.5 thesis-2.6 sprayer memory-workload \
 	  memory-blocking; do \
 	  $(BIN)/longshare figure $$figure; done
 	@set -e; for policy in sdrf stsf dynamic-drf volcano kueue-afs; do \

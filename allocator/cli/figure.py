@@ -21,8 +21,8 @@ def figure(
         str,
         typer.Argument(
             metavar="NAME",
-            help="sdrf-1, sdrf-2, sdrf-3, sdrf-6, thesis-1.1, thesis-2.5, thesis-2.6, sprayer, "
-            "memory-workload or memory-blocking.",
+            help="sdrf-1, sdrf-2, sdrf-3, sdrf-4, sdrf-6, tsf-1, thesis-1.1, thesis-2.5, "
+            "thesis-2.6, sprayer, memory-workload or memory-blocking.",
         ),
     ],
     *,
@@ -31,7 +31,7 @@ def figure(
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Compute a figure of the SDRF paper, of the thesis or of ours, and draw it.
+    """Compute a figure of the SDRF paper, the TSF paper, the thesis or our own, and draw it.
 
     Exit codes: 0, done; 2, there is no such figure, or the picture cannot be written.
     """

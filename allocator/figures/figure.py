@@ -36,10 +36,15 @@ class Panel:
     across: str
     up: str
     lines: tuple[Line, ...]
-    kind: Literal["line", "steps", "bars", "stacked"] = "line"
-    """Steps hold until the next point; bars stand side by side, stacked ones on each other."""
+    kind: Literal["line", "steps", "bars", "stacked", "graph"] = "line"
+    """Steps hold until the next point; bars stand side by side, stacked ones on each other. In a
+    graph each line is a node: a label at one point."""
     logarithmic: bool = False
     """Across, to the base of 2."""
+    links: tuple[tuple[int, int], ...] = ()
+    """Edges of a graph, as pairs of places in `lines`."""
+    dashed: tuple[tuple[int, int], ...] = ()
+    """More edges, of another kind."""
 
 
 @dataclass(frozen=True, slots=True)

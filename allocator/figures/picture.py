@@ -26,8 +26,9 @@ def draw(figure: PaperFigure, folder: Path) -> Path:
         on.set_title(panel.title, fontsize=10)
         on.set_xlabel(panel.across)
         on.set_ylabel(panel.up)
-        on.set_ylim(bottom=0.0)
-        legend(on)
+        if panel.kind != "graph":
+            on.set_ylim(bottom=0.0)
+            legend(on)
     return save([(figure.name, drawn)], folder)[figure.name]
 
 
@@ -69,6 +70,20 @@ def _stacked(panel: Panel, on: Axes) -> None:
     _name(panel.lines[0], on)
 
 
+def _graph(panel: Panel, on: Axes) -> None:
+    places = [(*_numbers(node.across), *_numbers(node.up)) for node in panel.lines]
+    for edges, style in ((panel.links, "-"), (panel.dashed, "--")):
+        for first, second in edges:
+            ends = zip(places[first], places[second], strict=True)
+            on.plot(*ends, color="0.4", linestyle=style, zorder=1)
+    box = {"boxstyle": "round", "facecolor": "white", "edgecolor": COLOURS[0]}
+    for node, (across, up) in zip(panel.lines, places, strict=True):
+        on.text(across, up, node.label, ha="center", va="center", bbox=box)
+    on.set_xticks([])
+    on.set_yticks(sorted({up for _across, up in places}))
+    on.margins(0.1)
+
+
 def _name(line: Line, on: Axes) -> None:
     on.set_xticks(range(len(line.across)), [str(one) for one in line.across])
 
@@ -77,4 +92,4 @@ def _numbers(values: Sequence[Any]) -> list[float]:
     return [float(value) for value in values]
 
 
-_DRAWN = {"line": _lines, "steps": _steps, "bars": _bars, "stacked": _stacked}
+_DRAWN = {"line": _lines, "steps": _steps, "bars": _bars, "stacked": _stacked, "graph": _graph}

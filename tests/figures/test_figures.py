@@ -8,12 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from allocator.figures import memory, objectives, sprayer, tanks, unfairness
+from allocator.figures import (
+    constraint_graph,
+    live_tree,
+    memory,
+    objectives,
+    sprayer,
+    tanks,
+    unfairness,
+)
 from allocator.figures.catalogue import FIGURES
 from allocator.figures.lead import divisible, leads
 from allocator.figures.picture import draw
 from allocator.simulation.generator.crowd import Crowd
 from allocator.theory.divisible import smmf
+from allocator.theory.divisible.optimum import create, optimum
+from allocator.theory.divisible.problem import read_problem
 
 F = Fraction
 
@@ -106,6 +116,74 @@ def test_sdrf_3_costs_a_nothing_in_the_end() -> None:
     assert FIGURES["sdrf-1"]().facts[had] == pytest.approx(FIGURES["sdrf-3"]().facts[had])
 
 
+def test_sdrf_4_an_element_has_an_event_if_it_will_change_places_with_its_successor() -> None:
+    rows = FIGURES["sdrf-4"]().rows
+    lines = live_tree.PRIORITIES
+    order = sorted(lines, key=lambda element: (lines[element].value, lines[element].slope))
+    assert [row[1] for row in rows] == [str(element) for element in order]
+    for row, left, right in zip(rows, order, order[1:], strict=False):
+        faster = lines[left].slope - lines[right].slope
+        if faster > 0:  # the priority of the left element grows faster: it reaches the right one
+            when = F(lines[right].value - lines[left].value, faster)
+            assert row[4:] == (when, str(right))
+        else:
+            assert row[4:] == ("none", "none")
+    assert rows[-1][4] == "none"  # the last element has no successor
+    assert 0 < FIGURES["sdrf-4"]().facts["events"] < len(lines) - 1
+
+
+def test_sdrf_4_an_update_past_the_first_event_swaps_that_pair() -> None:
+    made = live_tree.tree()
+    before, first = list(made), next(made.crossings())
+    made.update(first.when)
+    at = before.index(first.left)
+    assert list(made) == [*before[:at], first.right, first.left, *before[at + 2 :]]
+
+
+def test_tsf_1_the_graph_has_the_edges_of_its_caption_and_is_connected() -> None:
+    made = FIGURES["tsf-1"]()
+    everywhere = {"m1", "m2", "m3", "m4"}
+    edges = {user: set(machines) for user, machines in constraint_graph.EDGES.items()}
+    assert edges == {
+        "u1": everywhere - {"m4"},
+        "u2": everywhere,
+        "u3": {"m3"},
+        "u4": {"m2", "m4"},
+    }
+    assert len(made.panels[0].links) == made.facts["edges"] == 10
+    assert made.facts["connected components"] == 1
+
+
+@pytest.mark.parametrize("policy", ["tsf", "cdrf", "drfh"])
+def test_components_of_a_constraint_graph_that_is_not_connected_can_be_shared_apart(
+    policy: str,
+) -> None:
+    """The paper says so below Fig. 1: users of one component have the same as by themselves."""
+    edges = {"u1": ("m1", "m2"), "u2": ("m2",), "u3": ("m3",), "u4": ("m3",)}
+    demands = {"u1": (1, 2), "u2": (3, 1), "u3": (1, 1), "u4": (2, 1)}
+
+    def tasks(users: tuple[str, ...]) -> dict[str, object]:
+        problem = {
+            "machines": [
+                {"name": name, "resources": {"cpu": 6, "mem": 8}} for name in ("m1", "m2", "m3")
+            ],
+            "users": [
+                {
+                    "name": name,
+                    "demand": dict(zip(("cpu", "mem"), demands[name], strict=True)),
+                    "machines": list(edges[name]),
+                }
+                for name in users
+            ],
+        }
+        found = optimum(read_problem(problem), create(policy, {}))
+        return {name: part.tasks for name, part in found.users.items()}
+
+    components = constraint_graph.components(edges)
+    assert components == [{"u1", "u2", "m1", "m2"}, {"u3", "u4", "m3"}]
+    assert tasks(tuple(edges)) == tasks(("u1", "u2")) | tasks(("u3", "u4"))
+
+
 @pytest.mark.slow
 def test_sdrf_6_the_lead_of_about_50_is_one_of_long_tasks() -> None:
     short, long = leads(20, seed=1), leads(140, seed=1)
@@ -136,7 +214,7 @@ def test_sprayer_one_flow_is_eight_times_as_fast_and_many_are_alike() -> None:
     assert middle.packets.low < middle.packets.mean < 1.6
 
 
-@pytest.mark.parametrize("name", ["sdrf-1", "sdrf-2", "thesis-2.6"])
+@pytest.mark.parametrize("name", ["sdrf-1", "sdrf-2", "sdrf-4", "thesis-2.6", "tsf-1"])
 def test_a_figure_is_drawn(name: str, tmp_path: Path) -> None:
     made = FIGURES[name]()
     assert made.name == name

@@ -1,13 +1,14 @@
 """Games over time: what the papers claim of them, what is so, and the examples that decide it."""
 
 from fractions import Fraction
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.theory.games.drawing import Limits
+from allocator.theory.games.drawing import Limits, draw
 from allocator.theory.games.game import Game, file_of, read_game
 from allocator.theory.games.mechanism import play, worth
 from allocator.theory.games.policies import POLICIES
@@ -126,6 +127,119 @@ def test_who_stays_away_can_gain_a_sixth_by_what_it_hardly_needs() -> None:
     assert lying / truthful > 1 + Fraction(1, 6)
 
 
+def long_absence(*lengths: int, delta: float) -> Game:
+    """User 1 stays away in stage 1; the little memory that it needs there blocks user 2."""
+    little, last = {"cpu": 0.0001, "mem": 0.0002}, {"cpu": 1, "mem": 0.0004}
+    return read_game(
+        {
+            "idle": 5,
+            "delta": delta,
+            "patience": 1,
+            "lengths": list(lengths),
+            "users": [
+                {"name": "1", "needs": [little, last], "claims": [{}, last]},
+                {"name": "2", "needs": [last, last]},
+                {"name": "3", "weight": 3, "needs": [{"cpu": 0.0001, "mem": 0.9996}, {}]},
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize("policy", ["sdrf", "stsf"])
+@pytest.mark.parametrize(
+    ("times", "delta", "gain"), [(20, 0.9, 0.317), (20, 0.5, 0.349), (1, 0.5, 0.208)]
+)
+def test_a_long_absence_gains_a_third_although_memory_is_long(
+    policy: str, times: int, delta: float, gain: float
+) -> None:
+    truthful, lying = worths(policy, long_absence(times, 1, delta=delta))
+    assert float(lying / truthful) == pytest.approx(1 + gain, abs=5e-4)
+
+
+def test_the_gain_of_an_absence_grows_with_its_length_in_half_lives() -> None:
+    """At δ = 0.9 a half-life is 6.6 stages; the gain is 5 % after one stage, 21 % after seven."""
+    gains = []
+    for times in (1, 3, 7, 20):
+        truthful, lying = worths("sdrf", long_absence(times, 1, delta=0.9))
+        gains.append(round(float(lying / truthful - 1), 2))
+    assert gains == [0.05, 0.12, 0.21, 0.32]
+
+
+def test_a_stage_that_is_played_several_times_equals_as_many_stages() -> None:
+    game = long_absence(3, 1, delta=0.9)
+    written_out = read_game(
+        {
+            "idle": 5,
+            "delta": 0.9,
+            "patience": 1,
+            "users": [
+                {
+                    "name": user.name,
+                    "weight": user.weight,
+                    "needs": [*user.needs[:1] * 3, user.needs[1]],
+                    **({"claims": [*user.claims[:1] * 3, user.claims[1]]} if user.claims else {}),
+                }
+                for user in game.users
+            ],
+        }
+    )
+    assert game.duration == written_out.duration == 4
+    for policy in POLICIES.values():
+        assert play(policy, game, game.told) == play(policy, written_out, written_out.told)
+        for each in PROPERTIES.values():
+            if not each.one_resource:
+                assert each.complaint(policy, game) == each.complaint(policy, written_out)
+
+
+def test_games_with_long_stages_are_drawn() -> None:
+    rng, limits = Random(1), Limits(longest=50)
+    lengths = [draw(rng, 1.0, limits).times for _ in range(200)]
+    assert {1, 2} < {times for each in lengths for times in each} <= set(range(1, 51))
+    assert max(max(each) for each in lengths) > 40
+    assert sum(set(each) == {1} for each in lengths) > 80  # and games without long stages as well
+
+
+def test_a_climb_finds_a_gain_of_a_third_by_long_stages() -> None:
+    limits = Limits(
+        resources=2,
+        users=3,
+        stages=2,
+        idle=5,
+        delta=Fraction(9, 10),
+        patience=Fraction(1),
+    )
+    found = climb(SDRF, Effort(steps=1, restarts=2), limits)
+    assert found.ratio > Fraction(131, 100)
+
+
+@pytest.mark.slow
+def test_a_climb_from_a_random_game_finds_gains_by_long_stages_at_delta_0_9(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The games that are known are left out: the climb starts from a game drawn at random."""
+    monkeypatch.setattr("allocator.theory.games.search._KNOWN", ())
+    limits = Limits(
+        resources=2,
+        users=3,
+        stages=2,
+        idle=6,
+        delta=Fraction(9, 10),
+        patience=Fraction(1),
+        longest=10,
+    )
+    found = climb(SDRF, Effort(steps=400, restarts=1, seed=1), limits)
+    assert found.ratio > Fraction(103, 100)
+    assert found.game.duration > found.game.stages
+
+
+def test_games_with_shorter_stages_are_simpler() -> None:
+    game = long_absence(20, 1, delta=0.9)
+    shorter = [other for other in simpler(game) if other.times != game.times]
+    lengths = [other.times for other in shorter]
+    assert all(extent(other) < extent(game) for other in shorter)
+    assert lengths == [(1,), (20,), (1, 1), (10, 1), (19, 1)]
+
+
 @pytest.mark.parametrize("policy", ["sdrf", "stsf"])
 def test_with_short_memory_and_one_resource_it_pays_to_claim_what_one_cannot_use(
     policy: str,
@@ -164,6 +278,7 @@ def games(draw: st.DrawFn, *, resources: int, deltas: tuple[str, ...], lies: boo
     return read_game(
         {
             "users": users,
+            "lengths": draw(st.lists(st.integers(1, 8), min_size=stages, max_size=stages)),
             "idle": draw(st.integers(0, 6)),
             "delta": Fraction(draw(st.sampled_from(deltas))),
             "patience": draw(st.sampled_from([Fraction(1), Fraction(9, 10), Fraction(1, 2)])),
@@ -290,7 +405,13 @@ def test_a_climb_finds_lies_that_pay_more() -> None:
 @given(games(resources=2, deltas=LONG))
 def test_simpler_games_are_games(game: Game) -> None:
     for other in list(simpler(game))[:40]:
-        again = Game(users=other.users, idle=other.idle, delta=other.delta, patience=other.patience)
+        again = Game(
+            users=other.users,
+            idle=other.idle,
+            delta=other.delta,
+            patience=other.patience,
+            lengths=other.lengths,
+        )
         assert extent(again) == extent(other)
 
 
@@ -311,6 +432,11 @@ def test_a_game_file_holds_the_game(game: Game) -> None:
             {"users": [{"name": "a", "needs": [{"cpu": 1}], "claims": [{}, {}]}]},
             r"users\[0\].claims: 2 stages",
         ),
+        (
+            {"lengths": [1, 2], "users": [{"name": "a", "needs": [{"cpu": 1}]}]},
+            "lengths: 2 numbers, and 'a' needs something in 1 stages",
+        ),
+        ({"lengths": [0], "users": [{"name": "a", "needs": [{"cpu": 1}]}]}, "lengths"),
         ({"users": [{"name": "a", "needs": [{}]}] * 2}, "2 have the name 'a'"),
     ],
 )

@@ -42,6 +42,10 @@ _Patience = Annotated[float, typer.Option(min=0.0, max=1.0, help="What a stage l
 _Alpha = Annotated[
     float, typer.Option(min=0.0, max=1.0, help="What dynamic-drf and dynamic-mmf guarantee.")
 ]
+_Longest = Annotated[
+    int,
+    typer.Option(min=1, max=1000, help="How many times in a row a stage may be played."),
+]
 _Out = Annotated[Path | None, typer.Option(help="Write the game to this file.")]
 
 
@@ -63,6 +67,7 @@ def search(
     delta: _Delta = None,
     patience: _Patience = 0.9,
     alpha: _Alpha = 0.0,
+    longest: _Longest = 20,
     as_json: AsJson = False,
     out: _Out = None,
 ) -> None:
@@ -90,6 +95,7 @@ def search(
                     delta=_below_one(delta),
                     patience=Fraction(str(patience)),
                     alpha=Fraction(str(alpha)),
+                    longest=longest,
                 ),
                 watch=lambda tried, _of, task=task: progress.update(task, completed=tried),  # type: ignore[misc]
             )
@@ -117,6 +123,7 @@ def worst(
     delta: _Delta = 0.5,
     patience: _Patience = 0.9,
     alpha: _Alpha = 0.0,
+    longest: _Longest = 20,
     as_json: AsJson = False,
     out: _Out = None,
 ) -> None:
@@ -143,6 +150,7 @@ def worst(
                 delta=_below_one(delta),
                 patience=Fraction(str(patience)),
                 alpha=Fraction(str(alpha)),
+                longest=longest,
             ),
             watch=lambda tried, _of: progress.update(task, completed=tried),
         )
@@ -186,6 +194,7 @@ def gains(
     deltas: Annotated[list[float] | None, typer.Option("--delta", min=0.0)] = None,
     steps: Annotated[int, typer.Option(min=1, help="Games tried from each start.")] = 300,
     restarts: Annotated[int, typer.Option(min=1, help="Starts for each cell.")] = 3,
+    longest: _Longest = 20,
     seed: _Seed = 1,
     out: Annotated[Path, typer.Option(help="Folder for gains.csv and gains.png.")] = Path(
         "runs/games"
@@ -206,6 +215,7 @@ def gains(
             resources or [1, 2, 3],
             members or [3, 9],
             [_below_one(delta) or Fraction(0) for delta in deltas or [0.0, 0.25, 0.5, 0.75, 0.9]],
+            longest,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -99,7 +99,7 @@ def show_outcomes(policy: "GamePolicy", outcomes: "dict[str, Outcome]") -> None:
 
 
 def show_game(policy: "GamePolicy", game: "Game") -> None:
-    """Print a game stage by stage, and who complains."""
+    """Print a game stage by stage (of a stage that lasts, the mean utility), and who complains."""
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -122,14 +122,17 @@ def show_game(policy: "GamePolicy", game: "Game") -> None:
     table.add_column("gets", justify="right")
     if lied:
         table.add_column("with the lie", justify="right")
-    for stage in range(game.stages):
+    begin = 0
+    for times in game.times:
         for number, user in enumerate(game.users):
-            needs, claims = game.truth[number][stage], game.told[number][stage]
-            row = [str(stage + 1), escape(user.name), _vector(needs)]
+            needs, claims = game.truth[number][begin], game.told[number][begin]
+            row = [_span(begin, times), escape(user.name), _vector(needs)]
             row += ["" if claims == needs else _vector(claims)] if lied else []
             for held in [truth, told] if lied else [truth]:
-                row.append(f"{float(utility(needs, held[stage][number])):.6g}")
+                gets = sum(utility(needs, now[number]) for now in held[begin : begin + times])
+                row.append(f"{float(gets / times):.6g}")
             table.add_row(*row, end_section=number == len(game.users) - 1)
+        begin += times
     for number, user in enumerate(game.users):
         row = ["all", escape(user.name), *[""] * (1 + lied)]
         for held in [truth, told] if lied else [truth]:
@@ -144,3 +147,8 @@ def show_game(policy: "GamePolicy", game: "Game") -> None:
 
 def _vector(amounts: tuple[Fraction, ...]) -> str:
     return ", ".join(f"{float(amount):g}" for amount in amounts) if any(amounts) else "-"
+
+
+def _span(begin: int, times: int) -> str:
+    """Return which of all stages played these are, counted from 1."""
+    return str(begin + 1) if times == 1 else f"{begin + 1} to {begin + times}"

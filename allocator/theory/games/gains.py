@@ -11,16 +11,18 @@ from allocator.theory.games.search import Climbed, Effort, climb
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What was asked: games of three users and four stages."""
+    """What was asked: games of three users and three stages, each played up to so many times."""
 
     policy: str
     resources: int
     members: int
     """n: with those that never want anything."""
     delta: Fraction
+    longest: int
+    """How many times in a row a stage may be played."""
 
 
-_STAGES = 4
+_STAGES = 3
 _PLAYERS = 3
 
 
@@ -29,6 +31,7 @@ def cells(
     resources: Sequence[int],
     members: Sequence[int],
     deltas: Sequence[Fraction],
+    longest: int,
 ) -> list[Cell]:
     """Return all combinations, in the order in which they are searched.
 
@@ -41,7 +44,13 @@ def cells(
     for name in policies:
         if name not in POLICIES:
             raise ValueError(f"no games of {name!r} are known; there are: {', '.join(POLICIES)}")
-    return [Cell(p, m, n, d) for p in policies for m in resources for n in members for d in deltas]
+    return [
+        Cell(p, m, n, d, longest)
+        for p in policies
+        for m in resources
+        for n in members
+        for d in deltas
+    ]
 
 
 def gains(
@@ -60,6 +69,7 @@ def gains(
                     stages=_STAGES,
                     idle=cell.members - _PLAYERS,
                     delta=cell.delta,
+                    longest=cell.longest,
                 ),
             ),
         )

@@ -31,6 +31,7 @@ def _below_one(value: Fraction) -> Fraction:
 Part = Annotated[Amount, AfterValidator(_at_most_one)]
 Discount = Annotated[Amount, AfterValidator(_below_one)]
 Stages = Annotated[tuple[dict[Name, Part], ...], Field(min_length=1)]
+Length = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 
 
 class Player(FileModel):
@@ -56,6 +57,8 @@ class Game(FileModel):
     """δ_i: what a stage later is worth (Eq. 3)."""
     alpha: Part = Fraction(0)
     """Part of its entitlement that a user is guaranteed, under dynamic-drf and dynamic-mmf."""
+    lengths: tuple[Length, ...] = ()
+    """How many times in a row each stage is played; empty: each stage once."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -71,6 +74,11 @@ class Game(FileModel):
                         f"users[{place}].{table}: {len(told)} stages, and {self.users[0].name!r} "
                         f"needs something in {stages}; all must have the same"
                     )
+        if self.lengths and len(self.lengths) != stages:
+            raise ValueError(
+                f"lengths: {len(self.lengths)} numbers, and {self.users[0].name!r} needs something "
+                f"in {stages} stages; give one length for each stage"
+            )
         return self
 
     @cached_property
@@ -87,8 +95,18 @@ class Game(FileModel):
 
     @property
     def stages(self) -> int:
-        """How many there are."""
+        """Number of stages; a stage that is played several times in a row counts once."""
         return len(self.users[0].needs)
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """Return how many times in a row each stage is played."""
+        return self.lengths or (1,) * self.stages
+
+    @property
+    def duration(self) -> int:
+        """Return how many times a stage is played in the whole game."""
+        return sum(self.times)
 
     @cached_property
     def entitlements(self) -> Vector:
@@ -98,17 +116,19 @@ class Game(FileModel):
 
     @cached_property
     def truth(self) -> tuple[Plan, ...]:
-        """What each user needs."""
+        """What each user needs, each time that a stage is played."""
         return tuple(self._plan(user.needs) for user in self.users)
 
     @cached_property
     def told(self) -> tuple[Plan, ...]:
-        """What each user says."""
+        """What each user says, each time that a stage is played."""
         return tuple(self._plan(user.claims or user.needs) for user in self.users)
 
     def _plan(self, stages: Stages) -> Plan:
         return tuple(
-            tuple(stage.get(name, Fraction(0)) for name in self.resources) for stage in stages
+            vector
+            for stage, times in zip(stages, self.times, strict=True)
+            for vector in (tuple(stage.get(r, Fraction(0)) for r in self.resources),) * times
         )
 
 
@@ -130,6 +150,8 @@ def file_of(game: Game) -> dict[str, Any]:
     }
     if game.alpha:
         content["alpha"] = float(game.alpha)
+    if game.duration > game.stages:
+        content["lengths"] = list(game.lengths)
     content["users"] = [
         {
             "name": user.name,

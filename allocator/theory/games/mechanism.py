@@ -9,13 +9,13 @@ from allocator.theory.games.policies import GamePolicy
 from allocator.theory.incentives.mechanism import Claim, share_epoch
 
 Held: TypeAlias = list[tuple[Vector, ...]]
-"""o_ir: by stage, user and resource."""
+"""o_ir: by stage, user and resource; a stage appears as many times as it is played."""
 
 _ZERO, _ONE = Fraction(0), Fraction(1)
 
 
 def play(policy: GamePolicy, game: Game, plans: Sequence[Plan]) -> Held:
-    """Return what users hold in each stage (SDRF: Eq. 10 and 6, stage after stage).
+    """Return what users hold each time that a stage is played (SDRF: Eq. 10 and 6, in order).
 
     In a stage the shares of all, each on top of what the memory says it has had, are raised
     together from the lowest; who has what it claims stops, and so does who needs a resource that is
@@ -25,14 +25,14 @@ def play(policy: GamePolicy, game: Game, plans: Sequence[Plan]) -> Held:
     Args:
         policy: What is remembered, and which share is compared.
         game: Users, and how long they remember.
-        plans: What each user claims.
+        plans: What each user claims, each time that a stage is played.
 
     Raises:
         ValueError: the policy shares one resource, and a user claims others but none of it.
     """
     memory = policy.memory(game)
     held: Held = []
-    for stage in range(game.stages):
+    for stage in range(game.duration):
         claims = {
             user: _claim(policy, game, user, plan[stage], memory.before(user))
             for user, plan in enumerate(plans)

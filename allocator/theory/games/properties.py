@@ -55,7 +55,7 @@ def alone_is_better(policy: GamePolicy, game: Game) -> Complaint | None:
     held = play(policy, game, game.truth)
     for number, user in enumerate(game.users):
         part = (game.entitlements[number],) * len(game.resources)
-        alone: Held = [(part,) * len(game.users)] * game.stages
+        alone: Held = [(part,) * len(game.users)] * game.duration
         has, instead = worth(game, number, held), worth(game, number, alone)
         if instead > has:
             text = f"{user.name} gets {_number(has)}, and {_number(instead)} on a part of its own"

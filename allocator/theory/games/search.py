@@ -6,8 +6,15 @@ from fractions import Fraction
 from random import Random
 from typing import TypeAlias
 
-from allocator.theory.games.drawing import Limits, draw, like_proposition_3, mutated, told
-from allocator.theory.games.game import Game
+from allocator.theory.games.drawing import (
+    Limits,
+    draw,
+    like_a_long_absence,
+    like_proposition_3,
+    mutated,
+    told,
+)
+from allocator.theory.games.game import Game, Stages
 from allocator.theory.games.lying import best_lie
 from allocator.theory.games.mechanism import play, utility, worth
 from allocator.theory.games.policies import GamePolicy
@@ -19,8 +26,12 @@ Watch: TypeAlias = Callable[[int, int], None]
 
 
 _ZERO = Fraction(0)
+_KNOWN = (like_proposition_3, like_a_long_absence)
+"""Games from which a climb starts first."""
 _DRAWN = 30
 """Games in which a climb looks for a lie that pays, before it starts from one that does not."""
+_SILENT = 300
+"""Games in which a climb tries one lie: to stay away in all stages but the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +140,20 @@ def climb(
 ) -> Climbed:
     """Change games and lies of their first user, keeping what makes the lie pay more.
 
-    The first start is the game that refutes Proposition 3, where it fits the limits. What is found
-    is possible; more may be. The same seed gives the same game.
+    The first start is the game that refutes Proposition 3, the second a long absence, where these
+    fit the limits; all other starts are drawn at random. A larger gain than the largest found may
+    exist. The same seed gives the same game.
     """
     steps, restarts = effort.steps, effort.restarts
     rng = Random(f"{effort.seed} climb")  # noqa: S311 - a search, not a secret
     best: Climbed | None = None
     for restart in range(restarts):
-        known = None if restart else like_proposition_3(limits)
+        known = _KNOWN[restart](limits) if restart < len(_KNOWN) else None
         here = _judged(policy, known or _start(policy, rng, limits))
         for step in range(steps):
-            there = mutated(rng, here.game)
+            there = mutated(rng, here.game, limits.longest)
             if rng.random() < 0.3:
-                there = mutated(rng, there)
+                there = mutated(rng, there, limits.longest)
             judged = _judged(policy, there)
             if judged.promise >= here.promise:
                 here = judged
@@ -154,12 +166,28 @@ def climb(
 
 
 def _start(policy: GamePolicy, rng: Random, limits: Limits) -> Game:
-    """Draw games until there is one in which a lie pays; after some, take any."""
+    """Return the game of many in which silence pays most; else one in which some lie pays.
+
+    A user that stays away gives up all that it needs until the last stage, and forces others to
+    use more. Such a lie needs two plays to judge; the best of all lies needs hundreds.
+    """
+    if (limits.stages or 0) > 1:
+        games = (_silent(draw(rng, 1.0, limits)) for _ in range(_SILENT))
+        best = max((_judged(policy, game) for game in games), key=lambda judged: judged.promise)
+        if best.given_up:
+            return best.game
     for _ in range(_DRAWN):
         lie = best_lie(policy, draw(rng, 1.0, limits), 0)
         if lie is not None:
             return lie
     return _with_a_lie(rng, draw(rng, 1.0, limits))
+
+
+def _silent(game: Game) -> Game:
+    """Return a game whose first user claims nothing in all stages but the last."""
+    needs = game.users[0].needs
+    nothing: Stages = ({},) * (game.stages - 1)
+    return told(game, 0, (*nothing, needs[-1]))
 
 
 def _with_a_lie(rng: Random, game: Game) -> Game:

@@ -1,4 +1,4 @@
-"""Simpler games next to one: fewer users, stages and resources, fewer lies, rounder numbers."""
+"""Simpler games: fewer users, stages, resources and lies, shorter stages, rounder numbers."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,12 +12,19 @@ _ROUND = tuple(Fraction(p, 100) for p in (100, 50, 10, 90, 20, 1))
 
 def simpler(game: Game) -> Iterator[Game]:
     """Yield games that differ from one in one respect, those that save most first."""
-    for change in (_fewer_users, _fewer_stages, _fewer_resources, _fewer_idle, _plainer):
+    for change in (
+        _fewer_users,
+        _fewer_stages,
+        _fewer_resources,
+        _shorter_stages,
+        _fewer_idle,
+        _plainer,
+    ):
         yield from change(game)
 
 
-def extent(game: Game) -> tuple[int, int, int, int, Fraction, int]:
-    """Return what makes a game large: users, stages, resources, lies, numbers, idle users."""
+def extent(game: Game) -> tuple[int, int, int, int, int, Fraction, int]:
+    """Return a game's size: users, stages, resources, duration, lies, numbers, idle users."""
     told = [stage for user in game.users for stage in (*user.needs, *(user.claims or ()))]
     numbers = [amount for stage in told for amount in stage.values()]
     numbers += [user.weight for user in game.users]
@@ -25,6 +32,7 @@ def extent(game: Game) -> tuple[int, int, int, int, Fraction, int]:
         len(game.users),
         game.stages,
         len(game.resources),
+        game.duration,
         sum(
             claim != need
             for user in game.users
@@ -64,7 +72,16 @@ def _fewer_stages(game: Game) -> Iterator[Game]:
                 )
                 for user in game.users
             ],
+            lengths=(*game.times[:gone], *game.times[gone + 1 :]),
         )
+
+
+def _shorter_stages(game: Game) -> Iterator[Game]:
+    for stage, times in enumerate(game.times):
+        for fewer in dict.fromkeys((1, times // 2, times - 1)):
+            if 1 <= fewer < times:
+                lengths = (*game.times[:stage], fewer, *game.times[stage + 1 :])
+                yield changed(game, game.users, lengths=lengths)
 
 
 def _without(stages: Stages, gone: int) -> Stages:

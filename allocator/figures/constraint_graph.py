@@ -1,0 +1,61 @@
+"""Placement constraints as a bipartite graph of users and machines."""
+
+from collections.abc import Mapping
+
+from allocator.figures.figure import Line, Panel, PaperFigure
+
+EDGES: Mapping[str, tuple[str, ...]] = {
+    "u1": ("m1", "m2", "m3"),
+    "u2": ("m1", "m2", "m3", "m4"),
+    "u3": ("m3",),
+    "u4": ("m2", "m4"),
+}
+"""By user: the machines on which it can run tasks, as the caption of Fig. 1 lists them."""
+
+
+def components(edges: Mapping[str, tuple[str, ...]]) -> list[frozenset[str]]:
+    """Return the connected components of a constraint graph, as users and machines together."""
+    found: list[frozenset[str]] = []
+    for user, machines in edges.items():
+        joined = frozenset((user, *machines))
+        touching = [each for each in found if each & joined]
+        found = [each for each in found if not each & joined]
+        found.append(joined.union(*touching))
+    return found
+
+
+def constraint_graph() -> PaperFigure:
+    """Return Fig. 1 of the TSF paper: four users, four machines, an edge for each permission."""
+    users = list(EDGES)
+    machines = sorted({machine for each in EDGES.values() for machine in each})
+    nodes = [*(Line(user, (place,), (1,)) for place, user in enumerate(users))]
+    nodes += [Line(machine, (place,), (0,)) for place, machine in enumerate(machines)]
+    return PaperFigure(
+        name="tsf-1",
+        source="Task Share Fairness, Fig. 1",
+        title="Placement constraints as a bipartite graph",
+        columns=("user", *machines),
+        rows=tuple(
+            (user, *("yes" if machine in EDGES[user] else "no" for machine in machines))
+            for user in users
+        ),
+        panels=(
+            Panel(
+                title="an edge: the user can run tasks on the machine",
+                across="users above, machines below",
+                up="machines (0), users (1)",
+                lines=tuple(nodes),
+                kind="graph",
+                links=tuple(
+                    (users.index(user), len(users) + machines.index(machine))
+                    for user, usable in EDGES.items()
+                    for machine in usable
+                ),
+            ),
+        ),
+        ours="only the layout; the caption names every edge",
+        facts={
+            "edges": sum(map(len, EDGES.values())),
+            "connected components": len(components(EDGES)),
+        },
+    )

@@ -1,0 +1,84 @@
+"""The data structures of a Live Tree: positions, elements in order, position-change events."""
+
+from fractions import Fraction
+
+from allocator.fairness.live_tree import LiveTree
+from allocator.fairness.priorities import Line as Priority
+from allocator.fairness.priorities import StraightLines
+from allocator.figures.figure import Line, Panel, PaperFigure
+
+PRIORITIES = {
+    0: Priority(value=6, slope=-1),
+    1: Priority(value=1, slope=1),
+    2: Priority(value=8, slope=0),
+    3: Priority(value=3, slope=0),
+    4: Priority(value=9, slope=-2),
+    5: Priority(value=4, slope=1),
+}
+"""By id: the priority of each element, as a line in time."""
+
+
+def tree() -> LiveTree[int, Priority, int | Fraction]:
+    """Return the Live Tree of the figure, at time 0."""
+    made: LiveTree[int, Priority, int | Fraction] = LiveTree(StraightLines(), now=0)
+    for element, priority in PRIORITIES.items():
+        made.insert(element, priority)
+    return made
+
+
+def live_tree() -> PaperFigure:
+    """Return Fig. 4 of the SDRF paper: a Live Tree with its array and its two trees."""
+    made = tree()
+    order = list(made)
+    events = {crossing.left: crossing for crossing in made.crossings()}
+    rows = tuple(
+        (
+            str(place + 1),
+            str(element),
+            made[element].value,
+            made[element].slope,
+            events[element].when if element in events else "none",
+            str(events[element].right) if element in events else "none",
+        )
+        for place, element in enumerate(order)
+    )
+    return PaperFigure(
+        name="sdrf-4",
+        source="Stateful DRF, Fig. 4",
+        title="A Live Tree: array, elements tree and events tree",
+        columns=("in order", "element", "priority now", "slope", "event at", "with"),
+        rows=rows,
+        panels=(_structure(order, {element: each.when for element, each in events.items()}),),
+        ours="elements and priorities. Each tree of the paper is drawn as a row in its order; in "
+        "Longshare the elements tree is a sorted list and the events tree a heap",
+        facts={
+            "elements": len(order),
+            "events": len(events),
+            "first event at": min(each.when for each in events.values()),
+        },
+    )
+
+
+def _structure(order: list[int], when: dict[int, int | Fraction]) -> Panel:
+    """Return three rows of nodes: array at the bottom, elements above it, events on top."""
+    array = [Line(f"[{element}]", (element,), (0,)) for element in sorted(order)]
+    elements = [Line(str(element), (place,), (1,)) for place, element in enumerate(order)]
+    soonest = sorted(when, key=lambda element: when[element])
+    events = [Line(f"t = {when[e]}", (place,), (2,)) for place, e in enumerate(soonest)]
+    from_array = [
+        (position, len(array) + order.index(element))
+        for position, element in enumerate(sorted(order))
+    ]
+    to_events = [
+        (len(array) + order.index(element), 2 * len(array) + place)
+        for place, element in enumerate(soonest)
+    ]
+    return Panel(
+        title="solid: array to elements; dashed: elements to events",
+        across="each row in its order, the first on the left",
+        up="array (0), elements (1), events (2)",
+        lines=(*array, *elements, *events),
+        kind="graph",
+        links=tuple(from_array),
+        dashed=tuple(to_events),
+    )
