@@ -94,6 +94,19 @@ def test_no_higher_level_is_feasible(game: tuple[list[list[float]], list[list[fl
 
 
 @given(games())
+def test_lemma_1_and_corollary_1_every_resource_is_allocated_in_proportion_to_the_demand(
+    game: tuple[list[list[float]], list[list[float]]],
+) -> None:
+    """Lemma 1: o_ir = o_id θ̃_ir. Corollary 1: o_ir / θ̂_ir is the same for every resource."""
+    demands, owed = game
+    for demand, got in zip(demands, sdrf(demands, owed).allocations, strict=True):
+        dominant = max(range(len(demand)), key=demand.__getitem__)
+        for o, d in zip(got, demand, strict=True):
+            assert o == pytest.approx(got[dominant] * d / demand[dominant])
+            assert o / d == pytest.approx(got[dominant] / demand[dominant])
+
+
+@given(games())
 def test_proposition_1_demands_are_met_or_a_resource_is_used_up(
     game: tuple[list[list[float]], list[list[float]]],
 ) -> None:

@@ -48,6 +48,22 @@ def test_three_users_and_three_epochs_are_enough_to_gain_a_ninth() -> None:
     assert lie.ratio == Fraction(10, 9)
 
 
+def test_table_1_user_1_steals_from_user_3_and_gets_back_a_part_of_what_it_left_to_user_2() -> None:
+    """The words of Example 1; the numbers of the table are lost in the text that we have."""
+    profile = three_users_three_epochs()
+    half, quarter, eighth = Fraction(1, 2), Fraction(1, 4), Fraction(1, 8)
+    truth = play(profile, {})
+    assert truth == {
+        "1": [half, quarter, 3 * eighth],
+        "2": [half, 0, 5 * eighth],
+        "3": [0, 3 * quarter, 0],
+    }
+    lie = play(profile, {"1": [Fraction(0), Fraction(1), Fraction(1)]})
+    assert lie == {"1": [0, half, 3 * quarter], "2": [1, 0, quarter], "3": [0, half, 0]}
+    assert lie["3"][1] < truth["3"][1]
+    assert sum(lie["1"]) == sum(lie["2"]) == Fraction(5, 4)  # epoch 3 evens out the totals
+
+
 def under_reporting(steps: int, halvings: int) -> tuple[Profile, range]:
     """Return a game for Theorem 3.2, and the epochs in which Alice claims nothing.
 
@@ -143,6 +159,33 @@ def test_under_reporting_gains_up_to_1_plus_rho_with_two_resources(rho: int, wei
         ratios.append(float(total(profile, "1", 0) / total(profile, "1")))
     assert ratios == sorted(ratios)
     assert 1 + rho - 0.001 < ratios[-1] < 1 + rho
+
+
+@pytest.mark.parametrize("weight", [1, 2])
+def test_table_5_allocations_of_both_epochs_are_those_that_the_proof_of_theorem_4_7_describes(
+    weight: int,
+) -> None:
+    """Totals are proportional to weights, groups get their demand, one resource is used up."""
+    rho = 3
+    profile = two_resources(rho, Fraction(1, 1000), weight)
+    first, second = profile.epochs
+    truth = profile.demands(profile.users[0])
+    for lie in (False, True):
+        got = play(profile, {"1": [Fraction(0), truth[1]] if lie else truth})
+        used = [
+            {
+                q: sum(profile.ratios(u, each)[q] * got[u.name][t] for u in profile.users)
+                for q in "ab"
+            }
+            for t, each in enumerate(profile.epochs)
+        ]
+        assert used[0]["a"] == first.capacity >= used[0]["b"]
+        assert used[1]["b"] == second.capacity >= used[1]["a"]
+        assert all(got[f"3-{k}"] == [1, 0] for k in range(len(profile.users) // 2 - 1))
+        assert all(got[f"4-{k}"] == [0, 1] for k in range(len(profile.users) // 2 - 1))
+        assert got["1"][0] == (0 if lie else weight)
+        assert got["2"][0] == (1 + rho if lie else 1)
+        assert sum(got["1"]) == weight * sum(got["2"])
 
 
 AMOUNT = st.integers(0, 6).map(Fraction)

@@ -5,7 +5,7 @@ The text that we have has lost their formulas; docs/optimum.md derives what is c
 
 import random
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import pytest
 
@@ -64,6 +64,45 @@ def test_all_that_is_ahead_grows_only_by_what_the_liar_falls_behind_lemma_d_1() 
             )
             behind, was_behind = (max(now["0"][0] - now["0"][1], ZERO) for now in (after, before))
             assert ahead - was_ahead <= max(behind - was_behind, ZERO), f"seed {seed}"
+
+
+def test_one_user_is_ahead_and_another_behind_only_as_fairness_allows_lemmas_3_3_and_c_1() -> None:
+    """In an epoch i gets more than with the truth and j less, and both claimed more than that."""
+    seen = 0
+    for seed in range(300):
+        profile, claims = drawn(seed)
+        if profile.alpha:  # a guarantee is kept whatever users had before
+            continue
+        weights = {user.name: user.weight for user in profile.users}
+        true, lied = play(profile, {}), play(profile, {"0": claims})
+        asked = {user.name: profile.demands(user) for user in profile.users} | {"0": claims}
+        demand = profile.demands(profile.users[0])
+        for t, now in enumerate(both(profile, claims)[1:]):
+            for i, j in permutations(weights, 2):
+                more, less = true[i][t] < lied[i][t], lied[j][t] < true[j][t]
+                wants_more = i != "0" or true[i][t] < demand[t]
+                if more and less and wants_more and lied[j][t] < asked[j][t]:
+                    seen += 1
+                    (true_i, lied_i), (true_j, lied_j) = now[i], now[j]
+                    assert lied_i / weights[i] <= lied_j / weights[j], f"seed {seed}"
+                    assert true_j / weights[j] <= true_i / weights[i], f"seed {seed}"
+    assert seen > 20
+
+
+def test_all_that_is_ahead_grows_by_no_more_than_the_liar_would_get_lemmas_3_4_and_c_2() -> None:
+    grown = 0
+    for seed in range(300):
+        profile, claims = drawn(seed)
+        truth, true = profile.demands(profile.users[0]), play(profile, {})["0"]
+        for t, (before, after) in enumerate(pairwise(both(profile, claims))):
+            growth = sum(
+                max(after[name][1] - after[name][0], ZERO)
+                - max(before[name][1] - before[name][0], ZERO)
+                for name in after
+            )
+            assert growth <= (ZERO if claims[t] == truth[t] else true[t]), f"seed {seed}"
+            grown += growth > 0
+    assert grown > 20
 
 
 def again_and_again(profile: Profile, claims: list[Fraction]) -> list[tuple[Fraction, Fraction]]:
@@ -148,6 +187,28 @@ def zeros(bobs: int) -> Profile:
             ],
         }
     )
+
+
+@pytest.mark.parametrize("bobs", [4, 6, 10])
+def test_table_4_what_alice_claims_in_epoch_1_goes_from_every_bob_to_the_other_users(
+    bobs: int,
+) -> None:
+    profile = zeros(bobs)
+    alice = profile.users[0]
+    assert set(profile.ratios(alice, profile.epochs[0])) == {"1"} | {
+        f"of user {k}" for k in range(bobs - 2)
+    }  # every resource but the second
+    truth = profile.demands(alice)
+    assert truth[0] == 0
+    true = play(profile, {})
+    lied = play(profile, {"alice": [Fraction(1), *truth[1:]]})
+    for k in range(bobs):
+        assert lied[f"bob {k}"][0] < true[f"bob {k}"][0]
+    for k in range(bobs - 2):
+        grown = lied[f"user {k}"][0] / true[f"user {k}"][0]
+        assert grown > bobs - 1
+    capacities = [each.capacity for each in profile.epochs]
+    assert lied["alice"][1:] == capacities[1:]  # from epoch 2 on she gets everything
 
 
 @pytest.mark.parametrize("bobs", [4, 6, 10])

@@ -109,6 +109,67 @@ def test_monopolies_are_those_of_table_ii(demand: dict[str, float], expected: in
     assert problem.monopoly(problem.users[0]) == expected
 
 
+@st.composite
+def clusters(draw: st.DrawFn) -> dict[str, Any]:
+    """Return up to three machines with two resources, and up to four users with constraints."""
+    amount = st.integers(1, 6)
+    names = [f"m{i}" for i in range(draw(st.integers(1, 3)))]
+    return {
+        "machines": machines(**{name: cpu(draw(amount), draw(amount)) for name in names}),
+        "users": [
+            user(
+                f"u{i}",
+                cpu(draw(amount), draw(amount)),
+                *draw(st.lists(st.sampled_from(names), min_size=1, unique=True)),
+                weight=draw(st.integers(1, 2)),
+            )
+            for i in range(draw(st.integers(2, 4)))
+        ],
+    }
+
+
+@settings(deadline=None)
+@given(clusters())
+def test_lemma_1_of_tsf_a_monopoly_is_worth_as_much_as_its_tasks_are_small(
+    cluster: dict[str, Any],
+) -> None:
+    """h_i ≥ ρ_ji h_j, with ρ_ji the least d_jr / d_ir: tasks of i fit into those of j."""
+    problem = read_problem(cluster)
+    for i in problem.users:
+        for j in problem.users:
+            rho = min(j.demand[r] / i.demand[r] for r in i.demand)
+            assert problem.monopoly(i) >= rho * problem.monopoly(j)
+
+
+@settings(deadline=None, max_examples=50)
+@given(clusters())
+def test_lemma_2_of_tsf_a_user_has_the_same_without_the_users_that_stay_active_longer(
+    cluster: dict[str, Any],
+) -> None:
+    together = shared("tsf", cluster["machines"], *cluster["users"]).users
+    for gone, part in together.items():
+        rest = [each for each in cluster["users"] if each["name"] != gone]
+        apart = shared("tsf", cluster["machines"], *rest).users
+        for name, other in apart.items():
+            if together[name].share < part.share - 1e-9:
+                assert float(other.tasks) == pytest.approx(float(together[name].tasks))
+
+
+@settings(deadline=None, max_examples=50)
+@given(clusters(), st.data())
+def test_lemma_3_of_tsf_a_lie_changes_nothing_for_users_that_stop_before_the_liar(
+    cluster: dict[str, Any], data: st.DataObject
+) -> None:
+    liar, *others = cluster["users"]
+    lie = {**liar, "demand": cpu(data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6)))}
+    true = shared("tsf", cluster["machines"], liar, *others).users
+    lied = shared("tsf", cluster["machines"], lie, *others).users
+    stops = min(true[liar["name"]].share, lied[liar["name"]].share) - 1e-9
+    for other in (each["name"] for each in others):
+        if min(true[other].share, lied[other].share) < stops:
+            assert float(true[other].tasks) == pytest.approx(float(lied[other].tasks))
+
+
 def test_tsf_settles_where_the_micro_benchmark_of_the_paper_does() -> None:
     nodes = [
         {"name": "1-10", "resources": cpu(1, 1), "count": 10},
