@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting
+from allocator.simulation.studies.estimates import resampled_ends
 from allocator.simulation.summary import Users, users_of
 from allocator.simulation.trace import MICROSECONDS, Trace
 
@@ -186,10 +187,13 @@ def _resampled(before: NDArray[np.float64], after: NDArray[np.float64]) -> dict[
         drawn = chance.integers(0, users, users)
         waited = before[known][drawn].mean()
         reductions[draw] = 1.0 - after[known][drawn].mean() / waited if waited > 0.0 else 0.0
-    low, high = np.quantile(reductions, [0.05, 0.95])
+    if users == 1:  # one user does not tell how others would differ
+        only = float(reductions[0])
+        return {"low": min(only, 0.0), "high": max(only, 0.0), "better": 0.0}
+    low, high = resampled_ends(reductions, users)
     return {
-        "low": float(low),
-        "high": float(high),
+        "low": low,
+        "high": high,
         "better": float(100.0 * (reductions > 0.0).mean()),
     }
 

@@ -13,7 +13,7 @@ from allocator.simulation.generator import google_month
 from allocator.simulation.setting import Setting
 from allocator.simulation.statistics import statistics
 from allocator.simulation.studies import fitting, sdrf_findings
-from allocator.simulation.studies.estimates import all_of, estimate
+from allocator.simulation.studies.estimates import all_of, estimate, resampled_ends
 from allocator.simulation.studies.fingerprints import Fingerprint, Months, miss
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.waiting import users_at_starts
@@ -33,6 +33,51 @@ def test_of_one_draw_nothing_can_be_told() -> None:
     assert math.isnan(found.low)
     assert found.exceeds(0.1) is None
     assert found.percent == "+94.0 %"
+
+
+def test_eight_draws_tell_their_standard_deviation_by_a_factor_of_two_only() -> None:
+    """Fig. 8 at 100 %: of eight months 2.6 points, of fourteen fresh ones 5.2."""
+    eight = estimate([9.1, 12.9, 13.2, 9.0, 7.6, 7.8, 9.0, 14.0])
+    assert eight.spread == pytest.approx(2.6, abs=0.05)
+    low, high = eight.spread_ends
+    quantiles = 14.067, 2.167  # of χ² with seven degrees of freedom, 5 % beyond each
+    assert [low, high] == pytest.approx(
+        [eight.spread * math.sqrt(7 / quantile) for quantile in quantiles], rel=1e-3
+    )
+    assert low < 3.5 < high  # the standard deviation of many months is within
+    assert eight.written_spread("{:.1f}") == "2.6 [1.8, 4.7]"
+    assert estimate([1.0]).written_spread() == ""
+
+
+def coverage(values: list[list[float]], mean: float) -> float:
+    estimates = [estimate(each) for each in values]
+    return sum(found.low <= mean <= found.high for found in estimates) / len(values)
+
+
+def test_an_interval_of_eight_draws_holds_the_mean_nine_times_of_ten() -> None:
+    generator = np.random.default_rng(1)
+    assert coverage(generator.normal(10.0, 5.0, (4000, 8)).tolist(), 10.0) == pytest.approx(
+        0.9, abs=0.015
+    )
+    skewed = generator.gamma(4.0, 2.5, (4000, 8)).tolist()  # of mean 10 and deviation 5
+    assert coverage(skewed, 10.0) == pytest.approx(0.9, abs=0.04)
+
+
+@pytest.mark.parametrize("users", [6, 20])
+def test_resampling_few_users_gives_an_interval_that_holds_the_mean_nine_times_of_ten(
+    users: int,
+) -> None:
+    generator = np.random.default_rng(2)
+    held = plainly = 0
+    for _ in range(1000):
+        values = generator.normal(10.0, 5.0, users)
+        drawn = values[generator.integers(users, size=(400, users))].mean(axis=1)
+        low, high = resampled_ends(drawn, users)
+        held += low <= 10.0 <= high
+        plain = np.quantile(drawn, (0.05, 0.95))
+        plainly += plain[0] <= 10.0 <= plain[1]
+    assert held / 1000 == pytest.approx(0.9, abs=0.03)
+    assert plainly < held
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from allocator.simulation.studies.comparisons import Gain, reduction
-from allocator.simulation.studies.estimates import estimate
+from allocator.simulation.studies.estimates import estimate, resampled_ends
 from allocator.simulation.studies.measures import Floats
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Section, Table, duration
@@ -18,7 +18,6 @@ from allocator.simulation.studies.section import Section, Table, duration
 CSV = "rivals.csv"
 """What a report's table is called as a file."""
 _RESAMPLES = 1000
-_INTERVAL = (0.05, 0.95)
 Ends: TypeAlias = tuple[float, float]
 
 
@@ -44,7 +43,7 @@ class Row:
         traces_low, traces_high: Its 90 % interval (Student's t).
         traces_least, traces_most: Of the traces with the least and the most.
         lie: Mean over liars of the part of its wait that the best of its lies saves.
-        lie_low, lie_high: 90 % of what that is when liars are drawn anew, 1,000 times.
+        lie_low, lie_high: Its 90 % interval (Student's t); nothing for one liar.
     """
 
     workload: str
@@ -180,8 +179,10 @@ def interval(waits: Sequence[tuple[Floats, Floats]]) -> Ends:
         after += second[ran][drawn].mean(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         less = np.where(before > 0.0, 1.0 - after / before, 0.0)
-    low, high = np.quantile(less, _INTERVAL)
-    return float(low), float(high)
+    users = sum(int(np.isfinite(first + second).sum()) for first, second in waits)
+    if users < 2:
+        return float("nan"), float("nan")
+    return resampled_ends(less, users)
 
 
 def _best_lies(runs: Sequence[Result]) -> dict[str, float | None]:
@@ -193,10 +194,9 @@ def _best_lies(runs: Sequence[Result]) -> dict[str, float | None]:
             best[who] = max(best.get(who, 0.0), told["saved"] or 0.0)
     if not best:
         return dict.fromkeys(("lie", "lie_low", "lie_high"))
-    saved = np.array(list(best.values()))
-    drawn = np.random.default_rng(1).integers(len(saved), size=(_RESAMPLES, len(saved)))
-    low, high = np.quantile(saved[drawn].mean(axis=1), _INTERVAL)
-    return {"lie": float(saved.mean()), "lie_low": float(low), "lie_high": float(high)}
+    found = estimate(list(best.values()))
+    ends = (None, None) if found.draws == 1 else (found.low, found.high)
+    return dict(zip(("lie", "lie_low", "lie_high"), (found.mean, *ends), strict=True))
 
 
 def _overview(rows: Sequence[Row]) -> Table:

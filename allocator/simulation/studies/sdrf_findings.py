@@ -18,6 +18,7 @@ _LITTLE = 0.05
 """What the paper's "little impact" is taken for: a twentieth of the upper half's wait."""
 _LOSERS = 11 / 627
 _MOST = 0.5
+_SPREADS = "Standard deviation between traces, with its 90 % interval (χ²)"
 _INTERVAL = "Brackets hold 90 % intervals of the mean over traces (Student's t)."
 
 
@@ -77,6 +78,19 @@ def _reductions(study: Study, suffix: str) -> Section:
         )
         for load in loads
     ]
+    header = ("capacity", *(f"{f:.2g}" for f in tried))
+    spreads = [
+        (
+            f"{load:.0%}",
+            *(
+                f"{study.reduction(load, f).written_spread('{:.1f}', 100.0)} %"
+                if f in of_load[load]
+                else ""
+                for f in tried
+            ),
+        )
+        for load in loads
+    ]
     one = next(iter(study.drf[loads[0]].values()))
     span = float(one.raw["span_s"])
     traces = len(study.drf[loads[0]])
@@ -91,8 +105,9 @@ def _reductions(study: Study, suffix: str) -> Section:
         (
             (
                 "Reduction against DRF, by capacity and 1 − δ",
-                Table(("capacity", *(f"{f:.2g}" for f in tried)), rows),
+                Table(header, rows),
             ),
+            *(((_SPREADS, Table(header, spreads)),) if traces > 1 else ()),
         ),
         (
             _lowers_waits(study),
