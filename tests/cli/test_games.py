@@ -50,6 +50,20 @@ def test_what_a_search_finds_can_be_played(tmp_path: Path) -> None:
     assert complaint["text"] == found["text"]
 
 
+def test_the_worst_lie_is_looked_for_in_games_whose_stages_last(tmp_path: Path) -> None:
+    out = tmp_path / "worst.toml"
+    told = longshare(
+        *("games", "worst", "--policy", "sdrf", "--delta", "0.9", "--patience", "1"),
+        *("--steps", "1", "--restarts", "2", "--json", "--out", str(out)),
+    )
+    assert told.returncode == 0, told.stderr
+    worst = json.loads(told.stdout)
+    assert worst["ratio"] > 1.3
+    assert max(worst["game"]["lengths"]) > 10
+    shown = longshare("games", "play", str(out), "--policy", "sdrf").stdout
+    assert f"1 to {worst['game']['lengths'][0]}" in shown
+
+
 @pytest.mark.slow
 def test_gains_come_as_a_table_and_a_figure(tmp_path: Path) -> None:
     told = longshare(

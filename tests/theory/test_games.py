@@ -349,6 +349,19 @@ def test_credit_is_not_repaid_by_policies_that_forget() -> None:
         assert found.user == "lender"
 
 
+def test_under_kueues_decayed_use_a_user_can_envy_another_that_used_nothing_before() -> None:
+    one, little = {"cpu": 1, "mem": 0.2}, {"cpu": 0.2, "mem": 0.2}
+    game = read_game(
+        {
+            "delta": 0.9,
+            "users": [{"name": "1", "needs": [{}, one]}, {"name": "2", "needs": [little, one]}],
+        }
+    )
+    found = PROPERTIES["envy-freeness"].complaint(POLICIES["kueue-afs"], game)
+    assert found is not None
+    assert (found.user, found.has, found.instead) == ("2", Fraction(103, 200), Fraction(117, 200))
+
+
 @settings(deadline=None)
 @given(games(resources=2, deltas=LONG), st.sampled_from(["drf", "cmmf"]))
 def test_who_forgets_cannot_be_lied_to(game: Game, policy: str) -> None:
