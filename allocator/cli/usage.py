@@ -22,6 +22,7 @@ from allocator.cli.connection import (
 from allocator.cli.span import Since, Until, span
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from allocator.contract import admin_pb2 as admin
@@ -109,7 +110,8 @@ def audit(
 ) -> None:
     """Show what operators have ordered: who, from where, when, and what that changed.
 
-    Orders that were refused are shown, too, with the reason.
+    Orders that were refused follow, with the reason. Of many from one peer some are shown, and the
+    number of the others.
     """
     begin, end = span(since, until)
     reply = Connection(address, config, timeout).audit(begin, end)
@@ -121,11 +123,21 @@ def audit(
         return
     if not reply.orders:
         typer.echo("Nothing was ordered in that time.")
-    if reply.earlier:
-        first = datetime.fromtimestamp(reply.orders[0].at, tz=UTC)
-        typer.echo(f"Earlier orders are left out; --until {first:%Y-%m-%dT%H:%M:%S.%f} shows them.")
+        return
     console = tables.console()
-    for order in reply.orders:
+    carried_out = [order for order in reply.orders if not order.refusal]
+    refused = [order for order in reply.orders if order.refusal]
+    _print_orders(console, carried_out, "orders", earlier=reply.earlier)
+    _print_orders(console, refused, "refusals", earlier=reply.earlier_refusals)
+
+
+def _print_orders(
+    console: "Console", orders: Sequence["admin.Ordered"], kind: str, *, earlier: bool
+) -> None:
+    if earlier:
+        first = datetime.fromtimestamp(orders[0].at, tz=UTC)
+        typer.echo(f"Earlier {kind} are left out; --until {first:%Y-%m-%dT%H:%M:%S.%f} shows them.")
+    for order in orders:
         line = _line(order)
         if console.is_terminal:  # in a pipe an order is a line
             line = textwrap.fill(line, console.width, subsequent_indent=_INDENT)

@@ -1059,8 +1059,11 @@ class AuditReply(_message.Message):
 
     ORDERS_FIELD_NUMBER: _builtins.int
     EARLIER_FIELD_NUMBER: _builtins.int
+    EARLIER_REFUSALS_FIELD_NUMBER: _builtins.int
     earlier: _builtins.bool
     """there were earlier ones in that time, too many to be told"""
+    earlier_refusals: _builtins.bool
+    """the same of orders that were refused, which have room of their own"""
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ordered]:
         """the earliest first"""
@@ -1070,10 +1073,11 @@ class AuditReply(_message.Message):
         *,
         orders: _abc.Iterable[Global___Ordered] | None = ...,
         earlier: _builtins.bool = ...,
+        earlier_refusals: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier", b"earlier", "orders", b"orders"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier", b"earlier", "earlier_refusals", b"earlier_refusals", "orders", b"orders"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,6 +15,7 @@ from allocator.service.config import ConfigError, ListenSection, TlsSection
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
 from allocator.service.operators.bounding import LARGEST_REQUEST, Bounding
+from allocator.service.rights import Rights
 
 Handlers: TypeAlias = Callable[[grpc.aio.Server], None]
 """Adds a service to a server."""
@@ -38,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def listening(
-    section: ListenSection, sessions: Sessions, admin: Admin
+    section: ListenSection, sessions: Sessions, admin: Admin, rights: Rights
 ) -> AsyncIterator[None]:
     """Serve masters and operators, on one port or two, while the block runs.
 
@@ -46,30 +47,42 @@ async def listening(
         ConfigError: an address or a file cannot be used.
     """
 
+    def bounding(*, shared: bool) -> Bounding:
+        return Bounding(rights, admin.orders.refused, shared=shared)
+
     def masters(server: grpc.aio.Server) -> None:
         server.add_generic_rpc_handlers((sessions.handlers(),))
 
     def operators(server: grpc.aio.Server) -> None:
         add_AdminServicer_to_server(admin, server)
 
-    ports: dict[str, tuple[str, list[Handlers]]] = {"address": (section.address, [masters])}
-    if section.operators is None:
-        ports["address"][1].append(operators)
-    else:
-        ports["operators"] = section.operators, [operators]
     async with AsyncExitStack() as stack:
-        for name, (address, handlers) in ports.items():
-            await stack.enter_async_context(_port(section, name, address, handlers))
+        if section.operators is None:
+            both = _port(
+                section, "address", section.address, [masters, operators], bounding(shared=True)
+            )
+            await stack.enter_async_context(both)
+        else:
+            alone = bounding(shared=False)
+            for port in (
+                _port(section, "address", section.address, [masters]),
+                _port(section, "operators", section.operators, [operators], alone),
+            ):
+                await stack.enter_async_context(port)
         yield
 
 
 @asynccontextmanager
 async def _port(
-    section: ListenSection, name: str, address: str, handlers: list[Handlers]
+    section: ListenSection,
+    name: str,
+    address: str,
+    handlers: list[Handlers],
+    bounding: Bounding | None = None,
 ) -> AsyncIterator[None]:
     largest = section.largest_message if name == "address" else LARGEST_REQUEST
     server = grpc.aio.server(
-        interceptors=[Bounding()],
+        interceptors=[] if bounding is None else [bounding],
         options=[
             ("grpc.max_receive_message_length", largest),
             ("grpc.max_send_message_length", section.largest_message),
@@ -81,6 +94,7 @@ async def _port(
             ("grpc.max_connection_idle_ms", round(IDLE * 1000)),
             ("grpc.max_allowed_incoming_connections", CONNECTIONS),
             ("grpc.max_concurrent_streams", CALLS),
+            ("grpc.http2.bdp_probe", 0),  # a stream that is not read is sent 64 KiB, not megabytes
             ("grpc.compression_enabled_algorithms_bitset", _AS_IT_COMES),
         ],
     )

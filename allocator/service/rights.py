@@ -2,6 +2,7 @@
 
 import os
 import pwd
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -80,6 +81,8 @@ class Rights:
     """
 
     def __init__(self, section: RightsSection | None) -> None:
+        self.refused = Counter[Right]()
+        """Calls and streams that were refused, by the right that the peer lacked."""
         self._granted: dict[Right, tuple[str, ...]] | None = None
         if section is not None:
             self._granted = {
@@ -108,10 +111,16 @@ class Rights:
         several = "" if len(found or ()) < 2 else f" (and {len(found or ()) - 1} other names)"
         return f"{_described(found or ())}{several} is not among listen.rights.{right}"
 
-    async def require(self, context: _Context, right: Right) -> None:
-        """End a call whose peer lacks a right with PERMISSION_DENIED."""
+    def permit(self, context: _Context, right: Right) -> str | None:
+        """Check the right of a call's peer; None: the peer has it.
+
+        Otherwise the call's status becomes PERMISSION_DENIED, and this returns the reason. The
+        caller returns at once, before it reads any message of the call.
+        """
         refusal = self.refusal(context, right)
-        if refusal is None:
-            return
-        _log.warning("permission denied", reason=refusal, right=right, peer=context.peer())
-        await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
+        if refusal is not None:
+            self.refused[right] += 1
+            _log.warning("permission denied", reason=refusal, right=right, peer=context.peer())
+            context.set_code(grpc.StatusCode.PERMISSION_DENIED)
+            context.set_details(refusal)
+        return refusal

@@ -116,6 +116,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
             stored=stored,
         )
         registry.register(metrics.LoopCollector(pauses))
+        registry.register(metrics.RefusalCollector(rights))
         if bookkeeper is not None:
             registry.register(metrics.AccountingCollector(bookkeeper.statistics))
         waits = Waits(engine, statistics)
@@ -128,8 +129,8 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         await stack.enter_async_context(
             serving(config.metrics, engine, registry, status, curves, turn, bookkeeper)
         )
-        admin = Admin(engine, waits, keeper, bookkeeper, rights, turn, shadows)
-        await stack.enter_async_context(listening(config.listen, sessions, admin))
+        admin = Admin(engine, waits, keeper, bookkeeper, turn, shadows)
+        await stack.enter_async_context(listening(config.listen, sessions, admin, rights))
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())
         await stop.wait()

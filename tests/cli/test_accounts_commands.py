@@ -16,7 +16,7 @@ from allocator.cli import app, usage
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.accounting.database import Database
-from allocator.service.accounting.reading import MOST_LINES, MOST_ORDERS
+from allocator.service.accounting.reading import MOST_LINES, MOST_ORDERS, MOST_REFUSALS
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import PATIENCE, Service, Stream, service
 
@@ -225,15 +225,23 @@ def test_an_answer_is_bounded_and_says_how_to_see_the_rest(tmp_path: Path) -> No
         connection.executemany("INSERT INTO activity VALUES (?, ?, ?, 1, 0, 0.0, 0.0)", acted)
         ordered = ((str(number), noon + number) for number in range(MOST_ORDERS + 1))
         connection.executemany(
-            "INSERT INTO orders VALUES (?, ?, 'eve', 'certificate', '', 'set_weight', '{}', '{}', "
-            "'{}', 'no')",
+            "INSERT INTO orders VALUES (?, ?, 'ann', 'certificate', '', 'set_weight', '{}', '{}', "
+            "'{}', '')",
             ordered,
+        )
+        refused = ((f"no-{number}", noon + number) for number in range(5 * MOST_ORDERS))
+        connection.executemany(
+            "INSERT INTO orders VALUES (?, ?, 'eve', 'certificate', '', '', '{}', '{}', '{}', "
+            "'no right')",
+            refused,
         )
     with service(tmp_path, SETTINGS) as made:
         told = run(made, "usage", "--since", "2020-09-13", "--until", "2020-09-14", code=1).output
         assert "more than 50,000 lines; ask for a shorter time" in told
         span = ("--since", "2020-09-13T12:00")
         first, *shown = run(made, "audit", *span).output.splitlines()
-        assert len(shown) == MOST_ORDERS
+        assert sum(" ann " in line for line in shown) == MOST_ORDERS
+        assert sum(" eve " in line for line in shown) == MOST_REFUSALS
+        assert shown[MOST_ORDERS].startswith("Earlier refusals are left out; --until ")
         until = first.split("--until ")[1].split()[0]
-        assert run(made, "audit", *span, "--until", until).output.count("eve") == 1
+        assert run(made, "audit", *span, "--until", until).output.count(" ann ") == 1

@@ -119,13 +119,11 @@ class Bookkeeper:
         return self._engine.settings.user_key
 
     def note(self, order: Ordered) -> None:
-        """Have an order kept: by `keep`, or with the next write; one that is refused soon."""
+        """Have an order kept: by `keep`, or with the next write."""
         self._orders.append(order)
         if len(self._orders) > MOST_ORDERS:  # nobody can push out what was carried out
             refused = (number for number, each in enumerate(self._orders) if each.refusal)
             del self._orders[next(refused, 0)]
-        if order.refusal:  # of which nobody waits to hear that it is kept
-            self._wake.set()
 
     async def keep(self) -> bool:
         """Write what has been ordered at once, and wait for it not too long.

@@ -24,6 +24,10 @@ MOST_ORDERS = 10_000
 """In an answer."""
 MOST_TEXT = 4 * 2**20
 """Characters of orders in an answer."""
+MOST_REFUSALS = 2000
+"""Refused orders in an answer, beside the others."""
+MOST_TEXT_OF_REFUSALS = 2**20
+"""Characters of refused orders in an answer."""
 
 By = Literal["user", "role", "day"]
 """What is added up: all of a user, of a role where users are none, or a user's on each day."""
@@ -135,20 +139,26 @@ def usages(connection: Connection, since: float, until: float, by: By) -> list[U
     ]
 
 
-def ordered(connection: Connection, since: float, until: float) -> tuple[list[Ordered], bool]:
-    """Return what operators have ordered within a time, the earliest first.
+def ordered(
+    connection: Connection, since: float, until: float, *, refused: bool
+) -> tuple[list[Ordered], bool]:
+    """Return the orders within a time that were carried out, or refused, the earliest first.
 
-    The latest are told, as many as there may be in an answer.
+    The latest are told, as many as there may be in an answer. Refused orders have limits of their
+    own, so no number of them hides an order that was carried out.
 
     Returns:
         The orders, and whether there were earlier ones.
     """
-    query = select(orders).where(orders.c.at >= since, orders.c.at < until)
-    latest = query.order_by(orders.c.at.desc()).limit(MOST_ORDERS + 1)
+    kind = orders.c.refusal != "" if refused else orders.c.refusal == ""
+    most = MOST_REFUSALS if refused else MOST_ORDERS
+    most_text = MOST_TEXT_OF_REFUSALS if refused else MOST_TEXT
+    query = select(orders).where(orders.c.at >= since, orders.c.at < until, kind)
+    latest = query.order_by(orders.c.at.desc()).limit(most + 1)
     found, text = list[Ordered](), 0
     for row in connection.execute(latest).mappings():
         text += sum(len(value) for value in row.values() if isinstance(value, str))
-        if len(found) == MOST_ORDERS or text > MOST_TEXT:
+        if len(found) == most or text > most_text:
             return found[::-1], True
         found.append(Ordered(**row))
     return found[::-1], False

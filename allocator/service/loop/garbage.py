@@ -5,6 +5,8 @@ frameworks. What has outlived one is taken to be there to stay, and is not looke
 next snapshot, which replaces it; what is no longer referred to is freed at once in any case.
 """
 
+import asyncio
+import ctypes
 import gc
 import time
 
@@ -13,7 +15,11 @@ THRESHOLDS = 1000, 5, 3
 REST = 10.0
 """Seconds: a master that sends one snapshot after the other makes the loop stand still no more."""
 
+_TRIM_AFTER = 1.0
+"""Seconds from when a large message was refused until its memory goes back to the system."""
+
 _settled = -REST
+_trimming = False
 
 
 def tame() -> None:
@@ -34,6 +40,25 @@ def settle() -> None:
         _settled = now
         gc.unfreeze()
         gc.collect()
+
+
+def trim_soon() -> None:
+    """Give free memory back to the system a second from now, at most once a second.
+
+    glibc keeps what gRPC received in many small pieces for its own later use.
+    """
+    global _trimming  # noqa: PLW0603 - there is one heap in a process
+    if not _trimming:
+        _trimming = True
+        asyncio.get_running_loop().call_later(_TRIM_AFTER, _begin_trimming)
+
+
+def _begin_trimming() -> None:
+    global _trimming  # noqa: PLW0603 - likewise
+    _trimming = False
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        asyncio.get_running_loop().run_in_executor(None, trim, 0)
 
 
 def _keep(phase: str, told: dict[str, int]) -> None:

@@ -207,7 +207,8 @@ class Session:
             Ended: the service has ended the stream.
         """
         try:
-            first = await asyncio.wait_for(self._next(requests), GREETING_TIME)
+            async with asyncio.timeout(GREETING_TIME):
+                first = await self._next(requests)
         except TimeoutError:
             raise ProtocolError(
                 grpc.StatusCode.DEADLINE_EXCEEDED, f"no Hello within {GREETING_TIME:g} s"

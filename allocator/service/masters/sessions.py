@@ -103,7 +103,8 @@ class Sessions:
         self, requests: Requests, context: Context
     ) -> AsyncIterator[contract.ToMaster]:
         """Serve a stream to its end."""
-        await self._rights.require(context, "masters")
+        if self._rights.permit(context, "masters") is not None:
+            return
         session = Session(self._engine, self._statistics, self, certificate(context))
         # Cancelled in a read or abandoned in a write: a lost peer shows in more ways than one.
         closed = "the master's side is gone"
@@ -122,12 +123,10 @@ class Sessions:
                 certificate=session.certificate,
                 reason=str(error),
             )
-            self._leave(session)
-            await context.abort(error.code, str(error))
+            _close(context, error.code, str(error))
         except Ended as error:
             closed = str(error)
-            self._leave(session)
-            await context.abort(grpc.StatusCode.ABORTED, closed)
+            _close(context, grpc.StatusCode.ABORTED, closed)
         except Exception:
             closed = ""
             _log.exception("session failed", master=session.hello.master)
@@ -245,6 +244,15 @@ class Sessions:
         self._statistics.lead(connected=self._leadership.leader is not None)
         greeted = sum(bool(session.hello.contract_version) for session in self._open)
         self._statistics.standby = greeted - self._statistics.connected
+
+
+def _close(context: Context, code: grpc.StatusCode, reason: str) -> None:
+    """Set the status of a stream, which ends when its handler returns.
+
+    gRPC's own `abort` would keep its exception in the call, and so every frame with a message.
+    """
+    context.set_code(code)
+    context.set_details(reason)
 
 
 def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | Unread]:

@@ -1,5 +1,6 @@
 """Answers operators from the accounting database: who has had what, and who has ordered what."""
 
+import heapq
 from collections.abc import Callable, Iterable, MutableSequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -52,12 +53,17 @@ async def audit(
 
     keeper = await _required(bookkeeper, context)
     await keeper.write()
-    orders, earlier = await _read(
-        keeper, lambda c: ordered(c, request.since, request.until), context
+    (orders, earlier), (refused, earlier_refusals) = await _read(
+        keeper,
+        lambda c: [
+            ordered(c, request.since, request.until, refused=each) for each in (False, True)
+        ],
+        context,
     )
     told = admin.Ordered.DESCRIPTOR.fields_by_name
-    reply = admin.AuditReply(earlier=earlier)
-    made = (admin.Ordered(**{name: getattr(each, name) for name in told}) for each in orders)
+    reply = admin.AuditReply(earlier=earlier, earlier_refusals=earlier_refusals)
+    all_orders = heapq.merge(orders, refused, key=lambda each: each.at)
+    made = (admin.Ordered(**{name: getattr(each, name) for name in told}) for each in all_orders)
     await spread(_adding(made, reply.orders))
     return reply
 

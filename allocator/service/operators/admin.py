@@ -16,7 +16,6 @@ from allocator.service.operators.aborting import abort
 from allocator.service.operators.forecast import InvalidQuestionError, UnknownUserError, foretell
 from allocator.service.operators.messages import message
 from allocator.service.operators.orders import Orders
-from allocator.service.rights import Rights
 from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.shadows import Follower, Shadows
 from allocator.service.show.shares import reading
@@ -36,7 +35,6 @@ class Admin(AdminServicer):
         waits: Knows what has kept users from more.
         keeper: Stores what is ordered at once; None: it is kept in memory alone.
         bookkeeper: Keeps accounts, and what is ordered; None: nobody does.
-        rights: Who may ask, and who may order.
         turn: Waited for before the engine is touched.
         shadows: Policies that follow.
     """
@@ -47,37 +45,33 @@ class Admin(AdminServicer):
         waits: Waits,
         keeper: Keeper | None,
         bookkeeper: Bookkeeper | None,
-        rights: Rights,
         turn: Turn | None = None,
         shadows: Shadows | None = None,
     ) -> None:
         self._waits = waits
         self._turn = Turn() if turn is None else turn
-        self._rights = rights
         self._engine = engine
         self._statistics = waits.statistics
         self._bookkeeper = bookkeeper
         self._shadows = Shadows({}) if shadows is None else shadows
         self._rows = Once(lambda: spread(reading(engine, engine.users()), self._turn))
         self._shares = Once(lambda: spread(self._make_shares(), self._turn))
-        self._orders = Orders(engine, self._rows, keeper, bookkeeper, rights, self._turn)
+        self.orders = Orders(engine, self._rows, keeper, bookkeeper, self._turn)
 
     async def Shares(  # noqa: N802 - the name is the contract's
         self,
         request: admin.SharesRequest,  # noqa: ARG002 - asks for nothing in particular
-        context: grpc.aio.ServicerContext[admin.SharesRequest, admin.SharesReply],
+        context: grpc.aio.ServicerContext[admin.SharesRequest, admin.SharesReply],  # noqa: ARG002
     ) -> admin.SharesReply:
         """Say how all users stand."""
-        await self._rights.require(context, "readers")
         return await self._shares.get()
 
     async def Shadows(  # noqa: N802
         self,
         request: admin.ShadowsRequest,  # noqa: ARG002 - asks for nothing in particular
-        context: grpc.aio.ServicerContext[admin.ShadowsRequest, admin.ShadowsReply],
+        context: grpc.aio.ServicerContext[admin.ShadowsRequest, admin.ShadowsReply],  # noqa: ARG002
     ) -> admin.ShadowsReply:
         """Say what other policies would make of the users."""
-        await self._rights.require(context, "readers")
         reply = admin.ShadowsReply()
         for follower in self._shadows.followers:
             await spread(self._add_shadow(reply, follower), self._turn)
@@ -89,7 +83,6 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation],
     ) -> admin.Explanation:
         """Say why a user is where it is."""
-        await self._rights.require(context, "readers")
         before = self._engine.statistics.messages
         rows = await self._rows.get()
         row = next((row for row in rows if row.user == request.user), None)
@@ -115,7 +108,7 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[operator.Order, admin.OrderReply],
     ) -> admin.OrderReply:
         """Carry out an order."""
-        return await self._orders.carry_out(request, context)
+        return await self.orders.carry_out(request, context)
 
     async def Forecast(  # noqa: N802
         self,
@@ -123,7 +116,6 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[admin.ForecastRequest, admin.ForecastReply],
     ) -> admin.ForecastReply:
         """Say what will come if nothing changes."""
-        await self._rights.require(context, "readers")
         try:
             reply = await foretell(self._engine, request, self._turn)
         except UnknownUserError as error:
@@ -140,7 +132,6 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[admin.UsageRequest, admin.UsageReply],
     ) -> admin.UsageReply:
         """Say who has had what."""
-        await self._rights.require(context, "readers")
         return await accounts.usage(self._bookkeeper, request, context)
 
     async def Audit(  # noqa: N802
@@ -149,7 +140,7 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[admin.AuditRequest, admin.AuditReply],
     ) -> admin.AuditReply:
         """Say what operators have ordered."""
-        await self._rights.require(context, "readers")
+        self.orders.refusals.tell()
         return await accounts.audit(self._bookkeeper, request, context)
 
     def _make_shares(self) -> Work[admin.SharesReply]:

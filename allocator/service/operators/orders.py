@@ -23,7 +23,8 @@ from allocator.service.loop.slices import Once
 from allocator.service.loop.turn import Turn
 from allocator.service.operators.aborting import abort
 from allocator.service.operators.messages import message
-from allocator.service.rights import Rights, certificate, identified
+from allocator.service.operators.refusals import Refusals
+from allocator.service.rights import certificate, identified
 from allocator.service.show.shares import UserShare
 from allocator.service.store.keeper import Keeper
 
@@ -42,32 +43,26 @@ class Orders:
         rows: How all users stand.
         keeper: Stores what is ordered at once; None: it is kept in memory alone.
         bookkeeper: Keeps who has ordered what; None: the log alone does.
-        rights: Who may order.
         turn: Waited for before the engine is touched.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - all that an order has to do with
+    def __init__(
         self,
         engine: Engine,
         rows: Once[list[UserShare]],
         keeper: Keeper | None,
         bookkeeper: Bookkeeper | None,
-        rights: Rights,
         turn: Turn,
     ) -> None:
         self._engine = engine
         self._rows = rows
         self._keeper = keeper
         self._bookkeeper = bookkeeper
-        self._rights = rights
+        self.refusals = Refusals(bookkeeper)
         self._turn = turn
 
     async def carry_out(self, order: operator.Order, context: _Context) -> admin.OrderReply:
         """Carry out an order, or end the call."""
-        refusal = self._rights.refusal(context, "operators")
-        if refusal is not None:
-            self._keep(order, context, {}, {}, refusal)
-        await self._rights.require(context, "operators")
         engine = self._engine
         before = {row.user: row for row in await self._rows.get()}
         concerned = touched(order, before.values())
@@ -112,6 +107,10 @@ class Orders:
             changes=changes, stored=stored, volatile=self._keeper is None, audited=audited
         )
 
+    def refused(self, context: _Context, reason: str) -> None:
+        """Keep that a peer may not order; its order has not been read."""
+        self._keep(operator.Order(), context, {}, {}, reason)
+
     def _keep(
         self,
         order: operator.Order,
@@ -132,20 +131,22 @@ class Orders:
             for user in before
             if refusal or not _alike(before.get(user), after.get(user)) or user in named
         ]
-        self._bookkeeper.note(
-            Ordered(
-                id=uuid.uuid4().hex,
-                at=time.time(),
-                who=who,
-                how=how,
-                peer=context.peer(),
-                kind=kind,
-                order=_json(plain),
-                before=_json({user: _said(before.get(user)) for user in differ}),
-                after=_json({user: _said(after.get(user)) for user in differ}),
-                refusal=refusal[:LONGEST],
-            )
+        entry = Ordered(
+            id=uuid.uuid4().hex,
+            at=time.time(),
+            who=who,
+            how=how,
+            peer=context.peer(),
+            kind=kind,
+            order=_json(plain),
+            before=_json({user: _said(before.get(user)) for user in differ}),
+            after=_json({user: _said(after.get(user)) for user in differ}),
+            refusal=refusal[:LONGEST],
         )
+        if refusal:
+            self.refusals.note(entry)
+        else:
+            self._bookkeeper.note(entry)
 
 
 async def _nothing() -> None:

@@ -22,6 +22,7 @@ from allocator.service.accounting.bookkeeper import AccountingStatistics
 from allocator.service.loop.pauses import BUDGET, Pauses
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.record.event_log import EventLog
+from allocator.service.rights import Right, Rights
 from allocator.service.show.recorder import Recorder
 from allocator.service.store.keeper import StoreStatistics
 
@@ -226,6 +227,24 @@ class LoopCollector(Collector):
             f"Times that the event loop has worked over {1000 * BUDGET:.0f} ms at a stretch.",
             value=self._pauses.long,
         )
+
+
+class RefusalCollector(Collector):
+    """How many calls and streams were refused for want of a right."""
+
+    def __init__(self, rights: Rights) -> None:
+        self._rights = rights
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the figures of the moment."""
+        refused = CounterMetricFamily(
+            "longshare_refused_calls",
+            "Calls and streams whose peer lacked the right, by that right.",
+            labels=["right"],
+        )
+        for right in get_args(Right):
+            refused.add_metric([right], self._rights.refused[right])
+        yield refused
 
 
 class AccountingCollector(Collector):

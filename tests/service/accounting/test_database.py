@@ -226,8 +226,11 @@ def test_orders_are_kept_with_what_is_counted(connect: Open) -> None:
     with closing(connect()) as database:
         database.write(made, 100)
         database.write(made, 100)
-        assert database.read(lambda c: ordered(c, NOON, NOON + 1)) == ([order], False)
-        assert database.read(lambda c: ordered(c, NOON + 1, NOON + 2)) == ([], False)
+        assert database.read(lambda c: ordered(c, NOON, NOON + 1, refused=False)) == (
+            [order],
+            False,
+        )
+        assert database.read(lambda c: ordered(c, NOON + 1, NOON + 2, refused=False)) == ([], False)
 
 
 def test_nobody_reads_for_ever(connect: Open, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from allocator.service.loop import slices
 from allocator.service.loop.turn import Turn
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.operators.admin import Admin
-from allocator.service.rights import Rights
 from allocator.service.show.waits import Waits
 from tests.cluster.master_side import MasterSide
 
@@ -54,7 +53,7 @@ PEER: Any = SimpleNamespace(auth_context=dict)
 
 def serving(master: MasterSide, turn: Turn) -> Admin:
     waits = Waits(master.engine, SessionStatistics(connected=True))
-    return Admin(master.engine, waits, None, None, Rights(None), turn)
+    return Admin(master.engine, waits, None, None, turn)
 
 
 def asked(master: MasterSide, *turns: int) -> admin.SharesReply:

@@ -1,0 +1,196 @@
+"""The memory of a service does not grow by what it refuses."""
+
+import asyncio
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from typing_extensions import override
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract.admin_pb2_grpc import (
+    AdminServicer,
+    AdminStub,
+    add_AdminServicer_to_server,
+)
+from allocator.service import listening
+from allocator.service.config import ListenSection
+from allocator.service.operators import bounding
+from allocator.service.operators.bounding import Bounding
+from allocator.service.rights import Rights
+from tests.service.served import PATIENCE, Service, service, wait_for
+from tests.service.test_rights import protected
+from tests.service.test_tls import Authority
+
+LARGE = 64 * 2**20
+"""Bytes of a request; many times what may be asked."""
+SLACK = 32
+"""MiB that a service may take for other reasons."""
+IN_TRANSIT = 4 * LARGE // 2**20
+"""MiB that one request takes while it is received and assembled."""
+
+
+def memory(running: Service, figure: str) -> int:
+    """Return a figure of the kernel's, in MiB: VmRSS now, VmHWM at the most so far."""
+    status = Path(f"/proc/{running.process.pid}/status").read_text(encoding="ascii")
+    match = re.search(rf"{figure}:\s+(\d+) kB", status)
+    assert match is not None
+    return int(match[1]) // 1024
+
+
+@contextmanager
+def connected(address: str, credentials: grpc.ChannelCredentials | None) -> Iterator[grpc.Channel]:
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
+    if credentials is None:
+        channel = grpc.insecure_channel(address, options)
+    else:
+        channel = grpc.secure_channel(address, credentials, options)
+    with closing(channel):
+        yield channel
+
+
+def ordered(channel: grpc.Channel, size: int = LARGE) -> grpc.StatusCode:
+    call: Callable[..., bytes] = channel.unary_unary("/longshare.v1.Admin/Order")
+    with pytest.raises(grpc.RpcError) as refused:
+        call(bytes(size), timeout=PATIENCE)
+    code: grpc.StatusCode = refused.value.code()
+    return code
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+def test_large_requests_of_a_peer_without_rights_are_not_received(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca").found()
+    credentials = authority.issue("nobody").credentials()
+    with protected(tmp_path, authority, "") as running:
+        with connected(running.address, credentials) as channel:
+            ordered(channel, 1)  # the first handshake loads what TLS takes
+        before = memory(running, "VmRSS")
+
+        def order(_: int) -> grpc.StatusCode:
+            with connected(running.address, credentials) as channel:
+                return ordered(channel)
+
+        with ThreadPoolExecutor(4) as threads:
+            codes = set(threads.map(order, range(12)))
+        assert codes == {grpc.StatusCode.PERMISSION_DENIED}
+        assert memory(running, "VmHWM") < before + SLACK
+
+
+@pytest.mark.slow
+def test_large_requests_on_the_operators_own_port_are_not_received(tmp_path: Path) -> None:
+    socket = f"unix://{tmp_path}/operators.sock"
+    with service(tmp_path, f'[listen]\noperators = "{socket}"\n') as running:
+        before = memory(running, "VmRSS")
+        with connected(socket, None) as channel:
+            codes = {ordered(channel) for _ in range(4)}
+        assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert memory(running, "VmHWM") < before + SLACK
+
+
+@pytest.mark.slow
+def test_large_requests_on_the_port_of_masters_are_received_one_at_a_time_and_freed(
+    tmp_path: Path,
+) -> None:
+    with service(tmp_path) as running:
+        before = memory(running, "VmRSS")
+
+        def order(_: int) -> grpc.StatusCode:
+            with connected(running.address, None) as channel:
+                return ordered(channel)
+
+        with ThreadPoolExecutor(3) as threads:
+            codes = set(threads.map(order, range(17)))
+        assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert memory(running, "VmHWM") < before + IN_TRANSIT + SLACK
+        wait_for(lambda: memory(running, "VmRSS") < before + SLACK)
+
+
+@pytest.mark.slow
+def test_streams_that_are_refused_leave_nothing_in_memory(tmp_path: Path) -> None:
+    with service(tmp_path) as running:
+        before = memory(running, "VmRSS")
+        for _ in range(8):
+            with connected(running.address, None) as channel:
+                session: Any = channel.stream_stream("/longshare.v1.Allocator/Session")
+                with pytest.raises(grpc.RpcError) as refused:
+                    next(session(iter([b"\xff" * LARGE]), timeout=PATIENCE))
+                assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert memory(running, "VmHWM") < before + 2 * IN_TRANSIT + SLACK
+
+
+def test_a_call_without_a_request_is_refused(tmp_path: Path) -> None:
+    with service(tmp_path) as running, connected(running.address, None) as channel:
+        call: Callable[..., bytes] = channel.stream_unary("/longshare.v1.Admin/Shares")
+        with pytest.raises(grpc.RpcError) as refused:
+            call(iter([]), timeout=PATIENCE)
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert AdminStub(channel).Shares(admin.SharesRequest(), timeout=PATIENCE)
+
+
+class Asked(AdminServicer):
+    """Answers at once, or when it is let."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+
+    @override
+    async def Shares(self, request: object, context: object) -> admin.SharesReply:
+        await self.go_on.wait()
+        return admin.SharesReply()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_request_that_does_not_arrive_is_given_up_and_others_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shared: bool
+) -> None:
+    monkeypatch.setattr(bounding, "READING_TIME", 0.05)
+    assert asyncio.run(crowded(tmp_path, shared=shared, silent=True)) == [
+        *[grpc.StatusCode.DEADLINE_EXCEEDED] * 2,
+        grpc.StatusCode.OK,
+    ]
+
+
+def test_calls_beyond_a_number_are_refused_before_their_requests_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounding, "MOST_CALLS", 2)
+    assert asyncio.run(crowded(tmp_path, shared=True, silent=False)) == [
+        *[grpc.StatusCode.OK] * 2,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ]
+
+
+async def crowded(folder: Path, *, shared: bool, silent: bool) -> list[grpc.StatusCode]:
+    """Return how three calls end; the first two send no request, or have to wait."""
+    serves: Any = Asked()  # type: ignore[abstract]
+    address = f"unix://{folder}/s"
+    port = listening._port(
+        ListenSection(),
+        "address",
+        address,
+        [lambda server: add_AdminServicer_to_server(serves, server)],
+        Bounding(Rights(None), lambda _context, _reason: None, shared=shared),
+    )
+    path = "/longshare.v1.Admin/Shares"
+    async with port, grpc.aio.insecure_channel(address) as channel:
+        calls: list[Any] = [channel.stream_unary(path)() for _ in range(2)]
+        if not silent:
+            for call in calls:
+                await call.write(b"")
+                await call.done_writing()
+            await asyncio.sleep(0.2)  # until both are known
+        ask: Any = channel.unary_unary(path)
+        codes = [ask(b"")]
+        if silent:
+            serves.go_on.set()
+            return [await each.code() for each in (*calls, *codes)]
+        last = await codes[0].code()
+        serves.go_on.set()
+        return [*[await each.code() for each in calls], last]

@@ -1,0 +1,91 @@
+"""Refused orders are thinned and counted, and hide no order that was carried out."""
+
+import asyncio
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from allocator.contract import operator_pb2 as operator
+from allocator.contract.admin_pb2_grpc import AdminStub
+from allocator.service.accounting.batch import Ordered
+from allocator.service.operators.refusals import ALL, EACH, Refusals
+from tests.service.served import PATIENCE
+from tests.service.test_rights import audited, protected
+from tests.service.test_tls import Authority
+
+
+class Noted:
+    """A bookkeeper that keeps entries in a list."""
+
+    def __init__(self) -> None:
+        self.entries: list[Ordered] = []
+
+    def note(self, entry: Ordered) -> None:
+        self.entries.append(entry)
+
+
+def refused(who: str, number: int = 0) -> Ordered:
+    return Ordered(
+        f"{who}-{number}", 1.0 + number, who, "certificate", "", "", "{}", "{}", "{}", "no"
+    )
+
+
+def noted(orders: list[Ordered]) -> list[Ordered]:
+    bookkeeper: Any = Noted()
+
+    async def note() -> None:
+        refusals = Refusals(bookkeeper)
+        for order in orders:
+            refusals.note(order)
+        refusals.tell()
+
+    asyncio.run(note())
+    return list(bookkeeper.entries)
+
+
+def test_refused_orders_of_one_peer_are_kept_up_to_a_number_and_then_counted() -> None:
+    entries = noted([*(refused("eve", number) for number in range(1000)), refused("mallory")])
+    assert Counter(each.who for each in entries) == {"eve": EACH + 1, "mallory": 1}
+    assert entries[-1].who == "eve"
+    assert entries[-1].refusal.startswith(f"{1000 - EACH} more refused in 60 s")
+    assert entries[-1].at == 1000.0
+
+
+def test_refused_orders_of_thousands_of_peers_are_as_few_entries() -> None:
+    entries = noted([refused(f"eve-{number % 5000}", number) for number in range(10_000)])
+    assert len(entries) <= 2 * ALL + 1
+    told = [each.refusal for each in entries if each.refusal != "no"]
+    counts = [int(words.split()[0].replace(",", "")) for words in told]
+    assert sum(counts) + sum(each.refusal == "no" for each in entries) == 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+def test_an_audit_shows_the_orders_carried_out_beside_hundreds_that_were_refused(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path / "ca").found()
+    order = operator.Order()
+    order.reset_commitments.SetInParent()
+    with protected(tmp_path, authority, "") as running:
+        codes = Counter[grpc.StatusCode]()
+        for name, times in (("alice", 1), ("nobody", 200), ("alice", 1)):
+            credentials = authority.issue(name).credentials()
+            assert credentials is not None
+            with grpc.secure_channel(running.address, credentials) as channel:
+                for _ in range(times):
+                    try:
+                        AdminStub(channel).Order(order, timeout=PATIENCE)
+                    except grpc.RpcError as error:
+                        codes[error.code()] += 1
+                orders = audited(channel) if name == "alice" else []
+        assert codes == {grpc.StatusCode.PERMISSION_DENIED: 200}
+        assert Counter(each.who for each in orders) == {"alice": 2, "nobody": EACH + 1}
+        assert [each.refusal.split()[0] for each in orders if "more refused" in each.refusal] == [
+            str(200 - EACH)
+        ]
+        running.wait_for_metric('longshare_refused_calls_total{right="operators"} 200.0')
