@@ -1,9 +1,13 @@
-"""Files that are whole or as they were: what is written takes its place once it is complete."""
+"""Files: written whole or not at all, and never waited for."""
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_NOT_PLAIN = "not a plain file; name another"
 
 
 @contextmanager
@@ -26,3 +30,58 @@ def whole(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def read_plain(path: Path, *, private: bool = False) -> bytes:
+    """Read a plain file, without ever waiting for another process.
+
+    Args:
+        path: The file. A pipe, a socket, a device or a folder is refused.
+        private: Whether to refuse a file that every user of the machine may read.
+
+    Raises:
+        OSError: it cannot be read, or is refused; `strerror` says why and what to do.
+    """
+    with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
+        require_plain(path, os.fstat(file.fileno()), private=private)
+        return file.read()
+
+
+def require_plain(path: Path, status: os.stat_result, *, private: bool = False) -> None:
+    """Refuse what `read_plain` refuses, by the status of a file.
+
+    Raises:
+        OSError: as `read_plain`.
+    """
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, _NOT_PLAIN, str(path))
+    if private and status.st_mode & stat.S_IROTH:
+        raise OSError(
+            errno.EPERM,
+            "it holds a secret, and every user of this machine may read it "
+            f"(mode {stat.S_IMODE(status.st_mode):o}): chmod o-rwx {path}",
+            str(path),
+        )
+
+
+def open_to_write(path: str, flags: int) -> int:
+    """Open a plain file or a device; an `opener` for `open`, which never waits for a reader.
+
+    Raises:
+        OSError: it cannot be opened, or is a pipe or a socket.
+    """
+    opened = _opened(Path(path), flags)
+    mode = os.fstat(opened).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
+        os.close(opened)
+        raise OSError(errno.EINVAL, _NOT_PLAIN, path)
+    return opened
+
+
+def _opened(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads
+            raise OSError(errno.EINVAL, _NOT_PLAIN, str(path)) from error
+        raise

@@ -46,6 +46,7 @@ def serve(
         settings = load(config)
         if not insecure:
             settings.listen.require_protection()
+        settings.require_files(config, record)
         if check:
             place.kept_at(settings)
             typer.echo(f"{config}: valid")

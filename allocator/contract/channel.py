@@ -6,6 +6,8 @@ from pathlib import Path
 
 import grpc
 
+from allocator.files import read_plain
+
 AUTHORITY, CERTIFICATE, KEY = "LONGSHARE_CA", "LONGSHARE_CERTIFICATE", "LONGSHARE_KEY"
 """Environment variables that name a client's files."""
 
@@ -42,9 +44,9 @@ class Identity:
         if (self.certificate is None) != (self.key is None):
             raise ValueError("a certificate and its key go together")
         return grpc.ssl_channel_credentials(
-            root_certificates=self.authority.read_bytes(),
-            private_key=self.key.read_bytes() if self.key is not None else None,
+            root_certificates=read_plain(self.authority),
+            private_key=read_plain(self.key) if self.key is not None else None,
             certificate_chain=(
-                self.certificate.read_bytes() if self.certificate is not None else None
+                read_plain(self.certificate) if self.certificate is not None else None
             ),
         )

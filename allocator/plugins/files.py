@@ -1,5 +1,6 @@
 """A file with a policy: read, run once, and what is wrong with it said by file and line."""
 
+import errno
 import os
 import stat
 import sys
@@ -7,8 +8,11 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+from allocator.files import read_plain
 from allocator.plugins.adoption import adopt, defined, known, origin_of
 from allocator.plugins.errors import PolicyError
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY
 
 
 def load(path: Path) -> list[str]:
@@ -21,7 +25,7 @@ def load(path: Path) -> list[str]:
         PolicyError: the file cannot be read or run, or defines no policy that can be used.
     """
     try:
-        return _run(path, path.read_bytes())
+        return _run(path, read_plain(path))
     except OSError as error:
         raise PolicyError(f"{path}: {error.strerror}") from error
 
@@ -31,7 +35,8 @@ def load_trusted(path: Path) -> list[str]:
 
     The file, and every folder above it, belongs to who runs this process or to root, and neither
     its group nor others may write there; a folder like /tmp, in which everybody keeps what is
-    his, may be above. No part of its path is a symbolic link.
+    his, may be above. No part of its path is a symbolic link. Each part of the path is opened once,
+    from the one above, and checked by its descriptor; so nobody can exchange it meanwhile.
 
     Raises:
         PolicyError: as `load`, or somebody else could have written the file.
@@ -42,12 +47,37 @@ def load_trusted(path: Path) -> list[str]:
         where = path.resolve(strict=True)
         if where != path:
             raise PolicyError(f"{path} leads elsewhere; name the file by where it lies: {where}")
-        with path.open("rb") as file:
-            for place in (*path.parents, path):
-                _require_ours(place, place.stat())
-            return _run(path, file.read())
+        return _run(path, _read_trusted(path))
     except OSError as error:
         raise PolicyError(f"{path}: {error.strerror}") from error
+
+
+def _read_trusted(path: Path) -> bytes:
+    folder = os.open("/", _FOLDER)
+    try:
+        _require_ours(Path("/"), os.fstat(folder))
+        for place in reversed(path.parents[:-1]):
+            below = _open_within(folder, place, _FOLDER)
+            os.close(folder)
+            folder = below
+            _require_ours(place, os.fstat(folder))
+        with os.fdopen(_open_within(folder, path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise PolicyError(f"{path}: not a plain file; name another")
+            _require_ours(path, status)
+            return file.read()
+    finally:
+        os.close(folder)
+
+
+def _open_within(folder: int, place: Path, flags: int) -> int:
+    try:
+        return os.open(place.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+            raise PolicyError(f"{place} leads elsewhere; name the file by where it lies") from error
+        raise
 
 
 def _require_ours(path: Path, status: os.stat_result) -> None:

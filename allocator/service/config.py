@@ -1,9 +1,11 @@
 """The service's configuration: one TOML file, validated before anything starts."""
 
 import os
+import stat
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +27,7 @@ from allocator.conformance import complaints as complaints_about
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
+from allocator.files import read_plain, require_plain
 from allocator.service.addresses import DEFAULT, host_and_port, is_local, target
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
@@ -385,6 +388,26 @@ class StoreSection(_Section):
     otherwise to everybody who reaches ZooKeeper.
     """
 
+    def secret(self) -> str | None:
+        """Read ZooKeeper's user and password; None: there are none.
+
+        Raises:
+            ConfigError: the file cannot be read, says something else, or is open to everybody.
+        """
+        if self.credentials is None:
+            return None
+        try:
+            told = read_plain(self.credentials, private=True).decode("utf-8").strip()
+        except OSError as error:
+            raise ConfigError(f"store.credentials: {self.credentials}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"store.credentials: {self.credentials}: {error}") from error
+        if not all(told.partition(":")):
+            raise ConfigError(
+                f"store.credentials: {self.credentials} does not contain USER:PASSWORD"
+            )
+        return told
+
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
         of_others = {
@@ -501,6 +524,56 @@ class Config(_Section):
                 raise ValueError(f"shadow {shadow.label}: it is given twice")
         return self
 
+    def require_files(self, own: Path, record: Path | None = None) -> None:
+        """Refuse files that would overwrite each other, and secrets that everybody may read.
+
+        Args:
+            own: The configuration file.
+            record: The event log, if there is to be one.
+
+        Raises:
+            ConfigError: a file that the service writes is named twice; or a file that exists is of
+                the wrong kind, or holds a secret and is open to every user of the machine.
+        """
+        written, read = self._files(own, record)
+        _require_distinct(written, read)
+        for name, path in read.items():
+            _require_plain(name, path, secret=name in _SECRETS)
+        if _has_password(self.accounting.database):
+            _require_plain("accounting.database has a password", own, secret=True)
+
+    def _files(self, own: Path, record: Path | None) -> tuple[dict[str, Path], dict[str, Path]]:
+        """Return the files that the service writes, and those that it only reads, by setting."""
+        accounts, listen = self.accounting_database(), self.listen
+        tls = listen.tls
+        sockets = {
+            f"listen.{name}": Path(address.removeprefix("unix:").removeprefix("//"))
+            for name, address in (("address", listen.address), ("operators", listen.operators))
+            if address is not None and address.startswith("unix:")
+        }
+        written = {
+            "store.path": self.store.path if self.store.kind == "sqlite" else None,
+            "accounting.database": (
+                Path(accounts) if accounts is not None and "://" not in accounts else None
+            ),
+            "recorder.file": None if self.recorder is None else self.recorder.file,
+            "--record": record,
+            **sockets,
+        }
+        read = {
+            "--config": own,
+            "policy.file": self.policy.file,
+            **{f"shadow {shadow.label}: file": shadow.file for shadow in self.shadow},
+            "store.credentials": self.store.credentials,
+            "listen.tls.certificate": None if tls is None else tls.certificate,
+            "listen.tls.key": None if tls is None else tls.key,
+            "listen.tls.client_ca": None if tls is None else tls.client_ca,
+        }
+        return (
+            {name: path for name, path in written.items() if path is not None},
+            {name: path for name, path in read.items() if path is not None},
+        )
+
     def shadows(self) -> dict[str, Policy]:
         """Return the policies that follow, by label."""
         return {shadow.label: shadow.create() for shadow in self.shadow}
@@ -551,7 +624,7 @@ class _Listen(BaseModel):
 
 def _read(path: Path, model: type[_Read]) -> _Read:
     try:
-        return model.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return model.model_validate(tomllib.loads(read_plain(path).decode("utf-8")))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -559,3 +632,52 @@ def _read(path: Path, model: type[_Read]) -> _Read:
     except ValidationError as error:
         found = "".join(f"\n  {complaint}" for complaint in complaints(error, model))
         raise ConfigError(f"{path}:{found}") from error
+
+
+_SECRETS = frozenset({"store.credentials", "listen.tls.key"})
+_BESIDE = ("-journal", "-wal", "-shm")
+"""Endings of what SQLite writes beside its file."""
+
+
+def _require_distinct(written: dict[str, Path], read: dict[str, Path]) -> None:
+    known: dict[object, str] = {}
+    for name, path in (*read.items(), *written.items()):
+        endings = ("", *_BESIDE) if name in {"store.path", "accounting.database"} else ("",)
+        for ending in endings:
+            for identity in _identities(Path(f"{path}{ending}")):
+                other = known.setdefault(identity, name)
+                if other != name and name in written:
+                    raise ConfigError(
+                        f"{name}: {path} is also the file of {other}, and the service writes "
+                        f"{name}; give each a path of its own"
+                    )
+
+
+def _identities(path: Path) -> list[object]:
+    """Return what two names of one file have in common: where it leads, and which file it is."""
+    found: list[object] = [Path(os.path.realpath(path))]
+    try:
+        status = path.stat()
+    except OSError:  # it is made later, or whoever opens it says what is wrong
+        return found
+    if not stat.S_ISCHR(status.st_mode):
+        found.append((status.st_dev, status.st_ino))
+    return found
+
+
+def _require_plain(name: str, path: Path, *, secret: bool) -> None:
+    try:
+        require_plain(path, path.stat(), private=secret)
+    except FileNotFoundError:  # perhaps it is made before the service starts
+        return
+    except OSError as error:
+        raise ConfigError(f"{name}: {path}: {error.strerror}") from error
+
+
+def _has_password(database: str | None) -> bool:
+    if database is None or "://" not in database:
+        return False
+    try:
+        return urlsplit(database).password is not None
+    except ValueError:
+        return False

@@ -11,6 +11,7 @@ import grpc
 import structlog
 
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
+from allocator.files import read_plain
 from allocator.service.config import ConfigError, ListenSection, TlsSection
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
@@ -150,14 +151,14 @@ def _tls_files(section: TlsSection) -> tuple[bytes, bytes, bytes | None]:
     """Return key, certificate and the clients' authority."""
     contents = []
     for name, path in (("key", section.key), ("certificate", section.certificate)):
-        contents.append(_read(name, path))
+        contents.append(_read(name, path, private=name == "key"))
     authority = _read("client_ca", section.client_ca) if section.client_ca is not None else None
     return contents[0], contents[1], authority
 
 
-def _read(name: str, path: Path) -> bytes:
+def _read(name: str, path: Path, *, private: bool = False) -> bytes:
     try:
-        return path.read_bytes()
+        return read_plain(path, private=private)
     except OSError as error:
         raise ConfigError(f"listen.tls.{name}: {path}: {error.strerror}") from error
 

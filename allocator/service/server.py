@@ -194,17 +194,7 @@ def _open_store(section: StoreSection) -> Store:
     if section.kind == "sqlite":
         return SqliteStore(section.path, set_aside=set_aside)
     assert section.hosts is not None
-    credentials = None
-    if section.credentials is not None:
-        try:
-            credentials = section.credentials.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"store.credentials: {section.credentials}: {error}") from error
-        if not all(credentials.partition(":")):
-            raise ConfigError(
-                f"store.credentials: {section.credentials} does not contain USER:PASSWORD"
-            )
-    return ZookeeperStore(section.hosts, section.znode, credentials, set_aside=set_aside)
+    return ZookeeperStore(section.hosts, section.znode, section.secret(), set_aside=set_aside)
 
 
 @asynccontextmanager

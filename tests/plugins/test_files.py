@@ -1,7 +1,11 @@
 """A policy is brought by a file, and what is wrong with the file is said by file and line."""
 
+import io
 import os
+from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +142,48 @@ class TestTrust:
             plugins.load_trusted(link)
         with pytest.raises(plugins.PolicyError, match="absolute path"):
             plugins.load_trusted(Path("mine.py"))
+
+    @pytest.mark.parametrize("way", ["file", "link"])
+    def test_nor_one_that_others_put_there_while_it_is_looked_at(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    ) -> None:
+        """Puts another file in the place before each call to the system, and takes it away."""
+        folder = tmp_path.resolve()
+        path, kept, other = (folder / name for name in ("mine.py", "kept.py", "other.py"))
+        for first, last in combinations(range(30), 2):
+            for each in (path, kept, other):
+                each.unlink(missing_ok=True)
+            file(folder, NORM.replace('name = "norm"', 'name = "evil"')).rename(other)
+            other.chmod(0o666)
+            file(folder, NORM)
+            calls = 0
+
+            def exchanging(call: Any, first: int = first, last: int = last) -> Any:  # noqa: ANN401
+                def called(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+                    nonlocal calls
+                    calls += 1
+                    if calls == first + 1:
+                        path.rename(kept)
+                        path.symlink_to(other) if way == "link" else os.link(other, path)
+                    if calls == last + 1:
+                        kept.replace(path)
+                    return call(*arguments, **named)
+
+                return called
+
+            with monkeypatch.context() as patch:
+                for module, name in ((os, "open"), (os, "fstat"), (os, "stat"), (io, "open")):
+                    patch.setattr(module, name, exchanging(getattr(module, name)))
+                with suppress(plugins.PolicyError):
+                    plugins.load_trusted(path)
+            assert "evil" not in policies.names()
+
+    def test_nor_a_pipe(self, tmp_path: Path) -> None:
+        path = tmp_path.resolve() / "mine.py"
+        os.mkfifo(path)
+        for load in (plugins.load, plugins.load_trusted):
+            with pytest.raises(plugins.PolicyError, match="not a plain file"):
+                load(path)
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
     def test_nor_one_of_somebody_else(self, tmp_path: Path) -> None:

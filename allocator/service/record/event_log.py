@@ -33,6 +33,7 @@ from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import Origin
 from allocator.fairness.quantities import Quantities
+from allocator.files import open_to_write
 from allocator.service.store import codec
 
 MAGIC = b"longshare event log 1\n"
@@ -61,7 +62,7 @@ class EventLog:
         """Whether the file ends before its time because something could not be written."""
         self._path = path
         set_aside(path)
-        self._file: IO[bytes] = path.open("wb")
+        self._file: IO[bytes] = open(path, "wb", opener=open_to_write)  # noqa: SIM115 - closed by `close`
         self._try(lambda: self._file.write(MAGIC))
         self.flush()
 

@@ -6,6 +6,7 @@ events nothing changes but commitments, and these are known functions of time.
 
 import csv
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import structlog
 from allocator.cluster.engine import Engine
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing, Still
+from allocator.files import open_to_write
 from allocator.service.loop.slices import Backlog, Work
 from allocator.service.show.shares import holdings
 
@@ -49,7 +51,7 @@ class Recorder:
         self._failed = False
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("a").close()
+        os.close(open_to_write(str(path), os.O_WRONLY | os.O_CREAT))
         self._file: IO[str] | None = None
         self.backlog = Backlog()
         """Rows that have not been written yet."""
@@ -116,7 +118,9 @@ class Recorder:
         return max(self._left // _rows_of(engine), 0 if self._sampled else 1)
 
     def _open(self, mode: Literal["w", "a"]) -> IO[str]:
-        file = self._path.open(mode, newline="", encoding="utf-8")
+        file: IO[str] = open(  # noqa: SIM115 - closed by `close`
+            self._path, mode, newline="", encoding="utf-8", opener=open_to_write
+        )
         if file.tell() == 0:
             csv.writer(file).writerow(COLUMNS)
         return file

@@ -152,8 +152,15 @@ def test_a_server_that_does_not_answer_is_named() -> None:
 
 def test_credentials_that_are_none_are_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("password\n")
+    (tmp_path / "secret").chmod(0o600)
+    (tmp_path / "open").write_text("user:password\n")
+    (tmp_path / "open").chmod(0o644)
     settings = f'[store]\nkind = "zookeeper"\nhosts = "127.0.0.1:1"\ncredentials = "{tmp_path}/'
-    for file, complaint in (("secret", "does not contain USER:PASSWORD"), ("none", "No such file")):
+    for file, complaint in (
+        ("secret", "does not contain USER:PASSWORD"),
+        ("none", "No such file"),
+        ("open", "every user of this machine may read it"),
+    ):
         refused = Service(tmp_path, f'{settings}{file}"\n')
         assert refused.process.wait(PATIENCE) == 2
         assert complaint in refused.log.read_text()
