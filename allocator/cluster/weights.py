@@ -1,5 +1,6 @@
 """Whose word a user's weight is: an operator's, for good or for a time, the master's, a file's."""
 
+import heapq
 import math
 from collections.abc import Mapping
 from typing import Literal
@@ -19,8 +20,16 @@ class Weights:
         self._of_roles = settings.user_key == "role"
         self._ordered: dict[str, float] = {}
         self._boosts: dict[str, Boost] = {}
-        self.next_end = math.inf
-        """When the next boost ends, in seconds since the epoch."""
+        self._ends: list[tuple[float, str]] = []
+        """A heap of ends and users, also of boosts that have been replaced or cancelled."""
+
+    @property
+    def next_end(self) -> float:
+        """When the next boost ends, in seconds since the epoch; infinity: there is no boost."""
+        ends = self._ends
+        while ends and not self._is_present(*ends[0]):
+            heapq.heappop(ends)
+        return ends[0][0] if ends else math.inf
 
     def of(self, name: str) -> float:
         """Return the weight of a user; 1: nobody has said anything."""
@@ -72,19 +81,25 @@ class Weights:
     def order_boost(self, name: str, boost: Boost) -> None:
         """Follow an order that holds for a time."""
         self._boosts[name] = boost
-        self._note_end()
+        if len(self._ends) > 2 * len(self._boosts):
+            self._ends = [(each.until, user) for user, each in self._boosts.items()]
+            heapq.heapify(self._ends)
+        else:
+            heapq.heappush(self._ends, (boost.until, name))
 
     def end_boost(self, name: str) -> None:
         """Forget a boost, if there is one."""
-        if self._boosts.pop(name, None) is not None:
-            self._note_end()
+        self._boosts.pop(name, None)
 
     def ended(self, now: float) -> list[str]:
         """Forget boosts that are over at an instant; return whose they were."""
-        over = [name for name, boost in self._boosts.items() if boost.until <= now]
-        for name in over:
+        over = []
+        while self.next_end <= now:
+            _, name = heapq.heappop(self._ends)
+            over.append(name)
             self.end_boost(name)
         return over
 
-    def _note_end(self) -> None:
-        self.next_end = min((boost.until for boost in self._boosts.values()), default=math.inf)
+    def _is_present(self, end: float, name: str) -> bool:
+        boost = self._boosts.get(name)
+        return boost is not None and boost.until == end
