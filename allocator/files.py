@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
 _NOT_PLAIN = "not a plain file; name another"
 
 
@@ -30,6 +31,15 @@ def whole(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def csv_cell(text: str) -> str:
+    """Return text for a cell of a CSV file, which no spreadsheet takes for a formula.
+
+    A text that begins with a sign of formulas gets an apostrophe before it, as does a text that
+    begins with one; so a program that removes one apostrophe has the text again. Not for numbers.
+    """
+    return f"'{text}" if text.startswith(_OF_FORMULAS) else text
 
 
 def read_plain(path: Path, *, private: bool = False) -> bytes:

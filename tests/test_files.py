@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from allocator.files import whole
+from allocator.files import csv_cell, whole
 
 
 def test_a_file_is_as_it_was_until_the_new_one_is_complete(tmp_path: Path) -> None:
@@ -57,3 +57,21 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
         part.write_text("new")
     assert link.is_symlink()
     assert file.read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ('=HYPERLINK("http://x")', '\'=HYPERLINK("http://x")'),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("'=1", "''=1"),
+        ("team=1", "team=1"),
+        ("", ""),
+    ],
+)
+def test_a_name_is_no_formula_in_a_csv_file(name: str, cell: str) -> None:
+    assert csv_cell(name) == cell

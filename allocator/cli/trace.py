@@ -12,6 +12,7 @@ import typer
 
 from allocator.cli.connection import REFUSED, USAGE, AsJson, fail
 from allocator.cli.trace_fit import fit
+from allocator.files import csv_cell
 
 if TYPE_CHECKING:
     from allocator.simulation.formats.conversion import Conversion, LeftOut
@@ -332,7 +333,9 @@ def _write_left_out(left_out: "LeftOut", path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("reason", "file", "line"))
-        writer.writerows(left_out)
+        writer.writerows(
+            (csv_cell(why), csv_cell(str(place)), line) for why, place, line in left_out
+        )
 
 
 def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:

@@ -20,6 +20,7 @@ from allocator.cli.connection import (
     Timeout,
 )
 from allocator.cli.span import Since, Until, span
+from allocator.files import csv_cell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -150,7 +151,13 @@ def _rows(rows: Sequence["admin.Usage"]) -> Iterator[tuple[object, ...]]:
         counted = (row.offers, row.refused, *(_told(row, each) for each in _TIMES))
         for name in sorted(row.resources) or [""]:
             used = row.resources[name]
-            yield (day, row.user, name, *(_told(used, each) for each in _COLUMNS), *counted)
+            yield (
+                day,
+                csv_cell(row.user),
+                csv_cell(name),
+                *(_told(used, each) for each in _COLUMNS),
+                *counted,
+            )
 
 
 def _told(message: "admin.Usage | admin.Used", name: str) -> object:

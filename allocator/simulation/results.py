@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from allocator.files import whole
+from allocator.files import csv_cell, whole
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.series import Series
 from allocator.simulation.store import ROW_GROUP
@@ -180,5 +180,6 @@ def _write_users(outcome: Outcome, users: Users, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
-        for row in zip(*columns.values(), strict=True):
-            writer.writerow(["" if entry != entry else entry for entry in row])  # noqa: PLR0124 - not a number
+        for user, *row in zip(*columns.values(), strict=True):
+            numbers = ["" if entry != entry else entry for entry in row]  # noqa: PLR0124 - not a number
+            writer.writerow([csv_cell(user), *numbers])

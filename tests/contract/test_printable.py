@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 import pytest
 import structlog
@@ -18,7 +19,52 @@ def test_what_is_shown_has_nothing_that_steers_a_terminal_or_forges_a_line(text:
     shown = printable(text)
     assert shown.isprintable()
     assert printable(shown) == shown
-    assert text.isprintable() == (shown == text)
+    if text.isascii():
+        assert text.isprintable() == (shown == text)
+
+
+@given(text=st.text(st.sampled_from("a\u0301\u20dd\ufe0f\x1b")))
+def test_a_letter_is_shown_with_four_combining_signs_at_the_most(text: str) -> None:
+    shown = printable(text)
+    assert printable(shown) == shown
+    assert max(map(len, re.findall(r"[\u0301\u20dd]+", shown)), default=0) <= 4
+    assert not re.match(r"[\u0301\u20dd]", shown)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("ops\u3164", r"ops\u3164"),
+        ("ops\ufe0f", r"ops\ufe0f"),
+        ("o\u200bps", r"o\u200bps"),
+        ("\u2800", r"\u2800"),
+        ("\U000e0041", r"\U000e0041"),
+        ("a" + 400 * "\u0301", "a" + 4 * "\u0301" + 396 * r"\u0301"),
+        ("\u0301a", r"\u0301a"),
+    ],
+)
+def test_characters_that_are_not_seen_are_shown_as_escapes(name: str, shown: str) -> None:
+    assert printable(name) == shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "команда",
+        "équipe",
+        "e\u0301quipe",
+        "Nguyễn",
+        "กลุ่ม",
+        "שָׁלוֹם",
+        "टीम",
+        "チーム",
+        "팀",
+        "team 😀",
+        "a→b",
+    ],
+)
+def test_names_in_any_script_are_shown_as_they_are(name: str) -> None:
+    assert printable(name) == name
 
 
 @pytest.mark.parametrize("form", ["console", "json"])

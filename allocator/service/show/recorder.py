@@ -17,7 +17,7 @@ import structlog
 from allocator.cluster.engine import Engine
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing, Still
-from allocator.files import open_to_write
+from allocator.files import csv_cell, open_to_write
 from allocator.service.loop.slices import Backlog, Work
 from allocator.service.show.shares import holdings
 
@@ -34,6 +34,7 @@ class Recorder:
 
     `time` is in seconds since the Unix epoch, `allocation` in the resource's own units (cores,
     megabytes), `share` and `commitment` are fractions of the cluster, `priority` is the user's.
+    Names are written as `csv_cell` does.
     What the file held before is replaced when the first event comes, not earlier: a service that
     cannot start, because another one runs, must leave that one's recording alone.
 
@@ -153,8 +154,8 @@ class Recorder:
         csv.writer(self._file).writerows(
             (
                 f"{instant:.3f}",
-                standing.user,
-                name,
+                csv_cell(standing.user),
+                csv_cell(name),
                 f"{holding.allocation:.15g}",
                 f"{holding.share:.6g}",
                 f"{holding.commitment:.6g}",

@@ -131,6 +131,23 @@ def test_a_resource_that_does_not_count_is_recorded_with_its_share(tmp_path: Pat
     assert float(gpus["priority"]) == 0.25, "that of cpus"
 
 
+def test_a_name_that_begins_as_a_formula_is_recorded_as_text(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.csv", 1.0)
+    users = tuple(DeclaredUser(name) for name in ("=1+1", "@x", "-2", "plain"))
+    engine = Engine(EngineSettings(policies.create("drf", {}), users=users))
+    engine.restore(
+        contract.Options(),
+        contract.Snapshot(time_ns=START_NS, agents=[agent_call("s1", "cpus:4")]),
+    )
+    recorder.sample_until(engine, START_NS / SECOND)
+    recorder.sample_until(engine, START_NS / SECOND + 1)
+    recorder.close()
+    with (tmp_path / "r.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["user"] for row in rows} == {"'=1+1", "'@x", "'-2", "plain"}
+    assert {float(row["allocation"]) for row in rows} == {0.0}
+
+
 def test_a_clock_that_begins_anew_is_followed(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "r.csv", 1.0)
     engine = Engine(SETTINGS)

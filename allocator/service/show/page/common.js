@@ -20,6 +20,12 @@ function duration(seconds) {
   return Number(seconds.toFixed(1)) + "\u00a0s";
 }
 
+// Names come from frameworks: characters that are not seen, and heaps of accents, are escapes.
+const UNSEEN = /[\p{Default_Ignorable_Code_Point}\p{Cc}\u2028\u2029\u2800\ufff9-\ufffb]/gu;
+const escaped = (text) => Array.from(text, (each) => "\\u{" + each.codePointAt(0).toString(16) + "}").join("");
+const legible = (name) => name.replace(UNSEEN, escaped).replace(/^\p{M}+/u, escaped)
+  .replace(/(?<=[\p{Mn}\p{Me}]{4})[\p{Mn}\p{Me}]+/gu, escaped);
+
 function made(tag, text, attributes = {}) {
   const node = document.createElement(tag);
   if (text !== undefined) node.textContent = text;

@@ -68,7 +68,7 @@ function showShadows(seen) {
       line.append(made("td"), made("td"), made("th", undefined, { scope: "row" }), made("td"), made("td"));
       return line;
     }, (line, each) => [
-      each.shadow_turn || "–", each.turn || "–", each.user, percent(each.commitment), gained(each.gain),
+      each.shadow_turn || "–", each.turn || "–", legible(each.user), percent(each.commitment), gained(each.gain),
     ].forEach((text, index) => {
       write(line.children[index], String(text));
       set(line.children[index], "title", String(text)); // a long name is cut short
@@ -83,7 +83,7 @@ function showOffers(seen) {
     line.append(made("span"), made("br"), made("small"));
     return line;
   }, (line, offer) => {
-    write(line.children[0], clock(offer.time) + ": " + offer.host + " to " + offer.user + " (" + offer.framework + "): " + amounts(offer.resources));
+    write(line.children[0], clock(offer.time) + ": " + legible(offer.host) + " to " + legible(offer.user) + " (" + legible(offer.framework) + "): " + amounts(offer.resources));
     write(line.children[2], offer.why);
   });
 }
@@ -95,9 +95,9 @@ function showAgents(seen) {
     line.append(made("th", undefined, { scope: "row" }), made("td"), made("td"), made("td"));
     return line;
   }, (line, place) => {
-    const held = Object.entries(place.held).map(([user, what]) => user + ": " + amounts(what)).join("; ");
+    const held = Object.entries(place.held).map(([user, what]) => legible(user) + ": " + amounts(what)).join("; ");
     const state = place.state === "offered" ? "goes to whoever is next and can use it" : place.state;
-    [place.host, state, amounts(place.free), held || "nobody"].forEach((text, index) => write(line.children[index], text));
+    [legible(place.host), state, amounts(place.free), held || "nobody"].forEach((text, index) => write(line.children[index], text));
   });
 }
 

@@ -113,7 +113,7 @@ class Users {
     for (const column of this.columns) {
       if (column.kind === "user") {
         const head = made("th", undefined, { scope: "row", role: "rowheader" });
-        const ask = made("button", row.user, { type: "button", class: "name" });
+        const ask = made("button", legible(row.user), { type: "button", class: "name" });
         ask.addEventListener("click", () => this.explain(row.user));
         head.append(ask, made("small"));
         line.append(head);
@@ -206,10 +206,10 @@ class Users {
     this.explained = user;
     element("why").hidden = user === null;
     for (const line of element("users").children) {
-      set(line, "aria-selected", String(user !== null && line.querySelector(".name").textContent === user));
+      set(line, "aria-selected", String(user !== null && line.querySelector(".name").textContent === legible(user)));
     }
     if (user === null) return;
-    write(element("why-heading"), user);
+    write(element("why-heading"), legible(user));
     let words = ["The service does not answer."];
     try {
       const answer = await fetch("api/explain?user=" + encodeURIComponent(user));
