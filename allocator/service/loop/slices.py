@@ -30,22 +30,31 @@ async def spread(
 ) -> T:
     """Do work in slices, and in between leave the loop to others.
 
+    If the turn was long in coming, as beside snapshots that follow each other, the slice lasts as
+    much longer: work then gets the same part of the time, and does not wait once for each slice.
+    The loop hears others meanwhile.
+
     Args:
         work: What is to be done.
         turn: Waited for before each slice, for work that looks at what others change.
         rest: For how many times what a slice took the loop is left to others.
     """
     while True:
+        asked = time.perf_counter()
         async with turn or nullcontext():
             begun = time.perf_counter()
-            spent = 0.0
-            while spent < SLICE:
+            allowed = max(SLICE, (begun - asked) / _OTHERS)
+            spent, breath = 0.0, SLICE
+            while spent < allowed:
                 try:
                     next(work)
                 except StopIteration as end:
                     result: T = end.value
                     return result
                 spent = time.perf_counter() - begun
+                if breath <= spent < allowed:
+                    await asyncio.sleep(0)
+                    breath = spent + SLICE
         await asyncio.sleep(rest * spent)
 
 

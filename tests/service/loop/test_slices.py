@@ -7,7 +7,10 @@ from itertools import pairwise
 import pytest
 
 from allocator.cluster.steps import finished
+from allocator.service.loop import slices
 from allocator.service.loop.slices import SLICE, Once, Work, giving_way, spread
+from allocator.service.loop.turn import Turn
+from tests.service.served import PATIENCE
 
 
 def work(steps: int, seen: list[int]) -> Work[int]:
@@ -119,3 +122,47 @@ def test_an_answer_that_fails_fails_those_who_asked_and_nobody_later() -> None:
         assert await once.get() == 5
 
     asyncio.run(main())
+
+
+def test_work_is_done_beside_others_who_take_the_turn_back_to_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others take a second of each turn; the work takes 300 ms, a step a millisecond."""
+    now, turns, heard = 0.0, 0, 0
+    monkeypatch.setattr(slices.time, "perf_counter", lambda: now)
+
+    def steps() -> Work[str]:
+        nonlocal now
+        for _ in range(300):
+            now += 0.001
+            yield
+        return "done"
+
+    async def side_by_side() -> str:
+        turn = Turn()
+
+        async def others() -> None:
+            nonlocal now, turns
+            while True:
+                async with turn:
+                    turns += 1
+                    await asyncio.sleep(0)
+                    now += 1.0
+
+        async def listener() -> None:
+            nonlocal heard
+            while True:
+                await asyncio.sleep(0)
+                heard += 1
+
+        at_work = [asyncio.create_task(each()) for each in (others, listener)]
+        await asyncio.sleep(0)
+        try:
+            return await asyncio.wait_for(slices.spread(steps(), turn, rest=0.0), PATIENCE)
+        finally:
+            for each in at_work:
+                each.cancel()
+
+    assert asyncio.run(side_by_side()) == "done"
+    assert turns <= 5
+    assert heard >= 100, "the loop hears others while the turn is held"
