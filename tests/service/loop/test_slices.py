@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from allocator.cluster.steps import finished
-from allocator.service.loop import slices
 from allocator.service.loop.slices import SLICE, Once, Work, giving_way, spread
 from allocator.service.loop.turn import Turn
 from tests.service.served import PATIENCE
@@ -129,7 +128,7 @@ def test_work_is_done_beside_others_who_take_the_turn_back_to_back(
 ) -> None:
     """Others take a second of each turn; the work takes 300 ms, a step a millisecond."""
     now, turns, heard = 0.0, 0, 0
-    monkeypatch.setattr(slices.time, "perf_counter", lambda: now)
+    monkeypatch.setattr("allocator.service.loop.slices.time.perf_counter", lambda: now)
 
     def steps() -> Work[str]:
         nonlocal now
@@ -158,7 +157,7 @@ def test_work_is_done_beside_others_who_take_the_turn_back_to_back(
         at_work = [asyncio.create_task(each()) for each in (others, listener)]
         await asyncio.sleep(0)
         try:
-            return await asyncio.wait_for(slices.spread(steps(), turn, rest=0.0), PATIENCE)
+            return await asyncio.wait_for(spread(steps(), turn, rest=0.0), PATIENCE)
         finally:
             for each in at_work:
                 each.cancel()
