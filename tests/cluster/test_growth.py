@@ -10,9 +10,13 @@ from typing import TypeAlias
 import pytest
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.memory import Boost
+from allocator.cluster.settings import EngineSettings
+from allocator.cluster.weights import Weights
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
+from allocator.fairness import policies
 from tests.cluster.master_side import SECOND, START_NS, MasterSide, agent_call
 from tests.cluster.test_placements import info
 from tests.counted import counted
@@ -247,3 +251,18 @@ def test_twice_as_much_costs_no_more_than_in_proportion(name: str, policy: str) 
     CASES[name](policy, 4 * FEW)()  # of what is like what was before, much is remembered
     few, many, more = (counted(CASES[name](policy, n * FEW)) for n in (1, 2, 4))
     assert more - many < MOST * (many - few) + 200
+
+
+def test_boosts_that_end_one_by_one_are_found_in_proportion_to_their_number() -> None:
+    def steps(number: int) -> int:
+        weights = Weights(EngineSettings(policies.create("drf", {})))
+        for each in range(number):
+            weights.order_boost(f"r{each}", Boost(2.0, 1.0 + each))
+
+        def end_all() -> None:
+            ended = [weights.ended(weights.next_end) for _ in range(number)]
+            assert ended == [[f"r{each}"] for each in range(number)]
+
+        return counted(end_all)
+
+    assert steps(400) < 5 * steps(100)
