@@ -54,6 +54,11 @@ class Weights:
             return "master"
         return "configuration" if name in self._declared else ""
 
+    @property
+    def boosts(self) -> int:
+        """The number of boosts that have not ended."""
+        return len(self._boosts)
+
     def boost(self, name: str) -> Boost | None:
         """Return the boost of a user."""
         return self._boosts.get(name)

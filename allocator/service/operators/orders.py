@@ -30,6 +30,9 @@ from allocator.service.store.keeper import Keeper
 
 LONGEST = 2000
 """Characters of an order, and of what it changed, that are kept."""
+MOST_BOOSTS = 250
+"""Boosts at a time. The end of a boost changes the entitlement of every user at its instant, so
+the first event after a pause costs O(ends · users)."""
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[operator.Order, admin.OrderReply]"
 _log = structlog.get_logger(__name__)
@@ -70,6 +73,7 @@ class Orders:
         try:
             async with self._turn:
                 stood = {user: engine.standing(user) for user in concerned}
+                _require_few_boosts(order, engine)
                 engine.order(order)
                 stands = {user: engine.standing(user) for user in concerned}
         except InvalidOrder as error:
@@ -164,6 +168,17 @@ def _said(standing: Standing[str] | None) -> dict[str, object] | None:
         return None
     owed = {name: round(c, 9) for name, c in standing.commitments.items() if c}
     return {"weight": standing.weight, "commitments": owed}
+
+
+def _require_few_boosts(order: operator.Order, engine: Engine) -> None:
+    """Refuse one boost more than `MOST_BOOSTS`; a boost may replace another of the same user."""
+    asked, weights = order.set_weight, engine.weights
+    is_new = asked.HasField("seconds") and weights.boost(asked.user) is None
+    if is_new and weights.boosts >= MOST_BOOSTS:
+        raise InvalidOrder(
+            f"user {asked.user!r}: {weights.boosts} users have a boost, which is the most at a "
+            "time; end one (`longshare weight unset USER`), or set a weight that lasts"
+        )
 
 
 def _named(order: operator.Order) -> set[str]:

@@ -13,6 +13,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
+from allocator.service.operators.orders import MOST_BOOSTS
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import Stream, hello, service, wait_for
 
@@ -336,3 +337,24 @@ def test_sub_roles_are_ranked_among_their_siblings(tmp_path: Path) -> None:
         assert "among the users below eng" in ops.explain("eng/dev").words[0]
         ops.channel.close()
         stream.close()
+
+
+def test_one_boost_more_than_the_limit_is_refused_until_another_ends(tmp_path: Path) -> None:
+    users = [f"u{number}" for number in range(MOST_BOOSTS + 1)]
+    declared = "".join(f'[[users.declared]]\nname = "{user}"\n' for user in users)
+
+    def boost(user: str, seconds: float) -> operator.Order:
+        change = operator.SetWeight(user=user, weight=2.0, seconds=seconds)
+        return operator.Order(set_weight=change)
+
+    with operated(tmp_path, SETTINGS + declared) as ops:
+        for user in users[:-1]:
+            ops.stub.Order(boost(user, 100.0))
+        ops.stub.Order(boost(users[0], 60.0))  # replaces the user's boost
+        code, words = refusal(ops.stub.Order, boost(users[-1], 60.0))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "250 users have a boost, which is the most at a time" in words
+        ops.wait(61.0)
+        wait_for(lambda: ops.shares()[users[0]].weight == 1.0)
+        ops.stub.Order(boost(users[-1], 60.0))
+        assert ops.shares()[users[-1]].weight == 2.0
