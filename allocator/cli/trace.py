@@ -63,7 +63,8 @@ def convert(
         list[Path],
         typer.Argument(
             metavar="SOURCE...",
-            help="The file, may be packed (.gz, ...); google: the folder; log: one or several.",
+            help="The file, may be packed (.gz, ...); google: the folder; htcondor, log: "
+            "one or several.",
         ),
     ],
     trace: _Path,
@@ -74,8 +75,8 @@ def convert(
             "--from",
             metavar="FORM",
             help=f"{', '.join(Form)}. csv has a header; sdrf: that of the authors' simulator; log: "
-            "event logs of your own cluster; slurm: sacct --parsable2; htcondor: condor_history "
-            "-json.",
+            "event logs of your own cluster; slurm: sacct --parsable2 or --json; htcondor: "
+            "condor_history -json or -jsonl.",
         ),
     ],
     nodes: Annotated[
@@ -122,12 +123,11 @@ def convert(
             )
         _convert_logs(sources, trace, as_json=as_json)
         return
-    if len(sources) > 1:
+    if len(sources) > 1 and form is not Form.HTCONDOR:
         fail(USAGE, f"--from {form.value} takes one SOURCE")
-    [source] = sources
     with _reading(), _working("converting"):
         conversion = _converted(
-            source,
+            sources,
             form,
             nodes=nodes,
             users=users,
@@ -144,7 +144,10 @@ def convert(
     else:
         _show_conversion(conversion)
     if not len(conversion.trace):
-        fail(REFUSED, f"no row of {source} became a task; {trace} is not written")
+        fail(
+            REFUSED,
+            f"no row of {', '.join(map(str, sources))} became a task; {trace} is not written",
+        )
 
 
 @trace_app.command(epilog=_EXIT_CODES)
@@ -246,7 +249,7 @@ def _working(what: str) -> Iterator[None]:
 
 
 def _converted(
-    source: Path,
+    sources: list[Path],
     form: Form,
     *,
     nodes: Path | None,
@@ -272,6 +275,7 @@ def _converted(
         fail(USAGE, "--timezone goes with --from slurm")
     if form is not Form.GOOGLE and demand_at is not None:
         fail(USAGE, "--demand-at goes with --from google")
+    source = sources[0]
     readers: dict[Form, Callable[[], Conversion]] = {
         Form.CSV: lambda: csv.convert(source, users, machines),
         Form.SDRF: lambda: csv.convert_authors(source),
@@ -279,7 +283,7 @@ def _converted(
         Form.GOOGLE: lambda: google.convert(source, google.DemandAt(demand_at or "schedule")),
         Form.OPENB: lambda: openb.convert(source, cast("Path", nodes)),
         Form.SLURM: lambda: slurm.convert(source, timezone or "UTC"),
-        Form.HTCONDOR: lambda: htcondor.convert(source),
+        Form.HTCONDOR: lambda: htcondor.convert(*sources),
     }
     return readers[form]()
 
@@ -292,13 +296,14 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
     from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
     from allocator.simulation import store  # noqa: PLC0415
 
-    done = 0
+    done = entries = 0
     try:
         with bar("replaying", sum(path.stat().st_size for path in sources), "B") as report:
 
             def watch(size: int) -> None:
-                nonlocal done
+                nonlocal done, entries
                 done += size
+                entries += 1
                 report(done)
 
             found = own_history.convert(sources, watch)
@@ -310,10 +315,12 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
         fail(REFUSED, f"nobody held anything for any time; {trace} is not written")
     if as_json:
         told = {
+            "rows": entries,
             "tasks": len(found.trace),
             "users": len(found.trace.users),
             "policy": found.policy,
             "notes": found.notes,
+            **_use_as_json(found.trace),
         }
         typer.echo(json.dumps(told, indent=2))
         return
@@ -325,6 +332,8 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
     )
     for note in found.notes:
         out.print(f"  {printable(note)}")
+    out.print(f"entries read: {entries:,}")
+    _show_use(found.trace)
 
 
 def _write_left_out(left_out: "LeftOut", path: Path) -> None:
@@ -340,31 +349,96 @@ def _write_left_out(left_out: "LeftOut", path: Path) -> None:
 
 def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:
     return {
+        "rows": conversion.left_out.rows_read,
         "tasks": len(conversion.trace),
         "users": len(conversion.trace.users),
-        "left_out": {
-            reason: {"rows": count, "first": conversion.left_out.first(reason)}
-            for reason, count in conversion.left_out.counts().items()
-        },
+        "left_out": _rows_as_json(conversion.left_out),
+        "assumed": _rows_as_json(conversion.assumed),
+        "columns_ignored": list(conversion.ignored),
+        "machines": sum(kind.count for kind in conversion.trace.machines),
+        **_use_as_json(conversion.trace),
+        "checks": [
+            {
+                "what": check.what,
+                "unit": check.unit,
+                "rows": check.rows,
+                "in_file": check.in_file,
+                "in_trace": check.in_trace,
+                "agrees": check.agrees,
+                "differing": _rows_as_json(check.differing).get(check.what, {"rows": 0}),
+            }
+            for check in conversion.checks
+        ],
+    }
+
+
+def _use_as_json(trace: "Trace") -> dict[str, Any]:
+    from allocator.simulation.formats.conversion import resource_hours  # noqa: PLC0415
+
+    hours = resource_hours(trace)
+    return {"resource_hours": hours, "core_hours": hours.get("cpus")}
+
+
+def _rows_as_json(rows: "LeftOut") -> dict[str, Any]:
+    return {
+        reason: {"rows": count, "first": rows.first(reason)}
+        for reason, count in rows.counts().items()
     }
 
 
 def _show_conversion(conversion: "Conversion") -> None:
     from allocator.cli.tables import console  # noqa: PLC0415
     from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.service.show.speech import counted  # noqa: PLC0415
 
     trace = conversion.trace
     print_line = console().print
     print_line(f"{len(trace):,} tasks of {len(trace.users):,} users")
+    print_line(f"rows read: {conversion.left_out.rows_read:,}")
     counts = conversion.left_out.counts()
-    if not counts:
+    if counts:
+        print_line(f"{sum(counts.values()):,} rows were left out:")
+        _show_rows_by_reason(conversion.left_out)
+    else:
         print_line("no row was left out")
-        return
-    print_line(f"{sum(counts.values()):,} rows were left out:")
-    for reason, count in counts.items():
-        places = ", ".join(conversion.left_out.first(reason))
-        more = ", ..." if count > len(conversion.left_out.first(reason)) else ""
-        print_line(f"  {count:,}: {printable(reason)} ({printable(places)}{more})")
+    if conversion.assumed.counts():
+        print_line("rows that were read with an assumption:")
+        _show_rows_by_reason(conversion.assumed)
+    if conversion.ignored:
+        print_line(f"columns ignored: {printable(', '.join(conversion.ignored))}")
+    if trace.machines:
+        print_line(f"machines: {sum(kind.count for kind in trace.machines):,}")
+    _show_use(trace)
+    for check in conversion.checks:
+        print_line(
+            f"{printable(check.what)}: {check.in_file:,.9g} {check.unit} by the file, "
+            f"{check.in_trace:,.9g} by the conversion, from {counted(check.rows, 'row')}"
+            f"{'' if check.agrees else '; they differ'}"
+        )
+        _show_rows_by_reason(check.differing, "differ")
+
+
+def _show_use(trace: "Trace") -> None:
+    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.simulation.formats.conversion import resource_hours  # noqa: PLC0415
+
+    hours = resource_hours(trace)
+    if "cpus" in hours:
+        console().print(f"core-hours: {hours['cpus']:,.9g}")
+    uses = ", ".join(f"{printable(name)} {use:,.9g}" for name, use in hours.items())
+    console().print(f"resources, amount × hours: {uses}")
+
+
+def _show_rows_by_reason(rows: "LeftOut", reads: str | None = None) -> None:
+    """Print a line for each reason, or for what these rows do."""
+    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.contract.printable import printable  # noqa: PLC0415
+
+    for reason, count in rows.counts().items():
+        places = ", ".join(rows.first(reason))
+        more = ", ..." if count > len(rows.first(reason)) else ""
+        console().print(f"  {count:,}: {printable(reads or reason)} ({printable(places)}{more})")
 
 
 def _show_statistics(found: "Statistics") -> None:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from allocator.cli import app
@@ -34,9 +35,12 @@ def test_converting_names_what_it_leaves_out(tmp_path: Path) -> None:
     assert told.exit_code == 0, told.stderr
     assert told.stdout.splitlines() == [
         "2 tasks of 2 users",
+        "rows read: 4",
         "2 rows were left out:",
         "  1: not 6 fields (t.csv:5)",
         "  1: run time is no number (t.csv:3)",
+        "core-hours: 0.0277777778",
+        "resources, amount × hours: cpus 0.0277777778, mem 0.00555555556",
     ]
     assert (tmp_path / "left-out.csv").read_text().splitlines() == [
         "reason,file,line",
@@ -44,12 +48,19 @@ def test_converting_names_what_it_leaves_out(tmp_path: Path) -> None:
         "run time is no number,t.csv,3",
     ]
     assert json.loads(longshare(*command, "--json").stdout) == {
+        "rows": 4,
         "tasks": 2,
         "users": 2,
         "left_out": {
             "not 6 fields": {"rows": 1, "first": ["t.csv:5"]},
             "run time is no number": {"rows": 1, "first": ["t.csv:3"]},
         },
+        "assumed": {},
+        "columns_ignored": [],
+        "machines": 0,
+        "resource_hours": {"cpus": pytest.approx(100 / 3600), "mem": pytest.approx(20 / 3600)},
+        "core_hours": pytest.approx(100 / 3600),
+        "checks": [],
     }
 
 
@@ -127,9 +138,74 @@ def test_a_sites_own_accounting_is_converted_and_a_zone_goes_with_slurm_alone(
     assert told.exit_code == 0, told.stderr
     assert told.stdout.splitlines() == [
         "1 tasks of 1 users",
+        "rows read: 2",
         "1 rows were left out:",
         "  1: never started (sacct:3)",
+        "rows that were read with an assumption:",
+        "  1: memory is not told, or all of the node: 0 MiB (sacct:2)",
+        "core-hours: 4",
+        "resources, amount × hours: cpus 4",
     ]
     refused = longshare(*command, "htcondor", "--timezone", "UTC")
     assert refused.exit_code == 2
     assert "--timezone goes with --from slurm" in refused.stderr
+
+
+def test_a_conversion_ends_with_what_a_person_can_check(tmp_path: Path) -> None:
+    header = "JobID|User|Submit|Start|End|State|AllocTRES|ElapsedRaw|Suspended|CPUTimeRAW|JobName"
+    times = "2026-03-01T10:00:00|2026-03-01T10:00:00|2026-03-01T15:00:00"
+    (tmp_path / "sacct").write_text(
+        f"{header}\n"
+        f"1|ann|{times}|COMPLETED|cpu=10,mem=1G,gres/gpu:a100=2|3600|04:00:00|36000|x\n"
+        f"2|ann|{times}|COMPLETED|cpu=4,mem=1G|18000|00:00:00|36000|x\n"
+        f"3|ann|{times}|RUNNING|cpu=4,mem=1G|18000|00:00:00|72000|x\n"
+    )
+    command = ["trace", "convert", str(tmp_path / "sacct"), str(tmp_path / "t"), "--from", "slurm"]
+    told = longshare(*command)
+    assert told.exit_code == 0, told.stderr
+    assert told.stdout.splitlines() == [
+        "2 tasks of 1 users",
+        "rows read: 3",
+        "1 rows were left out:",
+        "  1: had not ended (sacct:4)",
+        "rows that were read with an assumption:",
+        (
+            "  1: elapsed time is not End - Start, as after a suspension: the task runs for the "
+            "elapsed time, without a break (sacct:2)"
+        ),
+        "  1: gres/gpu:a100 counts in gpus (sacct:2)",
+        "columns ignored: JobName",
+        "core-hours: 30",
+        "resources, amount × hours: cpus 30, mem 6,144, gpus 2",
+        "CPUTimeRAW: 20 core-hours by the file, 30 by the conversion, from 2 rows; they differ",
+        "  1: differ (sacct:3)",
+        "End - Start - Suspended: 30 core-hours by the file, 30 by the conversion, from 2 rows",
+    ]
+    found = json.loads(longshare(*command, "--json").stdout)
+    assert (found["rows"], found["core_hours"], found["columns_ignored"]) == (3, 30, ["JobName"])
+    assert found["checks"][0] == {
+        "what": "CPUTimeRAW",
+        "unit": "core-hours",
+        "rows": 2,
+        "in_file": 20,
+        "in_trace": 30,
+        "agrees": False,
+        "differing": {"rows": 1, "first": ["sacct:3"]},
+    }
+
+
+def test_the_histories_of_several_schedds_become_one_trace(tmp_path: Path) -> None:
+    sources = []
+    for schedd in ("here", "there"):
+        job = {"ClusterId": 1, "ProcId": 0, "Owner": "ann", "QDate": 9, "RemoteWallClockTime": 3600}
+        job |= {"GlobalJobId": f"{schedd}#1.0#9", "RequestCpus": 2, "RequestMemory": 512}
+        (tmp_path / schedd).write_text(json.dumps(job))
+        sources.append(str(tmp_path / schedd))
+    command = ["trace", "convert", *sources, str(tmp_path / "t"), "--from"]
+    told = longshare(*command, "htcondor", "--json")
+    assert told.exit_code == 0, told.stderr
+    found = json.loads(told.stdout)
+    assert (found["rows"], found["tasks"], found["core_hours"]) == (2, 2, 4)
+    refused = longshare(*command, "swf")
+    assert refused.exit_code == 2
+    assert "--from swf takes one SOURCE" in refused.stderr

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from allocator.simulation.formats import htcondor, slurm
-from allocator.simulation.formats.conversion import Conversion
+from allocator.simulation.formats.conversion import Conversion, resource_hours
 from allocator.simulation.trace import TraceError
 from tests.simulation.test_formats import left_out, written
 
@@ -155,6 +155,288 @@ def test_columns_may_come_in_any_order_packed_and_what_is_needed_is_named(tmp_pa
         sacct(tmp_path, header="JobID|User|Submit|Start|End")
 
 
+def assumed(conversion: Conversion) -> dict[str, list[int]]:
+    lines: dict[str, list[int]] = {}
+    for reason, _, line in conversion.assumed:
+        lines.setdefault(reason, []).append(line)
+    return lines
+
+
+def demands(conversion: Conversion) -> list[dict[str, float]]:
+    trace = conversion.trace
+    return [
+        {name: amount for name, amount in zip(trace.resources, amounts, strict=True) if amount}
+        for amounts in trace.demand.tolist()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("gres/gpu:a100=2", 2),
+        ("gres/gpu:a100=2,gres/gpu:v100=1", 3),
+        ("gres/gpu=3,gres/gpu:a100=2,gres/gpu:v100=1", 3),
+        ("gres/gpu:nvidia_a100_1g.5gb=1", 1),
+        ("gres/gpu:3g.20gb=2,gres/gpu:1g.5gb=4", 6),
+        ("gres/gpu=4", 4),
+        ("gres/gpu=4,gres/gpu:a100=1", 4),
+    ],
+)
+def test_gpus_count_whether_slurm_names_their_kinds_or_not(
+    tmp_path: Path, gres: str, gpus: float
+) -> None:
+    found = sacct(tmp_path, row("7", AllocTRES=f"billing=4,cpu=4,{gres},mem=16G,node=1"))
+    assert demands(found) == [{"cpus": 4.0, "mem": 16384.0, "gpus": gpus}]
+    kinds = [entry.partition("=")[0] for entry in gres.split(",") if ":" in entry]
+    assert assumed(found) == {f"{kind} counts in gpus": [2] for kind in kinds}
+
+
+def test_other_generic_resources_have_their_own_names_and_what_is_not_read_is_named(
+    tmp_path: Path,
+) -> None:
+    tres = "cpu=4,mem=1G,gres/shard=3,gres/nic:cx6=2,gres/mps:a100=1K,license/matlab=2,bb/dw=4G"
+    found = sacct(tmp_path, row("7", AllocTRES=tres), row("8", AllocTRES="cpu=1,mem=1G,node=1"))
+    assert demands(found) == [
+        {"cpus": 4.0, "mem": 1024.0, "gres/shard": 3.0, "gres/nic": 2.0, "gres/mps": 1024.0},
+        {"cpus": 1.0, "mem": 1024.0},
+    ]
+    assert assumed(found) == {
+        "bb/dw of AllocTRES is not read": [2],
+        "license/matlab of AllocTRES is not read": [2],
+        "gres/mps:a100 counts in gres/mps": [2],
+        "gres/nic:cx6 counts in gres/nic": [2],
+    }
+    assert "node of AllocTRES" in found.ignored
+
+
+TIMED = f"{HEADER}|ElapsedRaw|Elapsed|Suspended|CPUTimeRAW"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "3600||04:00:00|36000",
+        "3600|||",
+        "|01:00:00||",
+        "||04:00:00|",
+        "|||36000",
+        "3600|01:00:00|04:00:00|",
+    ],
+)
+def test_a_suspended_job_runs_for_its_elapsed_time(tmp_path: Path, told: str) -> None:
+    times = {"Start": "2026-03-01T10:00:00", "End": "2026-03-01T15:00:00"}
+    suspended = f"{row('7', **times, AllocTRES='cpu=10,mem=1G')}|{told}"
+    whole = f"{row('8')}|3600|01:00:00|00:00:00|14400"
+    found = sacct(tmp_path, suspended, whole, header=TIMED)
+    assert found.trace.runtime.tolist() == [3600 * 10**6] * 2
+    assert resource_hours(found.trace)["cpus"] == 14.0
+    [(reason, lines)] = assumed_but_gpus(found).items()
+    assert reason.startswith("elapsed time is not End - Start")
+    assert lines == [2]
+    assert all(check.agrees for check in found.checks)
+
+
+def assumed_but_gpus(conversion: Conversion) -> dict[str, list[int]]:
+    return {reason: at for reason, at in assumed(conversion).items() if "gpu" not in reason}
+
+
+def test_the_files_own_core_seconds_are_compared(tmp_path: Path) -> None:
+    rows = [f"{row(job)}|3600|||{cpu_time}" for job, cpu_time in (("7", 14400), ("8", 28800))]
+    [check] = sacct(tmp_path, *rows, f"{row('9')}|3600|||", header=TIMED).checks
+    assert (check.what, check.unit, check.rows) == ("CPUTimeRAW", "core-hours", 2)
+    assert (check.in_file, check.in_trace, check.agrees) == (12.0, 8.0, False)
+    assert list(check.differing) == [("CPUTimeRAW", "sacct.txt", 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("01:30", 90), ("01:30.500", 90.5), ("00:01:30", 90), ("1-02:03:04", 93784)],
+)
+def test_durations_are_read_in_all_of_slurms_forms(
+    tmp_path: Path, text: str, seconds: float
+) -> None:
+    found = sacct(tmp_path, f"{row('7')}||{text}||", header=TIMED)
+    assert found.trace.runtime.tolist() == [seconds * 10**6]
+    found = sacct(tmp_path, f"{row('7')}||soon||", header=TIMED)
+    assert left_out(found) == {"Elapsed is no duration": [2]}
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ("RUNNING", "had not ended"),
+        ("SUSPENDED", "had not ended"),
+        ("PENDING", "never started"),
+        ("CONFIGURING", "never started"),
+        ("R", "had not ended"),
+    ],
+)
+def test_a_state_that_is_not_the_end_makes_no_task_though_an_end_is_there(
+    tmp_path: Path, state: str, reason: str
+) -> None:
+    for end in ("2026-03-01T01:10:00", "2026-03-01T02:10:00"):
+        found = sacct(tmp_path, row("7", State=state, End=end), row("8"))
+        assert left_out(found) == {reason: [2]}
+
+
+def test_an_unknown_state_is_named_and_makes_no_task_of_no_length(tmp_path: Path) -> None:
+    none = row("7", State="MELTED", End="2026-03-01T01:10:00")
+    found = sacct(tmp_path, none, row("8", State="MELTED"), row("9", State="CANCELLED+"))
+    assert left_out(found) == {"ran for 0 s, and its state 'MELTED' is unknown": [2]}
+    assert assumed_but_gpus(found) == {
+        "the state 'MELTED' is unknown: the job counts as ended": [3]
+    }
+    assert len(found.trace) == 2
+
+
+def test_output_of_fixed_width_is_refused_and_other_marks_than_bars_are_read(
+    tmp_path: Path,
+) -> None:
+    fixed = (
+        "JobID        User      Submit              Start               End        AllocCPUS",
+        "------------ --------- ------------------- ------------------- ---------- ---------",
+    )
+    with pytest.raises(TraceError, match=r"of fixed width, .* with --parsable2 \(-P\), or with"):
+        sacct(tmp_path, *fixed[1:], header=fixed[0])
+    bars = (HEADER, row("7"))
+    for mark, quote in ((";", ""), ("\t", ""), (",", '"')):
+        lines = [mark.join(f"{quote}{f}{quote}" for f in line.split("|")) for line in bars]
+        found = sacct(tmp_path, *lines[1:], header=lines[0])
+        assert demands(found) == [{"cpus": 4.0, "mem": 16384.0, "gpus": 1.0}]
+    trailing = sacct(tmp_path, f"{row('7')}|", header=f"{HEADER}|")  # sacct --parsable
+    assert len(trailing.trace) == 1
+    assert trailing.ignored == ("billing of AllocTRES", "node of AllocTRES")
+
+
+def test_files_that_were_put_together_count_no_row_twice(tmp_path: Path) -> None:
+    found = sacct(tmp_path, row("7"), HEADER, row("7"), row("8"))
+    assert left_out(found) == {"repeats the header": [3], "repeats an earlier row": [4]}
+    assert found.left_out.rows_read == 4
+    assert len(found.trace) == 2
+
+
+def test_numbers_of_jobs_are_of_one_cluster_and_one_user_each(tmp_path: Path) -> None:
+    rows = [
+        f"{row('7', User=user)}|{cluster}"
+        for user, cluster in (("ann", "a"), ("ann", "b"), ("bob", "b"))
+    ]
+    trace = sacct(tmp_path, *rows, f"{row('7', JobID='7_2')}|b", header=f"{HEADER}|Cluster").trace
+    assert len(set(trace.job.tolist())) == 3
+    assert trace.job[1] == trace.job[3]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "demand"),
+    [
+        ({"AllocTRES": "", "AllocCPUS": "2K", "ReqMem": "1G"}, None, {"cpus": 2048, "mem": 1024}),
+        ({"AllocTRES": "cpu=4,mem"}, "trackable resources are no list of NAME=AMOUNT", None),
+        ({"AllocTRES": "cpu=4,gres/gpu=x"}, "gres/gpu are no number", None),
+        (
+            {"AllocTRES": "", "AllocCPUS": "0", "ReqMem": "1G"},
+            "CPUs are not told: 0 cores",
+            {"mem": 1024},
+        ),
+        (
+            {"AllocTRES": "cpu=1", "ReqMem": "0n"},
+            "memory is not told, or all of the node: 0 MiB",
+            {"cpus": 1},
+        ),
+        ({"AllocTRES": "cpu=1", "ReqMem": "4Gcn"}, "memory is no amount", None),
+    ],
+)  # fmt: skip
+def test_amounts_that_are_not_understood_are_named(
+    tmp_path: Path, given: dict[str, str], reason: str | None, demand: dict[str, float] | None
+) -> None:
+    found = sacct(tmp_path, row("7", **given))
+    assert demands(found) == ([demand] if demand else [])
+    named = assumed(found) if demand else left_out(found)
+    assert named == ({reason: [2]} if reason else {})
+
+
+def test_what_was_requested_stands_for_an_empty_allocation(tmp_path: Path) -> None:
+    rows = f"{row('7', AllocTRES='', AllocCPUS='')}|cpu=8,mem=2G,node=1,gres/gpu:a100=1"
+    found = sacct(tmp_path, rows, header=f"{HEADER}|ReqTRES")
+    assert demands(found) == [{"cpus": 8.0, "mem": 2048.0, "gpus": 1.0}]
+    assert "AllocTRES is empty: ReqTRES stands for it" in assumed(found)
+
+
+def number(value: int | None, *, plain: bool) -> object:
+    if plain:
+        return value or 0
+    return {"set": value is not None, "infinite": False, "number": value or 0}
+
+
+def json_job(*, plain: bool, job: int = 7, **given: object) -> dict[str, object]:
+    resources = [("cpu", "", 4), ("mem", "", 16384), ("node", "", 1), ("billing", "", 4),
+                 ("gres", "gpu:a100", 2)]  # fmt: skip
+    return {
+        "job_id": job,
+        "user": "ann",
+        "cluster": "c",
+        "name": "x|y",
+        "array": {"job_id": number(0, plain=plain), "task_id": number(None, plain=plain)},
+        "het": {"job_id": 0, "job_offset": number(None, plain=plain)},
+        "state": {"current": "COMPLETED" if plain else ["COMPLETED"], "reason": "None"},
+        "time": {
+            "elapsed": 3600,
+            "eligible": number(MIDNIGHT, plain=plain),
+            "start": number(MIDNIGHT + 600, plain=plain),
+            "end": number(MIDNIGHT + 600 + 7200, plain=plain),
+            "submission": number(MIDNIGHT, plain=plain),
+            "suspended": number(3600, plain=plain),
+        },
+        "tres": {
+            "allocated": [
+                {"type": kind, "name": name, "id": place, "count": count}
+                for place, (kind, name, count) in enumerate(resources)
+            ],
+            "requested": [],
+        },
+        "required": {"CPUs": 4, "memory_per_node": number(16384, plain=plain)},
+        "steps": [],
+    } | given  # fmt: skip
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["numbers", "objects"])
+def test_the_json_of_sacct_is_read_whichever_version_printed_it(
+    tmp_path: Path, *, plain: bool
+) -> None:
+    of_array = {"array": {"job_id": 5, "task_id": number(2, plain=plain)}}
+    jobs = [
+        json_job(plain=plain),
+        json_job(plain=plain, job=8, **of_array),
+        json_job(plain=plain, job=9, **of_array, state={"current": "RUNNING"}),
+        json_job(plain=plain, job=10, state={"current": ["CANCELLED"]}, time={"start": 0}),
+        json_job(plain=plain, job=11, user="", association={"user": "bob"}),
+        7,
+    ]
+    path = written(tmp_path / "sacct.json", json.dumps({"jobs": jobs, "errors": []}))
+    found = slurm.convert(path)
+    assert demands(found) == [{"cpus": 4.0, "mem": 16384.0, "gpus": 2.0}] * 3
+    assert found.trace.job.tolist() == [7, 5, 11]
+    assert found.trace.users == ("ann", "bob")
+    assert seconds(found) == [(0.0, 3600.0)] * 3
+    assert left_out(found) == {
+        "had not ended": [3],
+        "never started": [4],
+        "is no object": [6],
+    }
+    assert {"steps", "name", "billing of AllocTRES"} <= {*found.ignored}
+    [check] = found.checks
+    assert (check.what, check.in_file, check.agrees) == ("End - Start - Suspended", 12.0, True)
+
+
+def test_json_that_is_not_of_sacct_is_refused(tmp_path: Path) -> None:
+    for content, complaint in (
+        ("{", "is not JSON"),
+        ('{"nodes": []}', "has no list of jobs, as sacct --json prints it"),
+        ('{"jobs": [], "errors": ["no database"]}', "errors of sacct: .*no database"),
+    ):
+        with pytest.raises(TraceError, match=complaint):
+            slurm.convert(written(tmp_path / "sacct.json", content))
+    assert len(slurm.convert(written(tmp_path / "s.json", '{"jobs": []}')).trace) == 0
+
+
 JOB = {
     "ClusterId": 12,
     "ProcId": 0,
@@ -197,8 +479,9 @@ def test_expressions_are_no_amounts_and_names_of_attributes_have_no_case(tmp_pat
     ("given", "reason"),
     [
         ({"RemoteWallClockTime": 0.0, "JobStatus": 3}, "never ran"),
-        ({"RemoteWallClockTime": "undefined"}, "never ran"),
+        ({"RemoteWallClockTime": "undefined", "JobStartDate": 0, "JobStatus": 3}, "never ran"),
         ({"JobUniverse": 7}, "ran beside the schedd, in the universe scheduler"),
+        ({"JobUniverse": 9}, "ran elsewhere, in the universe grid"),
         ({"JobUniverse": 12}, "ran beside the schedd, in the universe local"),
         ({"Owner": None}, "no owner"),
         ({"QDate": "undefined"}, "QDate is no time"),
@@ -211,6 +494,78 @@ def test_a_job_that_is_no_task_is_left_out_by_name(
 ) -> None:
     found = history(tmp_path, JOB, JOB | given, 7)
     assert left_out(found) == {reason: [2], "is no object": [3]}
+
+
+DATED = {key: value for key, value in JOB.items() if key != "RemoteWallClockTime"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, 300.0),
+        ({"RemoteWallClockTime": None}, 300.0),
+        ({"RemoteWallClockTime": "undefined"}, 300.0),
+        ({"CompletionDate": 0, "EnteredCurrentStatus": MIDNIGHT + 190, "JobStatus": 3}, 100.0),
+        ({"CompletionDate": 0}, "has no RemoteWallClockTime, nor CompletionDate"),
+        ({"CompletionDate": MIDNIGHT}, "ended before it started"),
+        ({"JobStartDate": None}, "has no RemoteWallClockTime, nor JobStartDate and CompletionDate"),
+        ({"JobStatus": 2}, "had not ended"),
+    ],
+)
+def test_a_job_without_a_wall_clock_time_runs_from_its_start_to_its_completion(
+    tmp_path: Path, given: dict[str, object], told: float | str
+) -> None:
+    found = history(tmp_path, DATED | given)
+    if isinstance(told, str):
+        assert left_out(found) == {told: [1]}
+        return
+    assert seconds(found) == [(60.0, told)]
+    [(reason, lines)] = assumed(found).items()
+    assert reason.startswith("has no RemoteWallClockTime: the task runs from JobStartDate")
+    assert lines == [1]
+
+
+def test_requests_that_are_expressions_are_named_and_so_are_unknown_ones(tmp_path: Path) -> None:
+    expressions = {"RequestCpus": "/Expr(1 + 1)/", "RequestMemory": "/Expr(MemoryUsage)/"}
+    bare = {key: value for key, value in JOB.items() if not key.startswith("Request")}
+    found = history(
+        tmp_path,
+        JOB | expressions,
+        bare | {"ProcId": 1},
+        JOB | expressions | {"MemoryProvisioned": 64, "ProcId": 2},
+    )
+    assert demands(found) == [{"cpus": 1.0}, {"cpus": 1.0}, {"cpus": 1.0, "mem": 64.0}]
+    assert assumed(found) == {
+        "RequestCpus is an expression, or no number: 1 stands for it": [1, 3],
+        "RequestMemory is an expression, or no number: 0 stands for it": [1],
+        "RequestCpus is not told: 1 stands for it": [2],
+        "RequestMemory is not told: 0 stands for it": [2],
+    }
+
+
+def test_arrays_and_jobs_of_several_schedds_are_read_one_after_another(tmp_path: Path) -> None:
+    here, there = (JOB | {"GlobalJobId": f"{schedd}#12.0#1"} for schedd in ("here", "there"))
+    arrays = written(tmp_path / "two.json", json.dumps([here, JOB]), json.dumps([there], indent=1))
+    lines = written(tmp_path / "lines.jsonl", json.dumps(here), json.dumps(JOB | {"ClusterId": 13}))
+    found = htcondor.convert(arrays, lines)
+    assert found.left_out.rows_read == 5
+    assert [*found.left_out] == [("repeats the GlobalJobId of an earlier job", "lines.jsonl", 1)]
+    assert len(found.trace) == 4
+    assert len(set(found.trace.job.tolist())) == 4, "each schedd has a cluster 12 of its own"
+    again = htcondor.convert(written(tmp_path / "j.jsonl", json.dumps(JOB), json.dumps(JOB)))
+    [(reason, at)] = assumed(again).items()
+    assert reason.startswith("repeats ClusterId, ProcId, Owner and QDate of an earlier job")
+    assert at == [2]
+
+
+def test_slot_time_is_compared_and_attributes_that_are_not_read_are_named(tmp_path: Path) -> None:
+    weighed = JOB | {"CumulativeSlotTime": 600.0, "Cmd": "/bin/sleep"}
+    found = history(tmp_path, weighed, JOB, weighed | {"ProcId": 1, "CumulativeSlotTime": 1200})
+    [check] = found.checks
+    assert (check.what, check.rows, check.agrees) == ("CumulativeSlotTime", 2, False)
+    assert (check.in_file, check.in_trace) == (0.5, 1200 / 3600)
+    assert [line for _, _, line in check.differing] == [3]
+    assert found.ignored == ("Cmd",)
 
 
 def test_what_is_no_history_is_refused_and_an_empty_one_is_empty(tmp_path: Path) -> None:

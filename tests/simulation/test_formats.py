@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.simulation.formats import csv, openb, swf
-from allocator.simulation.formats.conversion import Conversion
+from allocator.simulation.formats.conversion import Conversion, resource_hours
 from allocator.simulation.trace import TraceError
 from tests.simulation.traces import IN_ONE_FOLDER
 
@@ -180,6 +180,8 @@ def test_the_authors_form_has_no_header_and_finishes_for_run_times(tmp_path: Pat
         "finish time is before the submission": [2],
         "submission time is no whole number": [4],
     }
+    again = csv.convert_authors(written(tmp_path / "a.csv", "5,6,9,a,0,1,1", "5,5,9,a,1,1,1"))
+    assert assumed(again) == {"the second field is not the submission: not read": [1]}
 
 
 SWF = (
@@ -217,6 +219,109 @@ def check_swf(conversion: Conversion) -> None:
 
 def test_swf_jobs_are_tasks_of_many_processors(tmp_path: Path) -> None:
     check_swf(swf.convert(written(tmp_path / "t.swf", *SWF)))
+
+
+def assumed(conversion: Conversion) -> dict[str, list[int]]:
+    lines: dict[str, list[int]] = {}
+    for reason, _, line in conversion.assumed:
+        lines.setdefault(reason, []).append(line)
+    return lines
+
+
+def swf_line(  # noqa: PLR0917 - a row of the log
+    job: int, submitted: int, runtime: int, processors: int, status: object, user: int = 1
+) -> str:
+    return (
+        f"{job} {submitted} -1 {runtime} {processors} -1 -1 {processors} -1 -1 {status} {user} "
+        "1 -1 -1 1 -1 -1"
+    )
+
+
+def test_swf_counts_whole_jobs_and_not_their_parts_too(tmp_path: Path) -> None:
+    conversion = swf.convert(
+        written(
+            tmp_path / "t.swf",
+            "; MaxRecords: 5",
+            swf_line(1, 0, 400, 1, 1),
+            swf_line(1, 0, 100, 1, 2),
+            swf_line(1, -1, 300, 1, 3),
+            swf_line(2, 5, 300, 3, 0),
+            swf_line(3, 6, 9, 1, 7),
+        )
+    )
+    assert conversion.trace.runtime.tolist() == [400 * 10**6, 300 * 10**6, 9 * 10**6]
+    assert resource_hours(conversion.trace)["cpus"] * 3600 == pytest.approx(1309)
+    assert left_out(conversion) == {"is a part of a job whose whole line is read": [3, 4]}
+    assert assumed(conversion) == {"status is unknown: the job is whole": [6]}
+    [check] = conversion.checks
+    assert (check.what, check.in_file, check.in_trace, check.agrees) == ("MaxRecords", 5, 5, True)
+
+
+def test_swf_parts_without_a_whole_line_are_one_task(tmp_path: Path) -> None:
+    conversion = swf.convert(
+        written(
+            tmp_path / "t.swf",
+            swf_line(8, 2, 100, 4, 2, user=3),
+            swf_line(9, 3, 50, 1, 0, user=4),
+            swf_line(8, -1, 200, 2, 2, user=3),
+            swf_line(8, -1, 300, 4, 4, user=3),
+            swf_line(7, -1, 300, 4, 4),
+            swf_line(6, 1, 0, 1, 0),  # unusable, but its parts are not
+            swf_line(6, 1, 10, 1, 3),
+        )
+    )
+    assert sorted(conversion.trace.job.tolist()) == [6, 8, 9]
+    place = conversion.trace.job.tolist().index(8)
+    assert conversion.trace.demand[place].tolist() == [4.0]
+    assert conversion.trace.runtime[place] == (100 + 200 / 2 + 300) * 10**6
+    assert conversion.trace.users[conversion.trace.user[place]] == "3"
+    assert left_out(conversion) == {
+        "is a further part of a job: it lengthens the task of the first part": [3, 4],
+        "submission time is unknown": [5],
+        "run time is unknown or none": [6],
+    }
+
+
+def test_swf_rows_are_compared_with_the_header(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.swf", ";  MaxRecords: 3", "", "; Note: x", swf_line(1, 0, 9, 1, 1))
+    [check] = swf.convert(path).checks
+    assert (check.in_file, check.in_trace, check.agrees) == (3, 1, False)
+    requested = "1 0 -1 9 -1 -1 -1 2 -1 -1 1 1 1 -1 -1 1 -1 -1"
+    conversion = swf.convert(written(tmp_path / "r.swf", requested))
+    assert assumed(conversion) == {"processors are those requested": [1]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "commas"),
+    [
+        (["submitted_s;runtime_s;user;cpus", "0,5;1,25;ann;2", "1;2;bob;0,5"], [2, 3]),
+        (["submitted_s\truntime_s\tuser\tcpus", "0.5\t1.25\tann\t2", "1\t2\tbob\t.5"], []),
+        (['"submitted_s","runtime_s","user","cpus"', "0.5,1.25,ann,2", "1,2,bob,0.5"], []),
+    ],
+    ids=["semicolons", "tabs", "quoted"],
+)
+def test_a_csv_of_another_dialect_is_read_and_its_decimal_commas_are_counted(
+    lines: list[str], commas: list[int], tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join([*lines, "x", ""]).encode())
+    conversion = csv.convert(path)
+    assert conversion.trace.submitted.tolist() == [500_000, 1_000_000]
+    assert conversion.trace.runtime.tolist() == [1_250_000, 2_000_000]
+    assert conversion.trace.demand.tolist() == [[2.0], [0.5]]
+    assert assumed(conversion) == ({"has a comma for the decimal point": commas} if commas else {})
+    assert left_out(conversion) == {"not 4 fields": [4]}
+    assert conversion.left_out.rows_read == 3
+
+
+def test_a_comma_within_a_number_is_no_number_where_commas_part_fields(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", "submitted_s,runtime_s,user,cpus", '0,1,ann,"1,500"')
+    assert left_out(csv.convert(path)) == {"demand of cpus is no number": [2]}
+    path = written(tmp_path / "s.csv", "submitted_s;runtime_s;user;cpus", "0;1;ann;1.500,5")
+    assert left_out(csv.convert(path)) == {"demand of cpus is no number": [2]}
+    (tmp_path / "u.csv").write_text("submitted_s,runtime_s,user,cpus\n0,1,ann,1\n", "utf-16")
+    with pytest.raises(TraceError, match="is UTF-16; save it as UTF-8"):
+        csv.convert(tmp_path / "u.csv")
 
 
 def test_packed_files_are_unpacked(tmp_path: Path) -> None:
@@ -272,6 +377,7 @@ def test_openb_pods_run_on_the_models_that_they_name(tmp_path: Path) -> None:
         "p6,1500,100,1,1000,,LS,Running,5,25,26",
         "p7,0,0,1,0,,LS,Running,5,25,5",
         "p8,1,1,1,0,,LS,Running,5,later,5",
+        "p9,1500,100,1,0,,LS,Running,5,25,5",
     )
     conversion = openb.convert(pods, written(tmp_path / "nodes.csv", *NODES))
     trace = conversion.trace
@@ -281,11 +387,18 @@ def test_openb_pods_run_on_the_models_that_they_name(tmp_path: Path) -> None:
         (1, (64.0, 2000.0, 2.0), {"model": "T4"}),
     ]
     assert trace.users == ("LS", "BE")
-    assert trace.submitted.tolist() == [0, 5_000_000, 5_000_000]
-    assert trace.runtime.tolist() == [90_000_000, 20_000_000, 20_000_000]
-    assert trace.demand.tolist() == [[12.0, 100.0, 0.5], [1.5, 100.0, 2.0], [1.5, 100.0, 1.0]]
+    assert trace.submitted.tolist() == [0, 5_000_000, 5_000_000, 5_000_000]
+    assert trace.runtime.tolist() == [90_000_000, 20_000_000, 20_000_000, 20_000_000]
+    assert trace.demand.tolist() == [
+        [12.0, 100.0, 0.5],
+        [1.5, 100.0, 2.0],
+        [1.5, 100.0, 1.0],
+        [1.5, 100.0, 0.0],
+    ]
+    assert assumed(conversion) == {"one of num_gpu and gpu_milli is 0: 0 GPUs": [11]}
+    assert conversion.left_out.rows_read == 10 + 5
     allowed = [None if c < 0 else trace.constraints[c] for c in trace.constraint]
-    assert allowed == [None, (1,), (1, 2)]
+    assert allowed == [None, (1,), (1, 2), None]
     assert left_out(conversion) == {
         "cpu_milli is no number": [6],
         "never scheduled": [5],

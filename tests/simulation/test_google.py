@@ -339,3 +339,31 @@ def test_one_file_of_task_events_will_do_but_an_empty_folder_will_not(tmp_path: 
     rows = [event(1, 1, 0, SUBMIT), event(2, 1, 0, SCHEDULE), event(3, 1, 0, FINISH)]
     (tmp_path / "events.csv").write_text("\n".join(rows))
     assert tasks(google.convert(tmp_path / "events.csv")) == [(1, 1, "u", 1)]
+
+
+def test_events_that_are_not_read_and_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    made_up = event(12, 1, 0, FINISH).replace("12,,", "12,2,")
+    rows = [event(10, 1, 0, SUBMIT), event(11, 1, 0, SCHEDULE), event(11, 1, 0, UPDATE_RUNNING)]
+    conversion = converted(tmp_path, rows, [made_up])
+    assert {(reason, line) for reason, _, line in conversion.assumed} == {
+        ("updates a demand: not read", 3),
+        ("was made up by Google for a missing event", 1),
+    }
+    assert conversion.left_out.rows_read == 4
+    assert [check.agrees for check in conversion.checks] == [True]
+    (tmp_path / "task_events" / "part-00001-of-00002.csv.gz").unlink()
+    [check] = google.convert(tmp_path).checks
+    assert (check.what, check.in_file, check.in_trace, check.agrees) == (
+        "names of task_events",
+        2,
+        1,
+        False,
+    )
+
+
+def test_the_trace_of_2019_is_told_from_that_of_2011(tmp_path: Path) -> None:
+    (tmp_path / "instance_events-000000000000.json.gz").touch()
+    with pytest.raises(
+        TraceError, match=r"instance_events.* is of the trace of 2019, which is not"
+    ):
+        google.convert(tmp_path)

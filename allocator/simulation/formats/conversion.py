@@ -9,7 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace, by_appearance
+from allocator.simulation.trace import (
+    MICROSECONDS,
+    UNCONSTRAINED,
+    MachineClass,
+    Trace,
+    by_appearance,
+)
 
 Text: TypeAlias = Any
 """A pyarrow array of strings; pyarrow has no types."""
@@ -21,8 +27,13 @@ _NAMED = 3
 
 @dataclass
 class LeftOut:
-    """Rows that became no task, by reason; 8 bytes each."""
+    """Rows by reason, 8 bytes each: those left out, or those converted under an assumption.
 
+    Args:
+        rows_read: Rows of all files, whatever became of them; headers and comments do not count.
+    """
+
+    rows_read: int = 0
     _lines: dict[str, list[tuple[str, NDArray[np.int64]]]] = field(default_factory=dict)
 
     def add(self, reason: str, file: str, lines: NDArray[np.int64]) -> None:
@@ -55,16 +66,57 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class TotalCheck:
+    """A total that the file gives in a second way, beside the total of the conversion.
+
+    Args:
+        what: The column or header of the file that gives the total.
+        unit: Unit of both totals.
+        rows: How many rows have both figures.
+        in_file: The total by that column or header.
+        in_trace: The total of the same rows by the conversion.
+        tolerance: The part by which the totals may differ and agree all the same.
+        differing: Rows whose two figures differ.
+    """
+
+    what: str
+    unit: str
+    rows: int
+    in_file: float
+    in_trace: float
+    tolerance: float = 1e-3
+    differing: LeftOut = field(default_factory=LeftOut)
+
+    @property
+    def agrees(self) -> bool:
+        """True if the totals differ by no more than the tolerance."""
+        most = max(self.in_file, self.in_trace)
+        return abs(self.in_file - self.in_trace) <= self.tolerance * most
+
+
+@dataclass(frozen=True)
 class Conversion:
-    """A trace and how it came about.
+    """A trace, and the figures by which a person can check it.
 
     Args:
         trace: The tasks.
-        left_out: The rows that became no task.
+        left_out: The rows that became no task, and how many rows were read.
+        assumed: The rows converted under an assumption, because a field was not understood.
+        ignored: The names of the columns that the converter does not read.
+        checks: Totals that the file gives in a second way.
     """
 
     trace: Trace
     left_out: LeftOut
+    assumed: LeftOut = field(default_factory=LeftOut)
+    ignored: tuple[str, ...] = ()
+    checks: tuple[TotalCheck, ...] = ()
+
+
+def resource_hours(trace: Trace) -> dict[str, float]:
+    """Return the sum of demand × run time of all tasks, in hours, by resource."""
+    totals = (trace.runtime / (3600 * MICROSECONDS)) @ trace.demand
+    return dict(zip(trace.resources, totals.tolist(), strict=True))
 
 
 class Sieve:

@@ -10,12 +10,14 @@ from allocator.simulation.formats.csv_cluster import Constraints, read_machines,
 from allocator.simulation.formats.text import (
     LONGEST,
     Rows,
+    delimiter,
     header,
     integers,
     microseconds,
     missing,
     numbers,
     separated,
+    with_decimal_points,
 )
 from allocator.simulation.trace import TraceError
 
@@ -27,7 +29,8 @@ _AUTHORS_RESOURCES = ("cpus", "mem")
 def convert(path: Path, users: Path | None = None, machines: Path | None = None) -> Conversion:
     """Read `submitted_s,runtime_s,user[,job][,machines],RESOURCE,...`, in any order.
 
-    The header names the columns. Without a column job every task is a job of its own.
+    The header names the columns; fields stand between commas, or semicolons or tabs, with which a
+    number may have a decimal comma. Without a column job every task is a job of its own.
 
     Args:
         path: The tasks.
@@ -44,10 +47,15 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
         raise TraceError(f"{path} has a column machines; say with --machines which there are")
     classes = () if machines is None else read_machines(machines, resources)
     constraints = Constraints(classes)
-    left_out = LeftOut()
+    left_out, assumed = LeftOut(), LeftOut()
     gathering = Gathering(resources)
-    for batch in separated(path, names, left_out, headed=True):
+    mark = delimiter(path)
+    for batch in separated(path, names, left_out, headed=True, delimiter=mark):
         sieve = Sieve(left_out, path.name, batch.lines)
+        decimal_comma = np.zeros(len(batch), np.bool_)
+        for name in ("submitted_s", "runtime_s", *resources) if mark != "," else ():
+            batch.columns[name], commas = with_decimal_points(batch.columns[name])
+            decimal_comma |= commas
         seconds, unreadable = numbers(batch.columns["submitted_s"])
         submitted, far = microseconds(seconds)
         sieve.drop("submission time is no number", unreadable)
@@ -72,8 +80,11 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
             Tasks(submitted, runtime, batch.columns["user"], job, demand, constraint),
             sieve.kept,
         )
+        assumed.add(
+            "has a comma for the decimal point", path.name, batch.lines[sieve.kept & decimal_comma]
+        )
     trace = gathering.trace(classes, constraints.allowed)
-    return Conversion(trace if users is None else with_users(trace, users), left_out)
+    return Conversion(trace if users is None else with_users(trace, users), left_out, assumed)
 
 
 def convert_authors(path: Path) -> Conversion:
@@ -86,7 +97,7 @@ def convert_authors(path: Path) -> Conversion:
         OSError: The file cannot be read.
         TraceError: It is not text in columns.
     """
-    left_out = LeftOut()
+    left_out, assumed = LeftOut(), LeftOut()
     gathering = Gathering(_AUTHORS_RESOURCES)
     for batch in separated(path, _AUTHORS, left_out):
         sieve = Sieve(left_out, path.name, batch.lines)
@@ -103,7 +114,12 @@ def convert_authors(path: Path) -> Conversion:
             Tasks(submitted, finished - submitted, batch.columns["user"], batch.lines, demand),
             sieve.kept,
         )
-    return Conversion(gathering.trace(), left_out)
+        other, unreadable = integers(batch.columns["again"])
+        differs = sieve.kept & (unreadable | (other != submitted))
+        assumed.add(
+            "the second field is not the submission: not read", path.name, batch.lines[differs]
+        )
+    return Conversion(gathering.trace(), left_out, assumed, ("task",))
 
 
 def _header(path: Path) -> tuple[str, ...]:

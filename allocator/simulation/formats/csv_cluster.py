@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.simulation.formats.conversion import Text
-from allocator.simulation.formats.text import opened
+from allocator.simulation.formats.text import delimiter, opened
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace, TraceError
 
 _OWES = "owes"
@@ -140,7 +140,7 @@ def _rows(
     """Go through a small file with a header: where each line is, and its fields, trimmed."""
     with opened(path) as file:
         text = io.TextIOWrapper(io.BytesIO(file.read()), "utf-8-sig", "backslashreplace", "")
-    reader = csv.reader(text)
+    reader = csv.reader(text, delimiter=delimiter(path))
     names = [name.strip() for name in next(reader, [])]
     absent = [name for name in needed if name not in names]
     if absent:

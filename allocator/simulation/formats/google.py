@@ -1,5 +1,7 @@
 """Google's cluster trace of 2011: events of tasks, paired into attempts to run them."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
 from pathlib import Path
@@ -8,7 +10,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from allocator.simulation.formats.conversion import Conversion, Gathering, LeftOut, Sieve, Tasks
+from allocator.simulation.formats.conversion import (
+    Conversion,
+    Gathering,
+    LeftOut,
+    Sieve,
+    Tasks,
+    TotalCheck,
+)
 from allocator.simulation.formats.google_machines import NOWHERE, Placement, files, placement
 from allocator.simulation.formats.text import (
     LONGEST,
@@ -43,6 +52,10 @@ _TASK_EVENTS = (
     "disk",
     "different_machine",
 )
+
+
+_IGNORED = ("machine", "class", "priority", "disk", "different_machine")
+_OF_FILES = re.compile(r"^part-\d+-of-(\d+)\.csv")
 
 
 class Event(IntEnum):
@@ -121,16 +134,32 @@ def convert(source: Path, demand_at: DemandAt = DemandAt.SCHEDULE) -> Conversion
     left_out = LeftOut()
     paths = files(source, "task_events") if source.is_dir() else [source]
     if not paths:
-        raise TraceError(f"{source} has no folder task_events with files part-*.csv or .csv.gz")
+        later = next(source.glob("instance_events*"), None)
+        raise TraceError(
+            f"{source} has no folder task_events with files part-*.csv or .csv.gz"
+            + (f"; {later.name} is of the trace of 2019, which is not read" if later else "")
+        )
     where = placement(source, left_out) if (source / "machine_events").is_dir() else None
     attempts = _Attempts(paths, left_out, where, demand_at)
     for place, path in enumerate(paths):
         for batch in separated(path, _TASK_EVENTS, left_out):
             attempts.add(place, batch)
     gathering = attempts.finish()
-    if where is None:
-        return Conversion(gathering.trace(), left_out)
-    return Conversion(gathering.trace(where.machines, where.constraints), left_out)
+    machines, constraints = ((), ()) if where is None else (where.machines, where.constraints)
+    return Conversion(
+        gathering.trace(machines, constraints),
+        left_out,
+        attempts.assumed,
+        _IGNORED,
+        tuple(_files_check(paths)) if source.is_dir() else (),
+    )
+
+
+def _files_check(paths: list[Path]) -> Iterator[TotalCheck]:
+    """Compare the files with how many there are by their names, `part-00003-of-00500.csv.gz`."""
+    named = [int(match[1]) for path in paths if (match := _OF_FILES.search(path.name))]
+    if named:
+        yield TotalCheck("names of task_events", "files", len(named), max(named), len(paths), 0.0)
 
 
 class _Attempts:
@@ -150,6 +179,7 @@ class _Attempts:
         self._placement = placement
         self._demand_at = demand_at
         self._open: _Events | None = None
+        self.assumed = LeftOut()
 
     def add(self, file: int, rows: Rows) -> None:
         """Take in the next rows."""
@@ -187,6 +217,14 @@ class _Attempts:
             sieve.drop(f"demand of {name} is no number", unreadable & ~empty)
             demand[empty, place] = np.nan
         counted = sieve.kept & (whole["event"] < Event.UPDATE_PENDING)
+        for reason, rows_of in (
+            ("updates a demand: not read", sieve.kept & ~counted),
+            (
+                "was made up by Google for a missing event",
+                counted & ~missing(rows.columns["missing"]),
+            ),
+        ):
+            self.assumed.add(reason, self._paths[file].name, rows.lines[rows_of])
         users = rows.columns["user"].dictionary_encode()
         codes = [
             self._users.setdefault(name, len(self._users)) for name in users.dictionary.to_pylist()

@@ -1,80 +1,166 @@
-"""HTCondor's history of jobs, as `condor_history -json` prints it."""
+"""HTCondor's history of jobs, as `condor_history -json` or `-jsonl` prints it."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from allocator.simulation.formats.conversion import Conversion
 from allocator.simulation.formats.records import Records, UnusableError
-from allocator.simulation.formats.text import opened
+from allocator.simulation.formats.text import json_values
 from allocator.simulation.trace import TraceError
 
-_WITHOUT_SLOTS = {7: "scheduler", 12: "local"}
-"""Universes whose jobs run beside the schedd."""
+_WITHOUT_SLOTS = {
+    7: "ran beside the schedd, in the universe scheduler",
+    9: "ran elsewhere, in the universe grid",
+    12: "ran beside the schedd, in the universe local",
+}
+"""Universes whose jobs hold no slot of the pool."""
+_UNIVERSES = {1, 4, 5, 8, 10, 11, 13}
+_ENDED = {3, 4}
+"""JobStatus of removed and of completed jobs."""
+_READ = {"clusterid", "procid", "owner", "user", "qdate", "remotewallclocktime", "jobstartdate"}
+_READ |= {"completiondate", "enteredcurrentstatus", "jobstatus", "jobuniverse", "globaljobid"}
+_READ |= {"cpusprovisioned", "requestcpus", "memoryprovisioned", "requestmemory"}
+_READ |= {"gpusprovisioned", "requestgpus", "cumulativeslottime"}
 
 
-def convert(path: Path) -> Conversion:
+def convert(*paths: Path) -> Conversion:
     """Read jobs as tasks: docs/traces.md has the command that prints them.
 
     A task is submitted when its job was queued, and runs for as long as the job ran in all, however
     often it began anew, for the history has one record of a job. Jobs of a cluster are one job.
 
     Args:
-        path: An array of objects, one for each job. "Lines" are their places in it, from 1.
+        paths: Each has arrays of jobs, or jobs, one after another. "Lines" are places of jobs in
+            the file, from 1.
 
     Raises:
-        OSError: The file cannot be read.
-        TraceError: It is no such array.
+        OSError: A file cannot be read.
+        TraceError: It is no such file.
     """
-    records = Records(path.name)
-    with opened(path) as file:
-        content = file.read()
-    try:
-        jobs = json.loads(content) if content.strip() else []
-    except ValueError as error:
-        raise TraceError(f"{path} is not JSON: {error}") from None
-    if not isinstance(jobs, list):
-        raise TraceError(f"{path} is not an array of jobs, as condor_history -json prints it")
-    for place, job in enumerate(jobs, 1):
-        if not isinstance(job, dict):
-            records.leave_out("is no object", place)
-            continue
-        try:
-            _add(records, {name.lower(): value for name, value in job.items()})
-        except UnusableError as error:
-            records.leave_out(str(error), place)
+    records = Records()
+    seen: set[object] = set()
+    for path in paths:
+        place = 0
+        for array, value in enumerate(json_values(path)):
+            if not isinstance(value, list | dict) or value == {}:
+                raise TraceError(
+                    f"{path} is not an array of jobs, nor a job a line, as condor_history prints "
+                    "with -json or -jsonl"
+                )
+            in_array = isinstance(value, list)
+            for job in value if in_array else [value]:
+                place += 1
+                records.begin(path.name, place)
+                try:
+                    _add(records, job, f"{path}:{array if in_array else ''}", seen)
+                except UnusableError as error:
+                    records.leave_out(str(error))
     return records.conversion()
 
 
-def _add(records: Records, job: Mapping[str, Any]) -> None:
-    universe = _WITHOUT_SLOTS.get(job.get("jobuniverse", 5))
-    if universe is not None:
-        raise UnusableError(f"ran beside the schedd, in the universe {universe}")
+def _add(records: Records, told: object, source: str, seen: set[object]) -> None:
+    if not isinstance(told, dict):
+        raise UnusableError("is no object")
+    records.ignore(name for name in told if name.lower() not in _READ)
+    job = {name.lower(): value for name, value in told.items()}
+    universe = _number(job, "jobuniverse")
+    if universe in _WITHOUT_SLOTS:
+        raise UnusableError(_WITHOUT_SLOTS[int(universe)])
+    if "jobuniverse" in job and universe not in _UNIVERSES:
+        records.assume("JobUniverse is unknown: the job held a slot")
     user = job.get("owner") or job.get("user")
     if not isinstance(user, str):
         raise UnusableError("no owner")
-    ran = _number(job, "remotewallclocktime")
-    if not ran:
-        raise UnusableError("never ran")
+    ran = _run_time(records, job)
     submitted = _number(job, "qdate")
     if submitted is None:
         raise UnusableError("QDate is no time")
     cluster = _number(job, "clusterid")
     if cluster is None:
         raise UnusableError("ClusterId is no number")
-    demand = (
-        _first(job, "cpusprovisioned", "requestcpus", default=1.0),
-        _first(job, "memoryprovisioned", "requestmemory", default=0.0),
-        _first(job, "gpusprovisioned", "requestgpus", default=0.0),
+    demand = {
+        "cpus": _amount(records, job, ("CpusProvisioned", "RequestCpus"), 1.0),
+        "mem": _amount(records, job, ("MemoryProvisioned", "RequestMemory"), 0.0),
+        "gpus": _amount(records, job, ("GPUsProvisioned", "RequestGPUs"), 0.0),
+    }
+    schedd = _schedd(job, seen, records) or source
+    records.add(
+        user,
+        (schedd, int(cluster)),
+        (submitted, ran),
+        demand,
+        {"CumulativeSlotTime": _number(job, "cumulativeslottime")},
     )
-    records.add(user, int(cluster), (submitted, ran), demand)
 
 
-def _first(job: Mapping[str, Any], *names: str, default: float) -> float:
-    """Return the first of some amounts that is told as a number, and not as an expression."""
-    known = (_number(job, name) for name in names)
-    return next((number for number in known if number is not None), default)
+def _schedd(job: Mapping[str, Any], seen: set[object], records: Records) -> str | None:
+    """Return the schedd's name, if it is known: each schedd numbers its jobs independently.
+
+    Raises:
+        UnusableError: The job was read before.
+    """
+    name = job.get("globaljobid")
+    if isinstance(name, str):
+        if name in seen:
+            raise UnusableError("repeats the GlobalJobId of an earlier job")
+        seen.add(name)
+        return name.partition("#")[0]
+    key = tuple(str(job.get(name)) for name in ("clusterid", "procid", "owner", "qdate"))
+    if "procid" in job and key in seen:
+        records.assume(
+            "repeats ClusterId, ProcId, Owner and QDate of an earlier job: counts as another one "
+            "(GlobalJobId would tell)"
+        )
+    seen.add(key)
+    return None
+
+
+def _run_time(records: Records, job: Mapping[str, Any]) -> float:
+    """Return for how many seconds a job ran in all its starts."""
+    status = _number(job, "jobstatus")
+    if status is not None and status not in _ENDED:
+        raise UnusableError("had not ended")
+    if "jobstatus" in job and status is None:
+        records.assume("JobStatus is no number: the job counts as ended")
+    ran = _number(job, "remotewallclocktime")
+    started = _number(job, "jobstartdate")
+    if ran is None:
+        ended = _number(job, "completiondate") or _number(job, "enteredcurrentstatus")
+        if not started:
+            raise UnusableError(
+                "never ran"
+                if status == 3
+                else "has no RemoteWallClockTime, nor JobStartDate and CompletionDate"
+            )
+        if not ended:
+            raise UnusableError("has no RemoteWallClockTime, nor CompletionDate")
+        if ended < started:
+            raise UnusableError("ended before it started")
+        records.assume(
+            "has no RemoteWallClockTime: the task runs from JobStartDate to CompletionDate, or to "
+            "EnteredCurrentStatus"
+        )
+        ran = ended - started
+    if not ran:
+        raise UnusableError("never ran")
+    return ran
+
+
+def _amount(
+    records: Records, job: Mapping[str, Any], names: tuple[str, str], unknown: float
+) -> float:
+    """Return the first amount that is a number, else the amount for an unknown request."""
+    for name in names:
+        number = _number(job, name.lower())
+        if number is not None:
+            return number
+    told = [name for name in names if name.lower() in job]
+    if told:
+        records.assume(f"{told[-1]} is an expression, or no number: {unknown:g} stands for it")
+    elif "GPUs" not in names[0]:
+        records.assume(f"{names[-1]} is not told: {unknown:g} stands for it")
+    return unknown
 
 
 def _number(job: Mapping[str, Any], name: str) -> float | None:

@@ -48,7 +48,7 @@ def convert(pods: Path, nodes: Path) -> Conversion:
     for path, names in ((pods, _PODS), (nodes, _NODES)):
         if header(path) != names:
             raise TraceError(f"{path} does not begin with the columns {','.join(names)}")
-    left_out = LeftOut()
+    left_out, assumed = LeftOut(), LeftOut()
     machines = _machines(nodes, left_out)
     gathering = Gathering(RESOURCES)
     constraints: dict[tuple[int, ...], int] = {}
@@ -101,7 +101,15 @@ def convert(pods: Path, nodes: Path) -> Conversion:
             ),
             sieve.kept,
         )
-    return Conversion(gathering.trace(machines, tuple(constraints)), left_out)
+        one_is_zero = (values["num_gpu"] > 0) != (values["gpu_milli"] > 0)
+        assumed.add(
+            "one of num_gpu and gpu_milli is 0: 0 GPUs",
+            pods.name,
+            batch.lines[sieve.kept & one_is_zero],
+        )
+    return Conversion(
+        gathering.trace(machines, tuple(constraints)), left_out, assumed, ("name", "pod_phase")
+    )
 
 
 def _allowed(spec: str, machines: tuple[MachineClass, ...]) -> tuple[int, ...] | None:

@@ -1,15 +1,27 @@
 """Jobs of a site's own accounting, one by one, until they are a trace."""
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 import pyarrow as pa
 
-from allocator.simulation.formats.conversion import Conversion, Gathering, LeftOut, Tasks
+from allocator.simulation.formats.conversion import (
+    Conversion,
+    Gathering,
+    LeftOut,
+    Tasks,
+    TotalCheck,
+)
 from allocator.simulation.formats.text import LONGEST
 from allocator.simulation.trace import MICROSECONDS
 
 RESOURCES = ("cpus", "mem", "gpus")
-"""Cores, MiB and whole GPUs."""
+"""Cores, MiB and whole GPUs; a record may have other resources, too."""
 _DAY = 86400
+_TOLERANCE = 1e-3
+"""Part by which two figures may differ, for Slurm rounds to whole seconds."""
+_FRESH_JOB = 2**53
+"""Job numbers from here on are given to jobs whose own number another job has."""
 
 
 class UnusableError(ValueError):
@@ -17,63 +29,131 @@ class UnusableError(ValueError):
 
 
 class Records:
-    """Tasks with times in seconds since 1970, and those records that became none.
+    """Tasks with times in seconds since 1970, and those records that became none."""
 
-    Args:
-        file: Their file's name.
-    """
-
-    def __init__(self, file: str) -> None:
-        self._file = file
-        self._left_out: dict[str, list[int]] = {}
+    def __init__(self) -> None:
+        self._place = ("", 0)
+        self._rows_read = 0
+        self._left_out: dict[tuple[str, str], list[int]] = {}
+        self._assumed: dict[tuple[str, str], list[int]] = {}
+        self._assumptions: list[str] = []
+        self._ignored: dict[str, None] = {}
+        self._checks: dict[str, list[tuple[str, int, float, float]]] = {}
+        self._jobs: dict[tuple[str, str, int], int] = {}
+        self._job_numbers: set[int] = set()
         self._times: list[tuple[int, int, int]] = []
         self._users: list[str] = []
-        self._demands: list[tuple[float, float, float]] = []
+        self._demands: list[Mapping[str, float]] = []
+
+    def begin(self, file: str, line: int) -> None:
+        """Begin with the next record, which is at this line of this file."""
+        self._place = (file, line)
+        self._rows_read += 1
+        self._assumptions = []
 
     def add(
         self,
         user: str,
-        job: int,
+        job: tuple[str, int],
         times: tuple[float, float],
-        demand: tuple[float, float, float],
+        demand: Mapping[str, float],
+        core_seconds: Mapping[str, float | None],
     ) -> None:
-        """Take in a task.
+        """Take in the record as a task.
 
         Args:
             user: Whose it is.
-            job: Which job it belongs to.
+            job: The cluster or schedd, and the number of the job there.
             times: When it was submitted, and for how long it ran.
-            demand: Of each of RESOURCES.
+            demand: By resource.
+            core_seconds: The use that the file gives in other ways, by column; None: not told.
 
         Raises:
             UnusableError: It asks for nothing, or a time is none.
         """
-        if not any(demand):
+        if not any(demand.values()):
             raise UnusableError("asks for no resource that is read")
-        submitted, ran = (round(seconds * MICROSECONDS) for seconds in times)
-        if submitted < 0 or ran < 0 or max(submitted, ran) > LONGEST:
+        if not all(-LONGEST < seconds * MICROSECONDS < LONGEST for seconds in times):
             raise UnusableError("a time is negative or beyond 285 years")
-        self._times.append((submitted, ran, job))
+        submitted, ran = (round(seconds * MICROSECONDS) for seconds in times)
+        if submitted < 0 or ran < 0:
+            raise UnusableError("a time is negative or beyond 285 years")
+        self._times.append((submitted, ran, self._job(user, *job)))
         self._users.append(user)
         self._demands.append(demand)
+        file, line = self._place
+        for reason in dict.fromkeys(self._assumptions):
+            self._assumed.setdefault((reason, file), []).append(line)
+        for column, in_file in core_seconds.items():
+            if in_file is not None:
+                in_trace = demand.get("cpus", 0.0) * times[1]
+                self._checks.setdefault(column, []).append((file, line, in_file, in_trace))
 
-    def leave_out(self, reason: str, line: int) -> None:
-        """Note that a record became no task."""
-        self._left_out.setdefault(reason, []).append(line)
+    def assume(self, reason: str) -> None:
+        """Note that the record, should it become a task, rests on an assumption."""
+        self._assumptions.append(reason)
+
+    def ignore(self, columns: Iterable[str]) -> None:
+        """Note columns that are not read."""
+        self._ignored.update(dict.fromkeys(columns))
+
+    def leave_out(self, reason: str) -> None:
+        """Note that the record became no task."""
+        file, line = self._place
+        self._left_out.setdefault((reason, file), []).append(line)
 
     def conversion(self) -> Conversion:
         """Return the trace: from midnight, UTC, before the first; with resources that are used."""
-        left_out = LeftOut()
-        for reason, lines in self._left_out.items():
-            left_out.add(reason, self._file, np.array(lines, np.int64))
         times = np.array(self._times, np.int64).reshape(-1, 3)
-        demand = np.array(self._demands, np.float64).reshape(-1, len(RESOURCES))
+        others = {name for demand in self._demands for name in demand} - {*RESOURCES}
+        names = (*RESOURCES, *sorted(others))
+        demand = np.array(
+            [[demand.get(name, 0.0) for name in names] for demand in self._demands], np.float64
+        ).reshape(-1, len(names))
         used = demand.any(axis=0)
-        gathering = Gathering(tuple(np.array(RESOURCES)[used].tolist()) or RESOURCES)
+        gathering = Gathering(tuple(np.array(names)[used].tolist()) or RESOURCES)
         if len(times):
             day = _DAY * MICROSECONDS
             submitted = times[:, 0] - times[:, 0].min() // day * day
             users = pa.array(self._users, pa.string())
             tasks = Tasks(submitted, times[:, 1], users, times[:, 2], demand[:, used])
             gathering.add(tasks, np.ones(len(times), np.bool_))
-        return Conversion(gathering.trace(), left_out)
+        return Conversion(
+            gathering.trace(),
+            _rows(self._left_out, self._rows_read),
+            _rows(self._assumed),
+            tuple(self._ignored),
+            tuple(_check(column, rows) for column, rows in self._checks.items()),
+        )
+
+    def _job(self, user: str, scope: str, number: int) -> int:
+        """Return a number that no other job has: clusters number their jobs independently."""
+        key = (scope, user, number)
+        if key not in self._jobs:
+            taken = number in self._job_numbers
+            self._jobs[key] = _FRESH_JOB + len(self._jobs) if taken else number
+            self._job_numbers.add(number)
+        return self._jobs[key]
+
+
+def _rows(places: Mapping[tuple[str, str], list[int]], rows_read: int = 0) -> LeftOut:
+    rows = LeftOut(rows_read)
+    for (reason, file), lines in places.items():
+        rows.add(reason, file, np.array(lines, np.int64))
+    return rows
+
+
+def _check(column: str, rows: list[tuple[str, int, float, float]]) -> TotalCheck:
+    differing: dict[tuple[str, str], list[int]] = {}
+    for file, line, in_file, in_trace in rows:
+        if abs(in_file - in_trace) > _TOLERANCE * max(in_file, in_trace):
+            differing.setdefault((column, file), []).append(line)
+    return TotalCheck(
+        column,
+        "core-hours",
+        len(rows),
+        sum(row[2] for row in rows) / 3600,
+        sum(row[3] for row in rows) / 3600,
+        _TOLERANCE,
+        _rows(differing),
+    )

@@ -1,5 +1,6 @@
-"""Slurm's own accounting, as `sacct --parsable2` prints it."""
+"""Slurm's own accounting, as `sacct --parsable2` or `sacct --json` prints it."""
 
+import csv
 import io
 import re
 from collections.abc import Mapping
@@ -7,27 +8,64 @@ from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from allocator.simulation.formats import slurm_json
 from allocator.simulation.formats.conversion import Conversion
 from allocator.simulation.formats.records import Records, UnusableError
 from allocator.simulation.formats.text import opened
 from allocator.simulation.trace import TraceError
 
 _NEEDED = ("JobID", "User", "Submit", "Start", "End")
-_SIZES = (("AllocTRES",), ("AllocCPUS",), ("ReqCPUS",))
+_SIZES = ("AllocTRES", "AllocCPUS", "ReqCPUS", "NCPUS", "ReqTRES")
 """At least one of these says what a job had."""
-_NEVER = ("", "None", "Unknown", "N/A")
-_MIB = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3, "": 1.0}
-_AMOUNT = re.compile(r"([0-9.]+)([KMGTP]?)([cn]?)")
+_READ = (
+    *_NEEDED,
+    *_SIZES,
+    "JobIDRaw",
+    "Cluster",
+    "Eligible",
+    "State",
+    "ElapsedRaw",
+    "Elapsed",
+    "Suspended",
+    "CPUTimeRAW",
+    "CPUTime",
+    "NNodes",
+    "ReqMem",
+)
+_DELIMITERS = "|;\t,"
+_NEVER = ("", "None", "Unknown", "N/A", "NONE", "UNKNOWN", "INVALID", "0")
+_WAITING = {"PENDING", "CONFIGURING", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
+_WAITING |= {"RESV_DEL_HOLD", "REVOKED"}
+"""States of jobs that hold no resources; of the last, another cluster of the federation ran it."""
+_RUNNING = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
+_ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE"}
+_ENDED |= {"BOOT_FAIL", "OUT_OF_MEMORY", "LAUNCH_FAILED", "RECONFIG_FAIL", "COMPLETING"}
+_ENDED |= {"STAGE_OUT", "REQUEUED", "RESIZING"}
+"""States of records with an end; the last two are of an attempt, and of a size, before the next."""
+_SHORT_STATES = {
+    "PD": "PENDING", "CF": "CONFIGURING", "R": "RUNNING", "S": "SUSPENDED", "ST": "STOPPED",
+    "CD": "COMPLETED", "F": "FAILED", "CA": "CANCELLED", "TO": "TIMEOUT", "NF": "NODE_FAIL",
+    "PR": "PREEMPTED", "DL": "DEADLINE", "BF": "BOOT_FAIL", "OOM": "OUT_OF_MEMORY",
+    "CG": "COMPLETING", "RQ": "REQUEUED", "RS": "RESIZING", "RV": "REVOKED", "SO": "STAGE_OUT",
+}  # fmt: skip
+_NO_DEMAND = {"billing", "node", "energy"}
+"""Trackable resources that are derived from others, or measured."""
+_MIB = {"": 1.0, "K": 2.0**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}
+_COUNT = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40, "P": 2.0**50}
+"""Slurm prints 2048 as 2K, counts of CPUs, nodes and generic resources too."""
+_AMOUNT = re.compile(r"(\d+\.?\d*|\.\d+)([KMGTP]?)")
+_DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)")
 
 
 def convert(path: Path, timezone: str = "UTC") -> Conversion:
     """Read allocations as tasks: docs/traces.md has the command that prints them.
 
     Each attempt to run a job, and each task of an array, is a task; those of an array are one job.
-    It is submitted when it became eligible, and runs from its start to its end, however it ended.
+    It is submitted when it became eligible, and runs for its elapsed time, however it ended.
 
     Args:
-        path: A header, then a row for each record, fields between bars.
+        path: A header, then a row for each record, fields between bars; or the JSON of
+            `sacct --json`, in which "lines" are places of jobs, from 1.
         timezone: In which times are that are no seconds since 1970; an IANA name.
 
     Raises:
@@ -40,35 +78,93 @@ def convert(path: Path, timezone: str = "UTC") -> Conversion:
         raise TraceError(
             f"there is no time zone {timezone!r}; write such as Europe/Berlin"
         ) from None
-    records = Records(path.name)
-    with opened(path) as file:
-        lines = io.TextIOWrapper(file, "utf-8-sig", "backslashreplace")
-        names = lines.readline().rstrip("\r\n").split("|")
-        _check(path, names)
-        for number, line in enumerate(lines, 2):
-            fields = [field.strip() for field in line.rstrip("\r\n").split("|")]
-            if len(fields) != len(names):
-                records.leave_out("has not as many fields as the header", number)
-                continue
-            try:
-                _add(records, dict(zip(names, fields, strict=True)), zone)
-            except UnusableError as error:
-                records.leave_out(str(error), number)
+    records = Records()
+    if slurm_json.is_json(path):
+        _read_json(records, path, zone)
+    else:
+        _read_text(records, path, zone)
     return records.conversion()
 
 
-def _check(path: Path, names: list[str]) -> None:
+def _read_json(records: Records, path: Path, zone: ZoneInfo) -> None:
+    for place, job in enumerate(slurm_json.jobs(path), 1):
+        records.begin(path.name, place)
+        try:
+            _add(records, slurm_json.row(job, records), zone)
+        except UnusableError as error:
+            records.leave_out(str(error))
+
+
+def _read_text(records: Records, path: Path, zone: ZoneInfo) -> None:
+    seen: set[str] = set()
+    with opened(path) as file:
+        lines = io.TextIOWrapper(file, "utf-8-sig", "backslashreplace")
+        head = lines.readline().rstrip("\r\n")
+        delimiter = next((mark for mark in _DELIMITERS if "JobID" in _fields(head, mark)), "|")
+        names = _fields(head, delimiter)
+        _check(path, names, head)
+        records.ignore(name for name in names if name and name not in _READ)
+        for number, line in enumerate(lines, 2):
+            text = line.rstrip("\r\n")
+            fields = _fields(text, delimiter)
+            records.begin(path.name, number)
+            if len(fields) != len(names):
+                records.leave_out("has not as many fields as the header")
+            elif fields == names:
+                records.leave_out("repeats the header")
+            elif text in seen:
+                records.leave_out("repeats an earlier row")
+            else:
+                seen.add(text)
+                try:
+                    _add(records, dict(zip(names, fields, strict=True)), zone)
+                except UnusableError as error:
+                    records.leave_out(str(error))
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    fields = (
+        line.split("|") if delimiter == "|" else next(csv.reader([line], delimiter=delimiter), [])
+    )
+    return [field.strip() for field in fields]
+
+
+def _check(path: Path, names: list[str], head: str) -> None:
     absent = [name for name in _NEEDED if name not in names]
+    if absent and len(names) == 1 and set(_NEEDED) & set(head.split()):
+        raise TraceError(
+            f"{path} is sacct's output of fixed width, which cuts long fields off; print it with "
+            "--parsable2 (-P), or with --json"
+        )
     if absent:
         raise TraceError(
             f"{path} has no column {', '.join(absent)} in its first line; docs/traces.md has the "
             "command that prints it"
         )
-    if not any(set(size) <= set(names) for size in _SIZES):
-        raise TraceError(f"{path} has none of the columns AllocTRES, AllocCPUS, ReqCPUS")
+    if not set(_SIZES) & set(names):
+        raise TraceError(f"{path} has none of the columns {', '.join(_SIZES)}")
 
 
 def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> None:
+    job = _job(row)
+    state = _state(row.get("State", ""))
+    if row["Start"] in _NEVER or state in _WAITING:
+        raise UnusableError("never started")
+    if row["End"] in _NEVER or state in _RUNNING:
+        raise UnusableError("had not ended")
+    submitted, span = _times(row, zone)
+    demand = _demand(records, row)
+    ran, core_seconds = _elapsed(records, row, span, demand["cpus"])
+    if not ran and state == "CANCELLED":
+        raise UnusableError("never started")
+    if state not in _ENDED and "State" in row:
+        if not ran:
+            raise UnusableError(f"ran for 0 s, and its state {state!r} is unknown")
+        records.assume(f"the state {state!r} is unknown: the job counts as ended")
+    records.add(row["User"], (row.get("Cluster", ""), job), (submitted, ran), demand, core_seconds)
+
+
+def _job(row: Mapping[str, str]) -> int:
     whole, dot, _step = row["JobID"].partition(".")
     if dot:
         raise UnusableError("is a step of a job, not a job")
@@ -77,10 +173,11 @@ def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> None:
         raise UnusableError("job is no number")
     if not row["User"]:
         raise UnusableError("no user")
-    if row["Start"] in _NEVER:
-        raise UnusableError("never started")
-    if row["End"] in _NEVER:
-        raise UnusableError("had not ended")
+    return int(job[0])
+
+
+def _times(row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
+    """Return when a job was submitted, and the seconds from its start to its end."""
     submitted = _time(row["Submit"], zone, "submission")
     eligible = row.get("Eligible", "")
     if eligible not in _NEVER:
@@ -90,10 +187,68 @@ def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> None:
         ended = _time(row["End"], zone, "end", fold=1)
     if ended < started:
         raise UnusableError("ended before it started")
-    if ended == started and row.get("State", "").startswith("CANCELLED"):
-        raise UnusableError("never started")
     # What runs although it is not eligible yet was let through by somebody: it did not wait.
-    records.add(row["User"], int(job[0]), (min(submitted, started), ended - started), _demand(row))
+    return min(submitted, started), ended - started
+
+
+def _state(text: str) -> str:
+    """Return the state without what follows it: `CANCELLED by 1000`, or a `+` where it is cut."""
+    state = text.split(" ", maxsplit=1)[0].upper()
+    if state.endswith("+"):
+        whole = [name for name in (*_WAITING, *_RUNNING, *_ENDED) if name.startswith(state[:-1])]
+        state = whole[0] if len(whole) == 1 else state
+    return _SHORT_STATES.get(state, state)
+
+
+def _elapsed(
+    records: Records, row: Mapping[str, str], span: float, cpus: float
+) -> tuple[float, dict[str, float | None]]:
+    """Return for how many seconds a job ran, and its core-seconds as the file gives them.
+
+    The span from start to end also contains the time for which the job was suspended.
+    """
+    elapsed = _duration(row, "ElapsedRaw")
+    if elapsed is None:
+        elapsed = _duration(row, "Elapsed")
+    cpu_time = _duration(row, "CPUTimeRAW")
+    if cpu_time is None:
+        cpu_time = _duration(row, "CPUTime")
+    suspended = _duration(row, "Suspended")
+    in_other_ways = {"CPUTimeRAW": cpu_time}
+    if elapsed is not None:
+        # A file has the suspended time, or the difference cannot tell it from a wrong clock.
+        in_other_ways["End - Start - Suspended"] = (
+            None if suspended is None else cpus * max(span - suspended, 0.0)
+        )
+        ran = elapsed
+    elif suspended is not None:
+        ran = span - suspended
+    elif cpu_time is not None and cpus > 0:
+        ran = cpu_time / cpus
+    else:
+        ran = span
+    if ran < 0:
+        raise UnusableError("was suspended for longer than it ran")
+    if abs(span - ran) > 1:
+        records.assume(
+            "elapsed time is not End - Start, as after a suspension: the task runs for the "
+            "elapsed time, without a break"
+        )
+    return ran, in_other_ways
+
+
+def _duration(row: Mapping[str, str], name: str) -> float | None:
+    """Return seconds of such as 3600, 02:03, 01:02:03 or 1-02:03:04; None: not told."""
+    text = row.get(name, "")
+    if text in _NEVER and text != "0":
+        return None
+    if text.isdecimal():
+        return float(text)
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise UnusableError(f"{name} is no duration")
+    days, hours, minutes, seconds = match.groups()
+    return (int(days or 0) * 24 + int(hours or 0)) * 3600.0 + int(minutes) * 60 + float(seconds)
 
 
 def _time(text: str, zone: ZoneInfo, what: str, fold: int = 0) -> float:
@@ -109,35 +264,90 @@ def _time(text: str, zone: ZoneInfo, what: str, fold: int = 0) -> float:
     return told.astimezone(UTC).timestamp()
 
 
-def _demand(row: Mapping[str, str]) -> tuple[float, float, float]:
-    """Return cores, MiB and GPUs: those that it had, or if that is not told asked for."""
-    had = dict(entry.partition("=")[::2] for entry in row.get("AllocTRES", "").split(",") if entry)
-    cpus = _number(had.get("cpu") or row.get("AllocCPUS") or row.get("ReqCPUS") or "0", "cpus")
-    mem = had.get("mem")
-    gpus = _number(had.get("gres/gpu", "0"), "GPUs")
-    if mem is not None:
-        return cpus, _mib(mem, cpus, 1.0), gpus
-    nodes = _number(had.get("node") or row.get("NNodes") or "1", "nodes")
-    return cpus, _mib(row.get("ReqMem", ""), cpus, nodes), gpus
+def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
+    """Return cores, MiB, GPUs and other generic resources: allocated, or if not told requested."""
+    allocated, requested = (_resources(row.get(name, "")) for name in ("AllocTRES", "ReqTRES"))
+    had = allocated or requested
+    if requested and not allocated and "AllocTRES" in row:
+        records.assume("AllocTRES is empty: ReqTRES stands for it")
+    cpus = _number(had.get("cpu", "0"), "cpus")
+    for name in ("AllocCPUS", "NCPUS", "ReqCPUS"):
+        cpus = cpus or _number(row.get(name) or "0", "cpus")
+    if not cpus:
+        records.assume("CPUs are not told: 0 cores")
+    if "mem" in had:
+        mem = _mib(had["mem"])
+    else:
+        nodes = _number(had.get("node") or row.get("NNodes") or "1", "nodes")
+        mem = _requested_mib(row.get("ReqMem", ""), cpus, nodes)
+    if not mem:
+        records.assume("memory is not told, or all of the node: 0 MiB")
+    return {"cpus": cpus, "mem": mem, **_generic(records, had)}
+
+
+def _resources(text: str) -> dict[str, str]:
+    """Return the amounts of a list such as `cpu=4,gres/gpu:a100=2,mem=16G`, by name."""
+    resources: dict[str, str] = {}
+    for entry in text.split(","):
+        name, equals, amount = entry.strip().partition("=")
+        if equals and name and name not in resources:
+            resources[name] = amount
+        elif entry.strip() and text not in _NEVER:
+            raise UnusableError("trackable resources are no list of NAME=AMOUNT")
+    return resources
+
+
+def _generic(records: Records, had: Mapping[str, str]) -> dict[str, float]:
+    """Return the GPUs and other generic resources; name all else that is not read.
+
+    A list may have the GPUs of all kinds together, those of each kind (`gres/gpu:a100`, also parts
+    of a GPU such as `gres/gpu:1g.5gb`), or both.
+    """
+    together: dict[str, float] = {}
+    of_kinds: dict[str, float] = {}
+    for name, amount in had.items():
+        if not name.startswith("gres/"):
+            if name in _NO_DEMAND:
+                records.ignore([f"{name} of AllocTRES"])
+            elif name not in {"cpu", "mem"}:
+                records.assume(f"{name} of AllocTRES is not read")
+            continue
+        generic, colon, _kind = name.partition(":")
+        count = _number(amount, name)
+        if colon:
+            of_kinds[generic] = of_kinds.get(generic, 0.0) + count
+            if count:
+                counted_in = "gpus" if generic == "gres/gpu" else generic
+                records.assume(f"{name} counts in {counted_in}")
+        else:
+            together[generic] = count
+    return {
+        "gpus" if name == "gres/gpu" else name: max(
+            together.get(name, 0.0), of_kinds.get(name, 0.0)
+        )
+        for name in (*together, *of_kinds)
+    }
 
 
 def _number(text: str, what: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
+    match = _AMOUNT.fullmatch(text)
+    number = float(match[1]) * _COUNT[match[2]] if match else -1.0
     if not 0.0 <= number < 2.0**53:
         raise UnusableError(f"{what} are no number")
     return number
 
 
-def _mib(text: str, cpus: float, nodes: float) -> float:
+def _mib(text: str) -> float:
+    match = _AMOUNT.fullmatch(text)
+    amount = float(match[1]) * _MIB[match[2]] if match else -1.0
+    if not 0.0 <= amount < 2.0**53:
+        raise UnusableError("memory is no amount")
+    return amount
+
+
+def _requested_mib(text: str, cpus: float, nodes: float) -> float:
     """Return MiB of such as 4000Mc (of each core), 2Gn (of each node), 16G or 1.5T."""
     if text.rstrip("?") in _NEVER:
         return 0.0
-    match = _AMOUNT.fullmatch(text)
-    if match is None:
-        raise UnusableError("memory is no amount")
-    amount, unit, of_each = match.groups()
-    times = {"c": cpus, "n": nodes, "": 1.0}[of_each]
-    return _number(amount, "memory's units") * _MIB[unit] * times
+    of_each = {"c": cpus, "n": nodes}.get(text[-1])
+    return _mib(text) if of_each is None else _mib(text[:-1]) * of_each

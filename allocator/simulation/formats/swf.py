@@ -1,11 +1,25 @@
 """The Standard Workload Format of the Parallel Workloads Archive."""
 
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from allocator.simulation.formats.conversion import Conversion, Gathering, LeftOut, Sieve, Tasks
-from allocator.simulation.formats.text import integers, microseconds, numbers, spaced
+from allocator.simulation.formats.conversion import (
+    Conversion,
+    Gathering,
+    LeftOut,
+    Sieve,
+    Tasks,
+    Text,
+    TotalCheck,
+)
+from allocator.simulation.formats.text import integers, microseconds, numbers, opened, spaced
 
 _FIELDS = (
     "job",
@@ -29,35 +43,137 @@ _FIELDS = (
 )
 
 
+_READ = (
+    "job",
+    "submitted",
+    "runtime",
+    "processors",
+    "requested_processors",
+    "status",
+    "user",
+)
+_PARTS = (2, 3, 4)
+"""Statuses of lines that are one part of a job's execution: to be continued, or the last."""
+_STATUSES = (-1, 0, 1, *_PARTS, 5)
+_HEADER = re.compile(r"\s*;\s*MaxRecords\s*:\s*(\d+)\s*$", re.IGNORECASE)
+
+
 def convert(path: Path) -> Conversion:
     """Read jobs: each is one task that takes all its processors at once, resource `cpus`.
 
     Processors are those that were allocated or, where that is unknown, requested. Memory is not
     read: most logs lack it, and a demand that only some tasks have would favour the others.
 
+    A log may have a line for a whole job and one for each part of its execution. The whole line
+    counts. If a job has only parts, they are one task with the core-seconds of all.
+
     Raises:
         OSError: The file cannot be read.
         TraceError: It is packed in a way that cannot be unpacked.
     """
-    left_out = LeftOut()
+    left_out, assumed = LeftOut(), LeftOut()
     gathering = Gathering(("cpus",))
+    whole_jobs = [np.empty(0, np.int64)]
+    parts: list[_Parts] = []
     for batch in spaced(path, _FIELDS, b";", left_out):
         sieve = Sieve(left_out, path.name, batch.lines)
         job, unreadable = integers(batch.columns["job"])
         sieve.drop("job is no number", unreadable)
         values = {}
-        for name in ("submitted", "runtime", "processors", "requested_processors", "user"):
+        for name in _READ[1:]:
             values[name], unreadable = numbers(batch.columns[name])
             sieve.drop(f"{name.replace('_', ' ')} is no number", unreadable)
+        part = np.isin(values["status"], _PARTS)
         submitted, far_submission = microseconds(values["submitted"])
         runtime, far_runtime = microseconds(values["runtime"])
-        sieve.drop("submission time is unknown", submitted < 0)
+        sieve.drop("submission time is unknown", (submitted < 0) & ~part)
         sieve.drop("run time is unknown or none", runtime <= 0)
         sieve.drop("a time is beyond 285 years", far_submission | far_runtime)
         allocated = values["processors"]
         processors = np.where(allocated > 0, allocated, values["requested_processors"])
         sieve.drop("processors are unknown or none", processors <= 0)
         sieve.drop("user is unknown", values["user"] < 0)
+        whole = sieve.kept & ~part
+        unknown = whole & ~np.isin(values["status"], _STATUSES)
+        assumed.add("status is unknown: the job is whole", path.name, batch.lines[unknown])
+        requested = sieve.kept & (allocated <= 0)
+        assumed.add("processors are those requested", path.name, batch.lines[requested])
         demand = processors[:, np.newaxis]
-        gathering.add(Tasks(submitted, runtime, batch.columns["user"], job, demand), sieve.kept)
-    return Conversion(gathering.trace(), left_out)
+        tasks = Tasks(submitted, runtime, batch.columns["user"], job, demand)
+        gathering.add(tasks, whole)
+        whole_jobs.append(job[whole])
+        parts.append(_Parts.of(tasks, batch.lines, sieve.kept & part))
+    _add_parts(gathering, parts, np.concatenate(whole_jobs), left_out, path.name)
+    return Conversion(
+        gathering.trace(),
+        left_out,
+        assumed,
+        tuple(name.replace("_", " ") for name in _FIELDS if name not in _READ),
+        tuple(_checks(path, left_out.rows_read)),
+    )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Lines of parts, one entry each; see Tasks."""
+
+    submitted: NDArray[np.int64]
+    runtime: NDArray[np.int64]
+    user: Text
+    job: NDArray[np.int64]
+    processors: NDArray[np.float64]
+    lines: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, tasks: Tasks, lines: NDArray[np.int64], kept: NDArray[np.bool_]) -> "_Parts":
+        """Return the kept lines of a batch."""
+        return cls(
+            tasks.submitted[kept],
+            tasks.runtime[kept],
+            tasks.user.filter(pa.array(kept)),
+            tasks.job[kept],
+            tasks.demand[kept, 0],
+            lines[kept],
+        )
+
+
+def _add_parts(
+    gathering: Gathering,
+    batches: list[_Parts],
+    whole_jobs: NDArray[np.int64],
+    left_out: LeftOut,
+    file: str,
+) -> None:
+    """Make one task of the parts of each job that has no whole line."""
+    if not batches:
+        return
+    job = np.concatenate([batch.job for batch in batches])
+    submitted = np.concatenate([batch.submitted for batch in batches])
+    runtime = np.concatenate([batch.runtime for batch in batches])
+    processors = np.concatenate([batch.processors for batch in batches])
+    lines = np.concatenate([batch.lines for batch in batches])
+    users = pa.chunked_array([batch.user for batch in batches], pa.string()).combine_chunks()
+    sieve = Sieve(left_out, file, lines)
+    sieve.drop("is a part of a job whose whole line is read", np.isin(job, whole_jobs))
+    _, first, of_job = np.unique(job, return_index=True, return_inverse=True)
+    further = np.ones(len(job), np.bool_)
+    further[first] = False
+    sieve.drop("submission time is unknown", (submitted < 0)[first][of_job])
+    sieve.drop("is a further part of a job: it lengthens the task of the first part", further)
+    most = np.zeros(len(first))
+    np.maximum.at(most, of_job, processors)
+    core_microseconds = np.bincount(of_job, runtime * processors, len(first))
+    ran = np.rint(core_microseconds / np.maximum(most, 1)).astype(np.int64)
+    tasks = Tasks(submitted, ran[of_job], users, job, most[of_job][:, np.newaxis])
+    gathering.add(tasks, sieve.kept)
+
+
+def _checks(path: Path, rows_read: int) -> Iterator[TotalCheck]:
+    """Compare the rows with how many the file's header names."""
+    with opened(path) as file:
+        for line in io.TextIOWrapper(file, "utf-8", "backslashreplace"):
+            if not line.lstrip().startswith(";"):
+                if line.strip():
+                    return
+            elif match := _HEADER.match(line):
+                yield TotalCheck("MaxRecords", "rows", rows_read, float(match[1]), rows_read, 0.0)

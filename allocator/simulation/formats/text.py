@@ -1,6 +1,7 @@
 """Reading rows of text in batches: every row with its line, every field checked, none lost."""
 
 import csv
+import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -69,29 +70,83 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise TraceError(f"{path} cannot be read: {error}") from error
 
 
+def json_values(path: Path) -> Iterator[Any]:
+    """Go through the values of JSON in a file, which stand one after another.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: It cannot be unpacked, or a value is not JSON.
+    """
+    with opened(path) as file:
+        content = file.read()
+    try:
+        text = content.decode(json.detect_encoding(content)).removeprefix("\ufeff")
+        decoder = json.JSONDecoder()
+        place = _next_value(text, 0)
+        while place < len(text):
+            value, place = decoder.raw_decode(text, place)
+            yield value
+            place = _next_value(text, place)
+    except (ValueError, RecursionError) as error:
+        raise TraceError(f"{path} is not JSON: {error}") from None
+
+
+def _next_value(text: str, place: int) -> int:
+    while place < len(text) and text[place].isspace():
+        place += 1
+    return place
+
+
 def header(path: Path) -> tuple[str, ...]:
-    """Return the names in the first line of a comma-separated file.
+    """Return the names in the first line of a file, between commas, semicolons or tabs.
 
     Raises:
         OSError: The file cannot be read.
         TraceError: It is packed in a way that cannot be unpacked.
     """
-    with opened(path) as file:
-        line = file.read(1 << 16).partition(b"\n")[0]
-    names = next(csv.reader([line.decode("utf-8-sig", "backslashreplace")]), [])
+    line = _first_line(path)
+    names = next(csv.reader([line], delimiter=_delimiter(line)), [])
     return tuple(name.strip() for name in names)
 
 
+def delimiter(path: Path) -> str:
+    """Return what stands between the names in the first line: a comma, semicolon or tab.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: It is packed in a way that cannot be unpacked.
+    """
+    return _delimiter(_first_line(path))
+
+
+def _first_line(path: Path) -> str:
+    with opened(path) as file:
+        line = file.read(1 << 16).splitlines()[:1]
+    if line and line[0].startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise TraceError(f"{path} is UTF-16; save it as UTF-8")
+    return b"".join(line).decode("utf-8-sig", "backslashreplace")
+
+
+def _delimiter(line: str) -> str:
+    return next((mark for mark in ";\t" if "," not in line and mark in line), ",")
+
+
 def separated(
-    path: Path, names: Sequence[str], left_out: LeftOut, *, headed: bool = False
+    path: Path,
+    names: Sequence[str],
+    left_out: LeftOut,
+    *,
+    headed: bool = False,
+    delimiter: str = ",",
 ) -> Iterator[Rows]:
-    """Read comma-separated rows; those with more or fewer fields than names are left out.
+    """Read separated rows; those with more or fewer fields than names are left out.
 
     Args:
         path: The file, may be packed.
         names: Of the columns, in order.
         left_out: Is told of rows that cannot be read.
         headed: Whether to skip the first line.
+        delimiter: What stands between fields.
 
     Raises:
         OSError: The file cannot be read.
@@ -118,7 +173,9 @@ def separated(
                     column_names=list(names),
                     skip_rows=int(headed),
                 ),
-                pyarrow.csv.ParseOptions(invalid_row_handler=leave_out, ignore_empty_lines=False),
+                pyarrow.csv.ParseOptions(
+                    delimiter=delimiter, invalid_row_handler=leave_out, ignore_empty_lines=False
+                ),
                 pyarrow.csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=False
                 ),
@@ -133,6 +190,7 @@ def separated(
                 known = len(odd)
         except pa.ArrowInvalid as error:
             raise TraceError(f"{path}, after {read} rows: {error}") from error
+    left_out.rows_read += read + len(odd)
     left_out.add(f"not {len(names)} fields", path.name, np.array(odd[known:], np.int64))
 
 
@@ -156,6 +214,7 @@ def spaced(path: Path, names: Sequence[str], comment: bytes, left_out: LeftOut) 
             rows = pa.array([raw[place] for place in (lines - first).tolist()], pa.binary())
             fields = pc.utf8_split_whitespace(_text(rows))
             right = _array(pc.equal(pc.list_value_length(fields), len(names)))
+            left_out.rows_read += len(lines)
             left_out.add(f"not {len(names)} fields", path.name, lines[~right])
             whole = fields.filter(pa.array(right))
             yield Rows(
@@ -174,6 +233,12 @@ def integers(column: Text) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         )
         good = pc.or_(pc.match_substring_regex(column, _INTEGER), long)
         return _array(pc.if_else(good, column, "0").cast(pa.int64())), ~_array(good)
+
+
+def with_decimal_points(column: Text) -> tuple[Text, NDArray[np.bool_]]:
+    """Return a column whose numbers such as 1,5 are written 1.5, and where that was so."""
+    commas = pc.match_substring_regex(column, r"^-?\d*,\d+([eE][-+]?\d{1,3})?$")
+    return pc.if_else(commas, pc.replace_substring(column, ",", "."), column), _array(commas)
 
 
 def numbers(column: Text) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

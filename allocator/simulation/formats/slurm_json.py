@@ -1,0 +1,121 @@
+"""The jobs of `sacct --json`, in the columns of `sacct --parsable2`.
+
+Slurm's versions differ: a number is plain, or an object {set, infinite, number}; a state is a
+string, or a list of them.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from allocator.simulation.formats.records import Records, UnusableError
+from allocator.simulation.formats.text import json_values, opened
+from allocator.simulation.trace import TraceError
+
+_READ = {"job_id", "user", "association", "cluster", "array", "het", "state", "time", "tres"}
+_READ |= {"allocation_nodes", "required"}
+
+
+def is_json(path: Path) -> bool:
+    """Return whether a file begins as an object of JSON does."""
+    with opened(path) as file:
+        return file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+
+
+def jobs(path: Path) -> list[Any]:
+    """Return the jobs of a file.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: It has no jobs as `sacct --json` prints them.
+    """
+    found: list[Any] = []
+    for answer in json_values(path):
+        listed = answer.get("jobs") if isinstance(answer, dict) else None
+        if not isinstance(listed, list):
+            raise TraceError(f"{path} has no list of jobs, as sacct --json prints it")
+        errors = answer.get("errors")
+        if errors and not listed:
+            raise TraceError(f"{path} has no jobs, but errors of sacct: {errors}")
+        found += listed
+    return found
+
+
+def row(job: object, records: Records) -> dict[str, str]:
+    """Return a job's columns; the records are told of the keys that are not read.
+
+    Raises:
+        UnusableError: It is no job.
+    """
+    if not isinstance(job, dict):
+        raise UnusableError("is no object")
+    records.ignore(name for name in job if name not in _READ)
+    time, required = _object(job, "time"), _object(job, "required")
+    allocated, requested = (
+        _resources(_object(job, "tres").get(name)) for name in ("allocated", "requested")
+    )
+    array, heterogeneous = _object(job, "array"), _object(job, "het")
+    number = next(
+        filter(None, (_text(array, "job_id"), _text(heterogeneous, "job_id"))), _text(job, "job_id")
+    )
+    columns = {
+        "JobID": number,
+        "Cluster": str(job.get("cluster") or ""),
+        "User": str(job.get("user") or _object(job, "association").get("user") or ""),
+        "Submit": _text(time, "submission"),
+        "Eligible": _text(time, "eligible"),
+        "Start": _text(time, "start"),
+        "End": _text(time, "end"),
+        "ElapsedRaw": _text(time, "elapsed", zero="0"),
+        "Suspended": _text(time, "suspended", zero="0"),
+        "NNodes": _text(job, "allocation_nodes"),
+        "AllocTRES": allocated,
+        "ReqTRES": requested,
+        "ReqCPUS": _text(required, "CPUs"),
+        "ReqMem": _requested_memory(required),
+    }
+    state = _object(job, "state").get("current", job.get("state"))
+    if isinstance(state, list):
+        state = state[0] if state else ""
+    if isinstance(state, str):
+        columns["State"] = state
+    return columns
+
+
+def _object(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = parent.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(parent: Mapping[str, Any], name: str, zero: str = "") -> str:
+    """Return a number, plain or an object, as text; empty if it is not set."""
+    value = parent.get(name)
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set", True) else None
+        if parent[name].get("infinite"):
+            value = None
+    if value is None:
+        return ""
+    return zero if value == 0 else str(value)
+
+
+def _resources(listed: object) -> str:
+    """Return trackable resources as `AllocTRES` has them."""
+    entries = []
+    for resource in listed if isinstance(listed, list) else []:
+        if not isinstance(resource, dict):
+            raise UnusableError("trackable resources are no list of objects")
+        kind, name = resource.get("type"), resource.get("name")
+        amount = _text(resource, "count", zero="0")
+        unit = "M" if kind == "mem" else ""
+        if amount:
+            entries.append(f"{kind}/{name}={amount}{unit}" if name else f"{kind}={amount}{unit}")
+    return ",".join(entries)
+
+
+def _requested_memory(required: Mapping[str, Any]) -> str:
+    of_core = _text(required, "memory_per_cpu")
+    of_node = _text(required, "memory_per_node")
+    if of_core:
+        return f"{of_core}Mc"
+    return f"{of_node}Mn" if of_node else _text(required, "memory")
