@@ -180,6 +180,7 @@ def demands(conversion: Conversion) -> list[dict[str, float]]:
         ("gres/gpu:3g.20gb=2,gres/gpu:1g.5gb=4", 6),
         ("gres/gpu=4", 4),
         ("gres/gpu=4,gres/gpu:a100=1", 4),
+        ("gres/gpu:1g.33gb:2", 2),
     ],
 )
 def test_gpus_count_whether_slurm_names_their_kinds_or_not(
@@ -187,7 +188,7 @@ def test_gpus_count_whether_slurm_names_their_kinds_or_not(
 ) -> None:
     found = sacct(tmp_path, row("7", AllocTRES=f"billing=4,cpu=4,{gres},mem=16G,node=1"))
     assert demands(found) == [{"cpus": 4.0, "mem": 16384.0, "gpus": gpus}]
-    kinds = [entry.partition("=")[0] for entry in gres.split(",") if ":" in entry]
+    kinds = [entry.split("=")[0].removesuffix(":2") for entry in gres.split(",") if ":" in entry]
     assert assumed(found) == {f"{kind} counts in gpus": [2] for kind in kinds}
 
 
@@ -279,14 +280,40 @@ def test_a_state_that_is_not_the_end_makes_no_task_though_an_end_is_there(
         assert left_out(found) == {reason: [2]}
 
 
-def test_an_unknown_state_is_named_and_makes_no_task_of_no_length(tmp_path: Path) -> None:
-    none = row("7", State="MELTED", End="2026-03-01T01:10:00")
-    found = sacct(tmp_path, none, row("8", State="MELTED"), row("9", State="CANCELLED+"))
-    assert left_out(found) == {"ran for 0 s, and its state 'MELTED' is unknown": [2]}
-    assert assumed_but_gpus(found) == {
-        "the state 'MELTED' is unknown: the job counts as ended": [3]
-    }
+def test_an_unknown_state_is_named_and_makes_no_task(tmp_path: Path) -> None:
+    found = sacct(
+        tmp_path, row("8", State="MELTED"), row("9", State="CANCELLED+"), row("7", State="")
+    )
+    assert left_out(found) == {"the state 'MELTED' is unknown": [2]}
     assert len(found.trace) == 2
+
+
+@pytest.mark.parametrize(
+    ("former", "resources"),
+    [
+        ("gpu:0(IDX:N/A)", {}),
+        ("gpu:2", {"gpus": 2}),
+        ("gpu:p100:2(IDX:0,3),hbm:0", {"gpus": 2}),
+        ("hbm:0,gpu:V100:4,gpu:1g.5gb,bandwidth:1K", {"gpus": 5, "gres/bandwidth": 1024}),
+    ],
+)
+def test_generic_resources_of_former_columns_stand_for_those_that_are_not_allocated(
+    tmp_path: Path, former: str, resources: dict[str, float]
+) -> None:
+    header = f"{HEADER}|ReqGRES"
+    found = sacct(tmp_path, f"{row('7', AllocTRES='cpu=4,mem=1G')}|{former}", header=header)
+    assert demands(found) == [{"cpus": 4.0, "mem": 1024.0} | resources]
+    assert "AllocTRES has no generic resources: ReqGRES stands for them" in assumed(found)
+    found = sacct(tmp_path, f"{row('7')}|{former}", header=header)
+    assert demands(found) == [{"cpus": 4.0, "mem": 16384.0, "gpus": 1.0}]
+
+
+def test_columns_have_no_case_and_the_raw_number_will_do(tmp_path: Path) -> None:
+    lower = HEADER.lower().replace("|jobid|", "|job|")
+    array = row("100", JobID="99_[1-3]")
+    assert sacct(tmp_path, array, header=lower).trace.job.tolist() == [100]
+    several = assumed(sacct(tmp_path, array))
+    assert several["JobID names several tasks of an array: they count as one"] == [2]
 
 
 def test_output_of_fixed_width_is_refused_and_other_marks_than_bars_are_read(

@@ -42,7 +42,7 @@ def convert(*paths: Path) -> Conversion:
     seen: set[object] = set()
     for path in paths:
         place = 0
-        for array, value in enumerate(json_values(path)):
+        for array, value in enumerate(json_values(path, "condor_history -json")):
             if not isinstance(value, list | dict) or value == {}:
                 raise TraceError(
                     f"{path} is not an array of jobs, nor a job a line, as condor_history prints "

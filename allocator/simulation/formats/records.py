@@ -1,6 +1,7 @@
 """Jobs of a site's own accounting, one by one, until they are a trace."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,16 @@ class UnusableError(ValueError):
     """A record becomes no task; the message is the reason, the same for all like it."""
 
 
+@dataclass
+class _Totals:
+    """Core-seconds so far by the file and by the trace, and the lines that differ."""
+
+    rows: int = 0
+    in_file: float = 0.0
+    in_trace: float = 0.0
+    differing: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+
+
 class Records:
     """Tasks with times in seconds since 1970, and those records that became none."""
 
@@ -38,7 +49,7 @@ class Records:
         self._assumed: dict[tuple[str, str], list[int]] = {}
         self._assumptions: list[str] = []
         self._ignored: dict[str, None] = {}
-        self._checks: dict[str, list[tuple[str, int, float, float]]] = {}
+        self._checks: dict[str, _Totals] = {}
         self._jobs: dict[tuple[str, str, int], int] = {}
         self._job_numbers: set[int] = set()
         self._times: list[tuple[int, int, int]] = []
@@ -87,7 +98,12 @@ class Records:
         for column, in_file in core_seconds.items():
             if in_file is not None:
                 in_trace = demand.get("cpus", 0.0) * times[1]
-                self._checks.setdefault(column, []).append((file, line, in_file, in_trace))
+                totals = self._checks.setdefault(column, _Totals())
+                totals.rows += 1
+                totals.in_file += in_file
+                totals.in_trace += in_trace
+                if abs(in_file - in_trace) > _TOLERANCE * max(in_file, in_trace):
+                    totals.differing.setdefault((column, file), []).append(line)
 
     def assume(self, reason: str) -> None:
         """Note that the record, should it become a task, rests on an assumption."""
@@ -123,7 +139,7 @@ class Records:
             _rows(self._left_out, self._rows_read),
             _rows(self._assumed),
             tuple(self._ignored),
-            tuple(_check(column, rows) for column, rows in self._checks.items()),
+            tuple(_check(column, totals) for column, totals in self._checks.items()),
         )
 
     def _job(self, user: str, scope: str, number: int) -> int:
@@ -143,17 +159,13 @@ def _rows(places: Mapping[tuple[str, str], list[int]], rows_read: int = 0) -> Le
     return rows
 
 
-def _check(column: str, rows: list[tuple[str, int, float, float]]) -> TotalCheck:
-    differing: dict[tuple[str, str], list[int]] = {}
-    for file, line, in_file, in_trace in rows:
-        if abs(in_file - in_trace) > _TOLERANCE * max(in_file, in_trace):
-            differing.setdefault((column, file), []).append(line)
+def _check(column: str, totals: _Totals) -> TotalCheck:
     return TotalCheck(
         column,
         "core-hours",
-        len(rows),
-        sum(row[2] for row in rows) / 3600,
-        sum(row[3] for row in rows) / 3600,
+        totals.rows,
+        totals.in_file / 3600,
+        totals.in_trace / 3600,
         _TOLERANCE,
-        _rows(differing),
+        _rows(totals.differing),
     )

@@ -5,6 +5,8 @@ import io
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -14,13 +16,15 @@ from allocator.simulation.formats.records import Records, UnusableError
 from allocator.simulation.formats.text import opened
 from allocator.simulation.trace import TraceError
 
-_NEEDED = ("JobID", "User", "Submit", "Start", "End")
+_NEEDED = ("User", "Submit", "Start", "End")
+_JOBS = ("JobID", "JobIDRaw")
+"""At least one of these tells which job it is; the former also which array."""
 _SIZES = ("AllocTRES", "AllocCPUS", "ReqCPUS", "NCPUS", "ReqTRES")
 """At least one of these says what a job had."""
 _READ = (
     *_NEEDED,
+    *_JOBS,
     *_SIZES,
-    "JobIDRaw",
     "Cluster",
     "Eligible",
     "State",
@@ -31,7 +35,10 @@ _READ = (
     "CPUTime",
     "NNodes",
     "ReqMem",
+    "AllocGRES",
+    "ReqGRES",
 )
+_CANONICAL = {name.lower(): name for name in _READ}
 _DELIMITERS = "|;\t,"
 _NEVER = ("", "None", "Unknown", "N/A", "NONE", "UNKNOWN", "INVALID", "0")
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
@@ -96,12 +103,12 @@ def _read_json(records: Records, path: Path, zone: ZoneInfo) -> None:
 
 
 def _read_text(records: Records, path: Path, zone: ZoneInfo) -> None:
-    seen: set[str] = set()
+    seen: set[bytes] = set()
     with opened(path) as file:
         lines = io.TextIOWrapper(file, "utf-8-sig", "backslashreplace")
         head = lines.readline().rstrip("\r\n")
-        delimiter = next((mark for mark in _DELIMITERS if "JobID" in _fields(head, mark)), "|")
-        names = _fields(head, delimiter)
+        delimiter = next((mark for mark in _DELIMITERS if len(_fields(head, mark)) > 1), "|")
+        names = [_CANONICAL.get(name.lower(), name) for name in _fields(head, delimiter)]
         _check(path, names, head)
         records.ignore(name for name in names if name and name not in _READ)
         for number, line in enumerate(lines, 2):
@@ -110,12 +117,12 @@ def _read_text(records: Records, path: Path, zone: ZoneInfo) -> None:
             records.begin(path.name, number)
             if len(fields) != len(names):
                 records.leave_out("has not as many fields as the header")
-            elif fields == names:
+            elif text == head:
                 records.leave_out("repeats the header")
-            elif text in seen:
+            elif (digest := blake2b(text.encode(), digest_size=16).digest()) in seen:
                 records.leave_out("repeats an earlier row")
             else:
-                seen.add(text)
+                seen.add(digest)
                 try:
                     _add(records, dict(zip(names, fields, strict=True)), zone)
                 except UnusableError as error:
@@ -131,7 +138,9 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 def _check(path: Path, names: list[str], head: str) -> None:
     absent = [name for name in _NEEDED if name not in names]
-    if absent and len(names) == 1 and set(_NEEDED) & set(head.split()):
+    if not set(_JOBS) & set(names):
+        absent = ["JobID", *absent]
+    if len(names) == 1 and {*_NEEDED, *_JOBS} & set(head.split()):
         raise TraceError(
             f"{path} is sacct's output of fixed width, which cuts long fields off; print it with "
             "--parsable2 (-P), or with --json"
@@ -148,6 +157,8 @@ def _check(path: Path, names: list[str], head: str) -> None:
 def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> None:
     job = _job(row)
     state = _state(row.get("State", ""))
+    if state not in {"", *_WAITING, *_RUNNING, *_ENDED}:
+        raise UnusableError(f"the state {state!r} is unknown")
     if row["Start"] in _NEVER or state in _WAITING:
         raise UnusableError("never started")
     if row["End"] in _NEVER or state in _RUNNING:
@@ -157,15 +168,13 @@ def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> None:
     ran, core_seconds = _elapsed(records, row, span, demand["cpus"])
     if not ran and state == "CANCELLED":
         raise UnusableError("never started")
-    if state not in _ENDED and "State" in row:
-        if not ran:
-            raise UnusableError(f"ran for 0 s, and its state {state!r} is unknown")
-        records.assume(f"the state {state!r} is unknown: the job counts as ended")
+    if "[" in row.get("JobID", ""):
+        records.assume("JobID names several tasks of an array: they count as one")
     records.add(row["User"], (row.get("Cluster", ""), job), (submitted, ran), demand, core_seconds)
 
 
 def _job(row: Mapping[str, str]) -> int:
-    whole, dot, _step = row["JobID"].partition(".")
+    whole, dot, _step = (row.get("JobID") or row.get("JobIDRaw", "")).partition(".")
     if dot:
         raise UnusableError("is a step of a job, not a job")
     job = re.match(r"\d+", whole)
@@ -191,6 +200,7 @@ def _times(row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
     return min(submitted, started), ended - started
 
 
+@lru_cache(4096)
 def _state(text: str) -> str:
     """Return the state without what follows it: `CANCELLED by 1000`, or a `+` where it is cut."""
     state = text.split(" ", maxsplit=1)[0].upper()
@@ -270,6 +280,8 @@ def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
     had = allocated or requested
     if requested and not allocated and "AllocTRES" in row:
         records.assume("AllocTRES is empty: ReqTRES stands for it")
+    if not any(name.startswith("gres/") for name in had):
+        had = {**had, **_former_generic(records, row)}
     cpus = _number(had.get("cpu", "0"), "cpus")
     for name in ("AllocCPUS", "NCPUS", "ReqCPUS"):
         cpus = cpus or _number(row.get(name) or "0", "cpus")
@@ -285,16 +297,38 @@ def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
     return {"cpus": cpus, "mem": mem, **_generic(records, had)}
 
 
-def _resources(text: str) -> dict[str, str]:
+@lru_cache(4096)
+def _resources(text: str) -> Mapping[str, str]:
     """Return the amounts of a list such as `cpu=4,gres/gpu:a100=2,mem=16G`, by name."""
     resources: dict[str, str] = {}
     for entry in text.split(","):
         name, equals, amount = entry.strip().partition("=")
-        if equals and name and name not in resources:
+        if not equals and name.startswith("gres/"):
+            name, amount = _counted(name)
+        if name and amount and name not in resources:
             resources[name] = amount
         elif entry.strip() and text not in _NEVER:
             raise UnusableError("trackable resources are no list of NAME=AMOUNT")
     return resources
+
+
+def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:
+    """Return generic resources of the columns that Slurm had before 20.11, if a job has any.
+
+    They look like `hbm:0,gpu:p100:2(IDX:0,3)`.
+    """
+    for column in ("AllocGRES", "ReqGRES"):
+        text = re.sub(r"\([^)]*\)", "", row.get(column, ""))
+        if text not in _NEVER:
+            records.assume(f"AllocTRES has no generic resources: {column} stands for them")
+            return dict(_counted(f"gres/{entry.strip()}") for entry in text.split(","))
+    return {}
+
+
+def _counted(entry: str) -> tuple[str, str]:
+    """Return the name and the count of such as `gpu:p100:2`, or of one as `gpu:p100`."""
+    name, _colon, count = entry.rpartition(":")
+    return (name, count) if _AMOUNT.fullmatch(count) else (entry, "1")
 
 
 def _generic(records: Records, had: Mapping[str, str]) -> dict[str, float]:
@@ -329,6 +363,7 @@ def _generic(records: Records, had: Mapping[str, str]) -> dict[str, float]:
     }
 
 
+@lru_cache(4096)
 def _number(text: str, what: str) -> float:
     match = _AMOUNT.fullmatch(text)
     number = float(match[1]) * _COUNT[match[2]] if match else -1.0
@@ -337,6 +372,7 @@ def _number(text: str, what: str) -> float:
     return number
 
 
+@lru_cache(4096)
 def _mib(text: str) -> float:
     match = _AMOUNT.fullmatch(text)
     amount = float(match[1]) * _MIB[match[2]] if match else -1.0

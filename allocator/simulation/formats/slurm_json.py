@@ -30,7 +30,7 @@ def jobs(path: Path) -> list[Any]:
         TraceError: It has no jobs as `sacct --json` prints them.
     """
     found: list[Any] = []
-    for answer in json_values(path):
+    for answer in json_values(path, "sacct --json"):
         listed = answer.get("jobs") if isinstance(answer, dict) else None
         if not isinstance(listed, list):
             raise TraceError(f"{path} has no list of jobs, as sacct --json prints it")

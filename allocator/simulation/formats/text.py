@@ -70,8 +70,12 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise TraceError(f"{path} cannot be read: {error}") from error
 
 
-def json_values(path: Path) -> Iterator[Any]:
+def json_values(path: Path, printed_by: str) -> Iterator[Any]:
     """Go through the values of JSON in a file, which stand one after another.
+
+    Args:
+        path: The file, may be packed.
+        printed_by: The command that prints such a file, for people.
 
     Raises:
         OSError: The file cannot be read.
@@ -88,7 +92,7 @@ def json_values(path: Path) -> Iterator[Any]:
             yield value
             place = _next_value(text, place)
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"{path} is not JSON: {error}") from None
+        raise TraceError(f"{path} is not JSON, as {printed_by} prints it: {error}") from None
 
 
 def _next_value(text: str, place: int) -> int:
