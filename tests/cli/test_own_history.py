@@ -188,7 +188,10 @@ def test_simulated_anew_as_many_tasks_run_at_each_time_as_did(tmp_path: Path) ->
     ):
         said = CliRunner().invoke(app, command)
         assert said.exit_code == 0, said.output
-        assert json.loads(said.stdout)["tasks"] == len(ran)
+        found = json.loads(said.stdout)
+        assert found["tasks"] == len(ran)
+        assert found["rows"] >= len(ran)
+        assert found["core_hours"] == found["resource_hours"]["cpus"] > 0
     read = store.read(tmp_path / "trace")
     setting = Setting("sdrf", {"half_life": 600.0}, blocking="skip")
     outcome = reference.simulate(read, setting)
