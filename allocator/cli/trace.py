@@ -352,6 +352,7 @@ def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:
         "rows": conversion.left_out.rows_read,
         "tasks": len(conversion.trace),
         "users": len(conversion.trace.users),
+        "users_without_tasks": _without_tasks(conversion.trace),
         "left_out": _rows_as_json(conversion.left_out),
         "assumed": _rows_as_json(conversion.assumed),
         "columns_ignored": list(conversion.ignored),
@@ -370,6 +371,12 @@ def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:
             for check in conversion.checks
         ],
     }
+
+
+def _without_tasks(trace: "Trace") -> list[str]:
+    """Return users that a file names and no task has, perhaps because of a slip in a name."""
+    with_tasks = set(trace.user.tolist())
+    return [user for number, user in enumerate(trace.users) if number not in with_tasks]
 
 
 def _use_as_json(trace: "Trace") -> dict[str, Any]:
@@ -394,6 +401,8 @@ def _show_conversion(conversion: "Conversion") -> None:
     trace = conversion.trace
     print_line = console().print
     print_line(f"{len(trace):,} tasks of {len(trace.users):,} users")
+    if idle := _without_tasks(trace):
+        print_line(f"users without tasks: {printable(', '.join(idle))}")
     print_line(f"rows read: {conversion.left_out.rows_read:,}")
     counts = conversion.left_out.counts()
     if counts:

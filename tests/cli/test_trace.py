@@ -51,6 +51,7 @@ def test_converting_names_what_it_leaves_out(tmp_path: Path) -> None:
         "rows": 4,
         "tasks": 2,
         "users": 2,
+        "users_without_tasks": [],
         "left_out": {
             "not 6 fields": {"rows": 1, "first": ["t.csv:5"]},
             "run time is no number": {"rows": 1, "first": ["t.csv:3"]},
@@ -209,3 +210,12 @@ def test_the_histories_of_several_schedds_become_one_trace(tmp_path: Path) -> No
     refused = longshare(*command, "swf")
     assert refused.exit_code == 2
     assert "--from swf takes one SOURCE" in refused.stderr
+
+
+def test_a_user_of_the_users_file_without_tasks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    (tmp_path / "u.csv").write_text("user;weight\nAnn;2\nbob;3\n")
+    command = ["trace", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t"), "--from", "csv"]
+    command += ["--users", str(tmp_path / "u.csv")]
+    assert "users without tasks: Ann" in longshare(*command).stdout
+    assert json.loads(longshare(*command, "--json").stdout)["users_without_tasks"] == ["Ann"]

@@ -137,6 +137,7 @@ def test_a_csv_comes_back_to_the_microsecond_whatever_lies_between(
     assert trace.job.tolist() == [task[3] for task in expected]
     assert trace.demand[:, 0].tolist() == [task[4] for task in expected]
     assert left_out(conversion).get("not 5 fields", []) == bad_lines
+    assert conversion.left_out.rows_read == len(tasks) + len(bad_lines)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +216,7 @@ def check_swf(conversion: Conversion) -> None:
         "not 18 fields": [10],
         "submitted is no number": [11],
     }
+    assert conversion.left_out.rows_read == 2 + 7
 
 
 def test_swf_jobs_are_tasks_of_many_processors(tmp_path: Path) -> None:
