@@ -81,6 +81,16 @@ def test_a_line_that_cannot_be_used_is_named(
         csv.convert(tasks, users, machines)
 
 
+def test_a_slip_in_the_value_of_a_constraint_is_named(files: tuple[Path, Path, Path]) -> None:
+    tasks, users, machines = files
+    tasks.write_text(TASKS.replace("disk=ssd &", "disk=sdd &").replace("|big\n", "\n"))
+    reasons = {line: reason for reason, _file, line in csv.convert(tasks, users, machines).left_out}
+    assert reasons == {
+        4: "no machine meets its constraints",
+        6: "names machines or an attribute that there are not",
+    }
+
+
 def test_constraints_want_machines(files: tuple[Path, Path, Path]) -> None:
     with pytest.raises(TraceError, match="--machines"):
         csv.convert(files[0])

@@ -73,8 +73,9 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
             job = batch.lines
         constraint: NDArray[np.int32] | None = None
         if "machines" in names:
-            constraint, unknown = constraints.column(batch.columns["machines"])
+            constraint, unknown, nowhere = constraints.column(batch.columns["machines"])
             sieve.drop("names machines or an attribute that there are not", unknown)
+            sieve.drop("no machine meets its constraints", nowhere)
         demand = _demand(sieve, batch, resources)
         gathering.add(
             Tasks(submitted, runtime, batch.columns["user"], job, demand, constraint),

@@ -100,14 +100,18 @@ class Constraints:
         """The different constraints so far, each with the places of the classes it allows."""
         return tuple(self._numbers)
 
-    def column(self, text: Text) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Return each task's constraint, and where it names what no machine is or has."""
+    def column(self, text: Text) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return each task's constraint, and where it names what no machine is or has.
+
+        The third result is where all names are known, but no machine meets the constraint.
+        """
         encoded = text.dictionary_encode()
         found = [self._number(entry) for entry in encoded.dictionary.to_pylist()]
         places = encoded.indices.to_numpy(zero_copy_only=False)
         wrong = np.array([number is None for number in found], np.bool_)
         numbers = np.array([UNCONSTRAINED if n is None else n for n in found], np.int32)
-        return numbers[places], wrong[places]
+        nowhere = numbers == self._numbers.get((), UNCONSTRAINED - 1)
+        return numbers[places], wrong[places], nowhere[places]
 
     def _number(self, text: str) -> int | None:
         if text not in self._of_text:
