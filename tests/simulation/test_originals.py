@@ -86,11 +86,12 @@ def slurm(script: list[Job]) -> float:
 def htcondor(script: list[Job]) -> float:
     beta, priority = 0.5 ** (PERIOD / H), 0.5 / 8
     for last, now in looks():
-        seconds = [
-            (int(min(end, now)) - int(max(start, last))) * cpus / 8
-            for start, end, _user, cpus in script
-            if start < now and end > last
-        ]
+        seconds = []
+        for start, end, _user, cpus in script:
+            if start < now and end > last:
+                begun = max(int(start), int(last))
+                missed = begun - int(last) if end < now else 0  # AddMatch takes it off, in vain
+                seconds.append((int(min(end, now)) - begun - missed) * cpus / 8)
         priority = max(priority * beta + sum(seconds) / PERIOD * (1 - beta), 0.5 / 8)
     return priority
 
@@ -144,6 +145,43 @@ def test_use_adds_up_as_the_system_adds_it_up_look_by_look(
     for user in (0, 1):
         expected = literally([job for job in script if job[2] == user]) / (1.0 + user)
         assert original.key(user)[0] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_htcondor_charges_too_little_for_what_begins_and_ends_between_two_looks() -> None:
+    """`AddMatch` takes 4 s off, and `RemoveMatch` adds the 5 s from the start, not 9 s."""
+    original = told("htcondor", {"slots": 8000.0}, [(84.0, 89.0, 0, 1)])
+    aging = 0.5 ** (PERIOD / H)
+    least = 0.5 / 8000
+    expected = least * aging + (5 - 4) / PERIOD / 8 * (1 - aging)
+    assert original.key(0)[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_karma_gives_what_is_free_within_a_quantum_one_by_one(alpha: float) -> None:
+    """Eight slices for four equals are two each: a slice that is borrowed costs a credit at once."""
+    rows = [(0.0, 7.0, "e", 8.0, 0.0)]
+    rows += [(1.0, 600.0, user, 1.0, 0.0) for user in "abcd" for _ in range(8)]
+    trace = trace_of(rows)
+    setting = Setting("karma", {"alpha": alpha}, capacity=(8.0, 1.0), sampled="original")
+    started = simulate(trace, setting).started == 7_000_000
+    got = [int(started[trace.user == trace.users.index(user)].sum()) for user in "abcd"]
+    assert got == [2, 2, 2, 2]
+
+
+def test_karma_counts_a_borrowed_slice_once_within_a_quantum_and_at_the_look() -> None:
+    original = original_of(create_policy("karma", {"alpha": 0.5}), CAPACITY, 60.0)
+    original.join(0, 1.0, 0.0)
+    original.join(1, 1.0, 0.0)
+    slices = 2**16 // 8
+    keys = []
+    for when in (1.0, 1.0, 1.0, 61.0):
+        original.renewed(when)
+        original.started(0, Quantities({"cpus": 1000}), when)
+        keys.append(original.key(0)[1])
+    assert keys[1] == keys[0], "two CPUs are its guarantee"
+    assert keys[2] == keys[0] + slices
+    public = 2 * slices
+    assert keys[3] == keys[2] - public + slices, "the look adds public credits; one slice is new"
 
 
 def test_karmas_published_code_and_ours_settle_480_quanta_alike() -> None:

@@ -18,15 +18,16 @@ class _Customer:
     used: float = 0.0
     """Slots held now, as a fraction of the cluster."""
     uncharged: float = 0.0
-    """Whole seconds × slots that the last look does not see in `used`: above 0 for what ended,
-    below for what started after the look before."""
+    """Whole seconds × slots that the next look adds to `used` × the period (`UnchargedTime`)."""
 
 
 class Condor(Periodic):
-    """`Accountant.cpp`, `UpdatePriorities`.
+    """`Accountant.cpp`: `AddMatch`, `RemoveMatch` and `UpdatePriorities`.
 
     π ← π·β + ρ·(1 − β), at least half a slot, with β = 0.5^(δt/h) and ρ what was held on average
-    since the look before, in whole seconds.
+    since the look before, in whole seconds. A match that begins subtracts the seconds since the
+    last look. A match that ends adds the seconds since its start or since the last look, whichever
+    is later. So HTCondor charges too little for a match that begins and ends between two looks.
     """
 
     PERIOD: ClassVar[float] = 60.0
@@ -52,7 +53,7 @@ class Condor(Periodic):
     def ended(self, user: int, demand: Quantities, since: float, now: float) -> None:
         account, rate = self._users[user], self._meter.rate(demand)
         account.used = less(account.used, rate)
-        account.uncharged += (int(now) - int(self.last)) * rate
+        account.uncharged += (int(now) - max(int(since), int(self.last))) * rate
 
     @override
     def look(self, times: int) -> None:

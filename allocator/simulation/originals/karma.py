@@ -94,6 +94,9 @@ class Karma(Periodic):
 
     What a user holds cannot be taken from it for the next quantum, so its demand is what it
     holds, or its guarantee if it has less and a task that waits. Everybody's weight is 1.
+
+    Within a quantum Karma hands out slices one by one, and each borrowed slice costs a credit at
+    once. So the order within a quantum counts what a user has borrowed since the last look.
     """
 
     PERIOD: ClassVar[float] = 60.0
@@ -107,6 +110,8 @@ class Karma(Periodic):
         self._credits: list[int] = []
         self._held: list[int] = []
         self._wants: list[bool] = []
+        self._charged: list[int] = []
+        """Borrowed slices by user that the last look has charged for."""
 
     @override
     def join(self, user: int, weight: float, owed: float) -> None:
@@ -115,6 +120,7 @@ class Karma(Periodic):
         self._credits.append(mean if self._credits else _PLENTY * _SLICES)
         self._held.append(0)
         self._wants.append(False)
+        self._charged.append(0)
 
     @override
     def started(self, user: int, demand: Quantities, now: float) -> None:
@@ -131,9 +137,11 @@ class Karma(Periodic):
     @override
     def look(self, times: int) -> None:
         guaranteed = self._guaranteed
+        held = [self._in_slices(amount) for amount in self._held]
+        self._charged = [self._borrowed(slices) for slices in held]
         demands = [
             max(slices, guaranteed) if wants else slices
-            for slices, wants in zip(map(self._in_slices, self._held), self._wants, strict=True)
+            for slices, wants in zip(held, self._wants, strict=True)
         ]
         if not demands or max(demands) <= guaranteed:
             return  # nobody borrows: everybody gets the same, which changes no order
@@ -144,7 +152,12 @@ class Karma(Periodic):
     def key(self, user: int) -> Key:
         place = self._places[user]
         slices = self._in_slices(self._held[place])
-        return float(slices >= self._guaranteed), float(-self._credits[place])
+        fresh = max(self._borrowed(slices) - self._charged[place], 0)
+        return float(slices >= self._guaranteed), float(fresh - self._credits[place])
+
+    def _borrowed(self, slices: int) -> int:
+        """Return how many of a user's slices are beyond its guarantee."""
+        return max(slices - self._guaranteed, 0)
 
     def _in_slices(self, held: int) -> int:
         return round(held * _SLICES / self._capacity)
