@@ -40,6 +40,9 @@ class EngineSettings:
     whole_from: int = 0
     """From how many agents that are free at once tasks are laid on as few of them as will do; 0:
     never, which is what event logs mean that do not say."""
+    exact_ties: bool = True
+    """Whether users are equal only if their priorities are the same float; if not, users whom only
+    rounding tells apart are equal, too. True is what event logs mean that do not say."""
     learn_demands: bool = False
     """Whether to take what a framework keeps of its offers for its task, if it does not say."""
     hold_for: Holding = "off"

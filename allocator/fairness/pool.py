@@ -40,6 +40,8 @@ class Pool(Generic[User]):
         machines: Of which the capacity is the sum; for policies that count tasks.
         watch: Given each new ranking, returns the one to be used in its place, for those who
             want to know what keeping order takes. Each change is ranked at once then.
+        exact_ties: Whether priorities that only rounding tells apart are different, as in event
+            logs of 1.0; rounding then decides which of these users is first.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are optional, and go by name
@@ -51,8 +53,10 @@ class Pool(Generic[User]):
         excluded: Collection[str] = (),
         machines: Machines[User] | None = None,
         watch: Watch | None = None,
+        exact_ties: bool = False,
     ) -> None:
         self.policy = policy
+        self._has_levels = policy.has_levels and not exact_ties
         self._has_memory = policy.tau is not None
         self._rebased_after = policy.rebased_after
         self._now = now
@@ -361,6 +365,8 @@ class Pool(Generic[User]):
         if not self._active:
             raise KeyError("no user is active")
         self._catch_up()
+        if self._has_levels and self._active > 1:
+            return next(self._by_level(self._ranking.first_few()))
         first: User = self._ranking.minimum()
         return first
 
@@ -392,6 +398,7 @@ class Pool(Generic[User]):
         """Return a pool that stands as this one does, and goes its own way. O(n)."""
         self._rate_changed()
         twin: Pool[User] = Pool(self.policy, now=self._now)
+        twin._has_levels = self._has_levels
         twin._terms = self._terms.twin()
         twin._base, twin._turns, twin._active = self._base, self._turns, self._active
         twin._accounts = {user: account.copy() for user, account in self._accounts.items()}
@@ -489,7 +496,38 @@ class Pool(Generic[User]):
         """Go through active users, the next one first; the pool must not change meanwhile."""
         if self._active > 1 or self._unranked:  # one alone is first, whatever it holds
             self._catch_up()
+        if self._has_levels and self._active > 1:
+            return self._by_level(iter(self._ranking))
         return iter(self._ranking)
+
+    def _by_level(self, ranked: Iterator[User]) -> Iterator[User]:
+        """Go through users in the order of the rule for ties.
+
+        A ranking orders by lines, whose values are rounded in another way for each user. So users
+        whose values are near each other are sorted by level here. O(k log k) for k such users.
+
+        Args:
+            ranked: Active users in the order of the ranking.
+        """
+        near: list[tuple[int, float, float, int, User]] = []
+        highest = reach = 0.0
+        for user in ranked:
+            account = self._accounts[user]
+            level = self.policy.level(account, self._now)
+            tolerance = level.tolerance
+            if near and (level.rank != near[0][0] or level.value > highest + max(reach, tolerance)):
+                yield from self._sorted(near)
+                near.clear()
+            if not near:
+                highest, reach = level.value, tolerance
+            near.append((*level.key, account.count, user))
+            highest, reach = max(highest, level.value), max(reach, tolerance)
+        yield from self._sorted(near)
+
+    def _sorted(self, near: "list[tuple[int, float, float, int, User]]") -> Iterator[User]:
+        """Go through users who are near each other in order."""
+        near.sort()
+        return (user for *_, user in near)
 
     def holding(self, user: User) -> tuple[Quantities, int]:
         """Return what a user holds, and how often something was allocated to it.
@@ -511,6 +549,8 @@ class Pool(Generic[User]):
         phase = self._phase()
         settled = account.settled(self._now, self._terms.tau)
         settled.count = 0
+        if self._has_levels:
+            return self._prospect_of_levels(settled)
         present = self.policy.rank(self._attribute(account, phase), phase)
         _, priority, rest, _ = present[0]
         still = not self.policy.moves_at_once
@@ -525,6 +565,28 @@ class Pool(Generic[User]):
 
         likeness = self._likeness(settled)
         return Prospect(present, (likeness, priority, rest) if still else likeness, rank)
+
+    def _prospect_of_levels(self, settled: Account) -> "Prospect":
+        """Return the prospect of a user under a policy that tells levels.
+
+        Args:
+            settled: The user's account as it is now; it is changed.
+        """
+        policy = self.policy
+        moves = policy.moves_at_once
+        level = policy.level(settled, self._now)
+        first, present, growth = level.key
+        blur = 2.0 * level.tolerance if moves else 0.0
+        likeness = self._likeness(settled)
+
+        def rank(allocation: Quantities) -> tuple[Rank, float]:
+            settled.allocation = allocation
+            self._terms.rate(settled)
+            first, value, growth = policy.level(settled, self._now).key
+            return (first, value if moves else present, (), growth), blur
+
+        now = (first, present, (), growth), blur
+        return Prospect(now, likeness if moves else (likeness, present), rank)
 
     def local_share(self, user: User, held: Quantities, machine: Quantities) -> float:
         """Return what part of a machine a user holds, as policies that rank per machine see it.

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -245,6 +245,48 @@ def _slope_after(envelope: Envelope, s: float) -> float:
 def _hidden(line: Segment, s: float, inside: Envelope) -> bool:
     """Whether the line is below its envelope at s, beyond any rounding."""
     return any(_above(other, line, s) for other in inside.lines)
+
+
+NEAR = 2.0**-39
+"""Two priorities that differ by less than this, times their size if that is above 1, are equal but
+for rounding; a step of `Level.key` is half as long."""
+_STEPS = 6144.0
+"""Floats near this number are 2^-40 apart."""
+
+
+class Level(NamedTuple):
+    """Priority of a user at an instant, to compare users who may be equal but for rounding."""
+
+    rank: int
+    """Class of the priority; the lowest is first."""
+    value: float
+    """Priority within the class."""
+    growth: float
+    """Decides between equal priorities: the lowest is first. It says how the priority grows, by
+    itself or by what the user holds."""
+    size: float
+    """Largest number of which the value is a sum."""
+
+    @property
+    def key(self) -> tuple[int, float, float]:
+        """What sorts levels, without what rounding alone makes different.
+
+        Values below 1 are in steps of 2^-40, all other numbers have 40 bits.
+        """
+        value = self.value
+        small = abs(value) < 1.0
+        rounded = (value + _STEPS) - _STEPS if small else _forty_bits(value)
+        return self.rank, rounded, _forty_bits(self.growth)
+
+    @property
+    def tolerance(self) -> float:
+        """How far two values may be apart that are equal but for rounding."""
+        return NEAR * max(self.size, 1.0)
+
+
+def _forty_bits(value: float) -> float:
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(math.ldexp(mantissa, 40)), exponent - 40)
 
 
 @dataclass(slots=True)

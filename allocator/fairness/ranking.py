@@ -46,6 +46,10 @@ class Ranking(ABC, Generic[Id, K]):
         """Return the first element; there must be one."""
         return next(iter(self))
 
+    def first_few(self) -> Iterator[Id]:
+        """Go through the elements to find the first one among those that are nearly equal."""
+        return iter(self)
+
     def replace(self, element: Id, attribute: K) -> None:
         """Change an element's attribute."""
         self.delete(element)

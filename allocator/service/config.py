@@ -588,6 +588,7 @@ class Config(_Section):
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},
             constraints={name: each.constraint() for name, each in self.constraints.items()},
             whole_from=self.offers.whole_from,
+            exact_ties=False,
             learn_demands=self.offers.learn_demands,
             hold_for=self.offers.hold_for,
             longest_hold=self.offers.longest_hold,

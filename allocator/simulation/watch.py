@@ -66,6 +66,11 @@ class _Watched(Ranking[Hashable, Any]):
         return first
 
     @override
+    def first_few(self) -> Iterator[Hashable]:
+        self.minimum()
+        return self._ranking.first_few()
+
+    @override
     def __iter__(self) -> Iterator[Hashable]:
         self._watch.count["order"] += 1  # how far somebody goes through it takes no fixed time
         return iter(self._ranking)

@@ -158,7 +158,7 @@ def test_htcondor_charges_too_little_for_what_begins_and_ends_between_two_looks(
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_karma_gives_what_is_free_within_a_quantum_one_by_one(alpha: float) -> None:
-    """Eight slices for four equals are two each: a slice that is borrowed costs a credit at once."""
+    """Eight slices for four equals are two each: a borrowed slice costs a credit at once."""
     rows = [(0.0, 7.0, "e", 8.0, 0.0)]
     rows += [(1.0, 600.0, user, 1.0, 0.0) for user in "abcd" for _ in range(8)]
     trace = trace_of(rows)

@@ -17,6 +17,7 @@ class Levels:
 
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._policy = settings.policy
+        self._exact_ties = settings.exact_ties
         self._excluded = excluded
         self._capacity = Quantities()
         self._charging = True
@@ -131,6 +132,7 @@ class Levels:
             capacity=self._capacity,
             excluded=self._excluded,
             machines=self.machines,
+            exact_ties=self._exact_ties,
         )
         pool.set_fading(self.tau)
         pool.set_charging(charging=self._charging)

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from allocator.fairness.account import Account
 from allocator.fairness.policies.lines import LinePolicy
-from allocator.fairness.priorities import Drift
+from allocator.fairness.priorities import Drift, Level
 
 
 class DynamicPolicy(LinePolicy):
@@ -32,6 +32,12 @@ class DynamicPolicy(LinePolicy):
             slope=slope / account.weight,
             count=account.count,
         )
+
+    @override
+    def level(self, account: Account, now: float) -> Level:
+        level = super().level(account, now)
+        value = account.cumulative_at(now) / account.weight  # rounds as settling does
+        return level._replace(rank=0 if self._guaranteed(account) else 1, value=value)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

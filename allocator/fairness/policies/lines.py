@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from allocator.fairness.account import Account
 from allocator.fairness.policies.policy import Policy
-from allocator.fairness.priorities import Drift, Drifts, Rank
+from allocator.fairness.priorities import Drift, Drifts, Level, Rank
 from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
 
 _REBASE = 86400.0
@@ -19,10 +19,11 @@ class LinePolicy(Policy):
     """A policy whose priorities grow or fall at constant rates until something changes.
 
     The least priority is first; of equals the one that grows slower, then the one that was
-    allocated something less often.
+    allocated something less often. Priorities that only rounding tells apart are equal.
     """
 
     goes_by_shares: ClassVar[bool] = False
+    has_levels: ClassVar[bool] = True
 
     ranking: Literal["live-tree", "scan"] = "live-tree"
     """`"scan"` is the slow reference that gives the same order."""
@@ -59,6 +60,12 @@ class LinePolicy(Policy):
     @override
     def crossing(self, a: Drift, b: Drift, phase: float) -> float | None:
         return Drifts().crossing(a, b, phase)
+
+    @override
+    def level(self, account: Account, now: float) -> Level:
+        value, slope = self.line(account)
+        present = value + slope * (now - account.settled_at)
+        return Level(0, present, slope, abs(present) + abs(slope) * _REBASE)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import override
 
 from allocator.fairness.account import Account
-from allocator.fairness.priorities import Rank
+from allocator.fairness.priorities import Level, Rank
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import KeyRanking, Ranking
 
@@ -56,6 +56,8 @@ class Policy(BaseModel, ABC):
     moves_at_once: ClassVar[bool] = True
     """Whether what a user is given changes its priority at that instant; else only how it goes
     on."""
+    has_levels: ClassVar[bool] = False
+    """Whether `level` says which users are equal but for rounding."""
     origin: ClassVar[Origin | None] = None
     """Where it is from; None: it comes with Longshare."""
 
@@ -127,6 +129,14 @@ class Policy(BaseModel, ABC):
     def crossing(self, a: Any, b: Any, phase: float) -> float | None:  # noqa: ANN401, ARG002 - for others
         """Return a phase not before this one at which two attributes may meet next; None: never."""
         return None
+
+    def level(self, account: Account, now: float) -> Level:
+        """Return the priority of a rated account at an instant not before `settled_at`.
+
+        Accounts that were settled at other instants get the same value as if they were settled now.
+        Only policies that set `has_levels` are asked.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

@@ -2,16 +2,16 @@
 
 import math
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator
 from typing_extensions import override
 
 from allocator.fairness.account import Account
-from allocator.fairness.commitment import time_constant_of_half_life
+from allocator.fairness.commitment import decayed, time_constant_of_half_life
 from allocator.fairness.policies.duration import Duration
 from allocator.fairness.policies.fading import FadingPolicy
-from allocator.fairness.priorities import Envelope, envelope
+from allocator.fairness.priorities import Envelope, Level, envelope
 
 USE = "use"
 """What decayed use is called among commitments."""
@@ -60,12 +60,14 @@ class DecayedUse(FadingPolicy):
 
     With ρ what is held now and U what was, dU/dt = (ρ − U) / τ: the same as a commitment (Eq. 6)
     that has no part free of charge, so that is what U is kept as. Between changes of ρ it is a
-    straight line in s = e^(−t/τ): ρ + (U₀ − ρ)·s. Of equals the one that holds less is first,
-    then the one that was allocated something less often.
+    straight line in s = e^(−t/τ): ρ + (U₀ − ρ)·s. Of equals the one that holds less for its
+    weight is first, then the one that was allocated something less often. Priorities that only
+    rounding tells apart are equal.
     """
 
     goes_by_shares = False
     moves_at_once = False
+    has_levels: ClassVar[bool] = True
 
     half_life: HalfLife
     """Time in which what was used counts half: seconds, or such as `"4h"`, `"7d"`."""
@@ -90,6 +92,13 @@ class DecayedUse(FadingPolicy):
         if min(held, owed) < least or not lines:
             lines.append((least / account.weight, 0.0))
         return envelope(lines, -phase, account.count)
+
+    @override
+    def level(self, account: Account, now: float) -> Level:
+        held, owed, weight = account.measured[USE], account.commitments[USE], account.weight
+        use = decayed(owed, held, now - account.settled_at, self.tau)
+        size = (held + owed + self.least) / weight
+        return Level(0, max(use, self.least) / weight, held / weight, size)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

@@ -1,0 +1,205 @@
+"""Users whose priorities only rounding tells apart are equal, and the rule for ties orders them."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from allocator.fairness import policies
+from allocator.fairness.front import Front
+from allocator.fairness.pool import Pool
+from allocator.fairness.priorities import Level
+from allocator.fairness.quantities import Quantities
+
+CAPACITY = Quantities.parse("cpus:8;mem:8")
+ONE = Quantities.parse("cpus:1;mem:1")
+HALF = Quantities.parse("cpus:4;mem:4")
+THREE = Quantities.parse("cpus:3;mem:3")
+REMEMBERING: list[tuple[str, dict[str, object]]] = [
+    ("slurm-fair-tree", {}),
+    ("slurm-fair-tree", {"billing": "cpus=0.3,mem=0.7", "half_life": "1h"}),
+    ("kueue-afs", {}),
+    ("kueue-afs", {"resource_weights": "cpus=0.1,mem=3"}),
+    ("volcano", {}),
+    ("volcano", {"half_life": "90s"}),
+    ("htcondor", {}),
+    ("htcondor", {"slots": 8.0}),
+    ("dynamic-drf", {}),
+    ("dynamic-mmf", {}),
+    ("karma", {"alpha": 0.0}),
+]
+
+
+def instants(number: int) -> list[float]:
+    """Return seconds such as a master's clock tells."""
+    chance = random.Random(43)
+    return sorted(1.7e9 + chance.uniform(0.0, 1e6) for _ in range(number))
+
+
+def equals(
+    policy: str, parameters: dict[str, object], now: float, *, users: str = "abcd"
+) -> Pool[str]:
+    pool: Pool[str] = Pool(policies.create(policy, parameters), now=now, capacity=CAPACITY)
+    for user in users:
+        pool.add(user)
+        pool.set_active(user, active=True)
+    return pool
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("gift", "number"), [(HALF, 2000), (THREE, 200)], ids=["half", "three-sevenths"]
+)
+@pytest.mark.parametrize(("policy", "parameters"), REMEMBERING)
+def test_a_user_that_has_just_received_much_is_not_next(
+    policy: str, parameters: dict[str, object], gift: Quantities, number: int
+) -> None:
+    pool = equals(policy, parameters, 1.7e9 - 1000.0, users="ab")
+    if gift is THREE:
+        pool.set_capacity(Quantities.parse("cpus:7;mem:7"))
+    for now in instants(number):
+        pool.advance(now)
+        pool.allocate("a", gift, times=0)
+        assert list(pool) == ["b", "a"]
+        assert pool.minimum() == "b"
+        pool.release("a", gift)
+        assert pool.minimum() == "a", "equal in all: by name"
+
+
+@pytest.mark.parametrize(("policy", "parameters"), REMEMBERING)
+def test_what_is_free_at_one_instant_is_shared_by_equals(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    """The users have held as much as each other before, and some of them never anything."""
+    chance = random.Random(1)
+    for start in instants(100):
+        pool = equals(policy, parameters, start)
+        for now in (start + 700.0 * chance.random(), start + 1e4 * chance.random() + 700.0):
+            pool.advance(now)
+            given = Counter[str]()
+            for _ in range(8):
+                user = pool.minimum()
+                given[user] += 1
+                pool.allocate(user, ONE, times=0)
+            assert set(given.values()) == {2}, (start, now)
+            pool.advance(now + 10.0)
+            for user in given:
+                pool.release(user, pool.held(user))
+
+
+@pytest.mark.parametrize(("policy", "parameters"), REMEMBERING)
+def test_a_front_shares_what_is_free_as_the_pool_does(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    for start in instants(50):
+        pool = equals(policy, parameters, start)
+        pool.advance(start + 333.3)
+        front = Front(pool)
+        for _ in range(8):
+            user = next(iter(front))
+            front.hold(user, front.held(user) + ONE, 1)
+        held = {user: total for user, total, _gifts in front.changed()}
+        assert held == dict.fromkeys("abcd", ONE.times(2))
+
+
+@pytest.mark.parametrize(("policy", "parameters"), REMEMBERING)
+def test_equal_use_that_was_worked_out_in_other_steps_is_equal(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    """User a is settled many times on the way, which rounds its use in another way than b's."""
+    chance = random.Random(2)
+    for start in instants(20):
+        pool = equals(policy, parameters, start, users="ab")
+        for user in "ab":
+            pool.allocate(user, ONE, times=0)
+        now = start
+        for _ in range(10):
+            now += chance.uniform(1.0, 1e5)
+            pool.advance(now)
+            pool.allocate("a", HALF)
+            pool.release("a", HALF)
+        assert pool.minimum() == "b", "a got something more often"
+        pool.allocate("b", ONE, times=0)
+        assert pool.minimum() == "a", "b holds more"
+
+
+@pytest.mark.parametrize("policy", ["slurm-fair-tree", "kueue-afs", "volcano", "htcondor"])
+def test_use_that_has_faded_to_almost_nothing_is_nothing(policy: str) -> None:
+    """At 2^-40 of the cluster it is less than a task of a millisecond."""
+    for half_lives in (41, 60, 100, 400, 1000, 2000):
+        pool = equals(policy, {"half_life": 10.0}, 0.0, users="ab")
+        pool.allocate("a", HALF)
+        pool.advance(10.0)
+        pool.release("a", HALF)
+        pool.advance(10.0 + 10.0 * half_lives)
+        pool.allocate("b", ONE)
+        assert pool.minimum() == "a"
+
+
+def test_of_users_at_least_use_the_one_that_holds_less_is_next_under_htcondor() -> None:
+    """Half a slot of eight is half a CPU: what is less does not move a priority at all."""
+    pool = equals("htcondor", {"slots": 8.0}, 1.7e9)
+    quarter = Quantities.parse("cpus:0.1")
+    for user, times in zip("abcd", (4, 3, 2, 1), strict=True):
+        pool.allocate(user, quarter.times(times), times=0)
+    pool.advance(1.7e9 + 10.0)
+    assert list(pool) == ["d", "c", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "parameters"), [each for each in REMEMBERING if each[0] != "htcondor"]
+)
+def test_equals_by_weight_are_shared_with_by_weight(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    """Under HTCondor users of more weight come first: the least use is over the weight as well."""
+    for start in instants(20):
+        for cpus in range(8, 20):
+            pool = equals(policy, parameters, start, users="ab")
+            pool.set_capacity(ONE.times(cpus))
+            pool.set_weight("b", 3.0)
+            pool.advance(start + 77.7)
+            for _ in range(8):
+                pool.allocate(pool.minimum(), ONE, times=0)
+            assert (pool.held("a"), pool.held("b")) == (ONE.times(2), ONE.times(6))
+
+
+@pytest.mark.parametrize(("policy", "parameters"), REMEMBERING)
+def test_use_that_truly_differs_decides_however_much_is_held(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    if policy == "htcondor":
+        parameters = {"slots": 1e9}
+    pool = equals(policy, parameters, 0.0, users="ab")
+    pool.allocate("a", ONE)
+    pool.advance(1.0)
+    pool.release("a", ONE)
+    pool.allocate("b", HALF)
+    assert pool.minimum() == "b"
+
+
+def test_the_exact_rule_of_former_event_logs_can_be_had() -> None:
+    """Rounding decides then: the one that has just received half is next at some instants."""
+    pool: Pool[str] = Pool(
+        policies.create("volcano", {}), now=1.7e9, capacity=CAPACITY, exact_ties=True
+    )
+    for user in "ab":
+        pool.add(user)
+        pool.set_active(user, active=True)
+    first = Counter[str]()
+    for now in instants(200):
+        pool.advance(now)
+        pool.allocate("a", HALF, times=0)
+        first[pool.minimum()] += 1
+        pool.release("a", HALF)
+    assert set(first) == {"a", "b"}
+
+
+def test_steps_of_a_level_grow_with_its_value() -> None:
+    values = [0.0, 1e-20, 1e-3, 0.999999, 1.0, 1.5, 2.0, 3e7, 1e300]
+    levels = [Level(0, value, 0.0, value) for value in values]
+    assert sorted(levels, key=lambda level: level.key) == levels
+    for level in levels:
+        assert abs(level.value - level.key[1]) <= level.tolerance
+    assert Level(0, 1e-20, 0.0, 0.0).key == (0, 0.0, 0.0)
+    assert Level(0, 0.3 - 0.1 - 0.2, 3 / 7 / 3, 0.0).key == Level(0, 0.0, 1 / 7, 0.0).key
