@@ -6,6 +6,7 @@ Campista and Costa; "the paper"). Its two red-black trees are a sorted list and 
 
 import heapq
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cmp_to_key
 from itertools import count, pairwise
@@ -38,6 +39,10 @@ class Priorities(ABC, Generic[K, T]):
 
         The answer may be early, even `now` itself, but must not be late (Eq. 15).
         """
+
+    def same_line(self, a: K, b: K) -> bool:
+        """Whether two attributes are the same function, whatever breaks ties."""
+        return a == b
 
     def position(self, nodes: "Sequence[Node[Id, K, T]]", node: "Node[Id, K, T]", now: T) -> int:
         """Return how many of some nodes in order come before one. O(log n) comparisons.
@@ -290,6 +295,22 @@ class LiveTree(Generic[Id, K, T]):
             when, _serial, left = event
             if left.event is event:
                 yield Crossing(when, left.id, self._order[self._position(left) + 1].id)
+
+    def runs(self) -> Iterator[tuple[K, Iterable[Id]]]:
+        """Go through elements in order, those with one and the same line together. O(log n) each.
+
+        The tree must not change meanwhile.
+        """
+        order, same_line = self._order, self._priorities.same_line
+        begin, size = 0, len(order)
+        while begin < size:
+            line, end = order[begin].attribute, begin + 1
+            if end < size and same_line(line, order[end].attribute):
+                end = bisect_left(
+                    order, True, end, key=lambda node: not same_line(line, node.attribute)
+                )
+            yield line, map(_id, order[begin:end])
+            begin = end
 
     def __getitem__(self, element: Id) -> K:
         """Return an element's attribute. O(1)."""

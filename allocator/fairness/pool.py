@@ -1,7 +1,8 @@
 """The users who share one pool of resources: what each holds, what it owes, who is next."""
 
+import math
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator.fairness.account import Account
@@ -9,8 +10,8 @@ from allocator.fairness.bounds import in_range
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
 from allocator.fairness.metering import Former, Meter, Stretch
-from allocator.fairness.policies.policy import Policy, local_share
-from allocator.fairness.priorities import Rank
+from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
+from allocator.fairness.priorities import NEAR, Rank, forty_bits
 from allocator.fairness.prospect import Prospect
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import Ranking
@@ -57,6 +58,7 @@ class Pool(Generic[User]):
     ) -> None:
         self.policy = policy
         self._has_levels = policy.has_levels and not exact_ties
+        self._rounds_keys = isinstance(policy, KeyPolicy) and not exact_ties
         self._has_memory = policy.tau is not None
         self._rebased_after = policy.rebased_after
         self._now = now
@@ -365,9 +367,9 @@ class Pool(Generic[User]):
         if not self._active:
             raise KeyError("no user is active")
         self._catch_up()
-        if self._has_levels and self._active > 1:
-            return next(self._by_level(self._ranking.first_few()))
         first: User = self._ranking.minimum()
+        if self._has_levels and self._active > 1:
+            return next(self._by_level())
         return first
 
     def standing(self, user: User) -> Standing[User]:
@@ -398,7 +400,7 @@ class Pool(Generic[User]):
         """Return a pool that stands as this one does, and goes its own way. O(n)."""
         self._rate_changed()
         twin: Pool[User] = Pool(self.policy, now=self._now)
-        twin._has_levels = self._has_levels
+        twin._has_levels, twin._rounds_keys = self._has_levels, self._rounds_keys
         twin._terms = self._terms.twin()
         twin._base, twin._turns, twin._active = self._base, self._turns, self._active
         twin._accounts = {user: account.copy() for user, account in self._accounts.items()}
@@ -496,38 +498,41 @@ class Pool(Generic[User]):
         """Go through active users, the next one first; the pool must not change meanwhile."""
         if self._active > 1 or self._unranked:  # one alone is first, whatever it holds
             self._catch_up()
-        if self._has_levels and self._active > 1:
-            return self._by_level(iter(self._ranking))
+            if self._has_levels:
+                iter(self._ranking)  # a watch counts this
+                return self._by_level()
         return iter(self._ranking)
 
-    def _by_level(self, ranked: Iterator[User]) -> Iterator[User]:
-        """Go through users in the order of the rule for ties.
+    def _by_level(self) -> Iterator[User]:
+        """Go through active users in the order of the rule for ties.
 
         A ranking orders by lines, whose values are rounded in another way for each user. So users
         whose values are near each other are sorted by level here. O(k log k) for k such users.
-
-        Args:
-            ranked: Active users in the order of the ranking.
         """
-        near: list[tuple[int, float, float, int, User]] = []
-        highest = reach = 0.0
-        for user in ranked:
-            account = self._accounts[user]
-            level = self.policy.level(account, self._now)
-            tolerance = level.tolerance
-            if near and (level.rank != near[0][0] or level.value > highest + max(reach, tolerance)):
-                yield from self._sorted(near)
-                near.clear()
-            if not near:
-                highest, reach = level.value, tolerance
-            near.append((*level.key, account.count, user))
-            highest, reach = max(highest, level.value), max(reach, tolerance)
-        yield from self._sorted(near)
+        phase = self._phase()
+        near: list[Iterable[User]] = []
+        rank, end = 0, math.inf
+        sure = (
+            -1 if self.policy.least else 1
+        )  # at the least one line is of users who hold more and less
+        for line, users in self._ranking.runs():
+            its_rank, value, tolerance = line.reach(phase)
+            if value - tolerance > end or its_rank != rank:
+                yield from near[0] if len(near) == sure else self._in_order(near)
+                near = []
+            near.append(users)
+            rank, end = its_rank, value + tolerance
+        yield from near[0] if len(near) == sure else self._in_order(near)
 
-    def _sorted(self, near: "list[tuple[int, float, float, int, User]]") -> Iterator[User]:
-        """Go through users who are near each other in order."""
-        near.sort()
-        return (user for *_, user in near)
+    def _in_order(self, near: list[Iterable[User]]) -> Iterable[User]:
+        """Return users who are near each other in order; each part has one and the same line."""
+        accounts, now, level = self._accounts, self._now, self.policy.level
+        keys = [
+            (*level(accounts[user], now).key, accounts[user].count, user)
+            for part in near
+            for user in part
+        ]
+        return [user for *_, user in sorted(keys)]
 
     def holding(self, user: User) -> tuple[Quantities, int]:
         """Return what a user holds, and how often something was allocated to it.
@@ -546,11 +551,11 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         self._catch_up()
-        phase = self._phase()
         settled = account.settled(self._now, self._terms.tau)
         settled.count = 0
         if self._has_levels:
             return self._prospect_of_levels(settled)
+        phase = self._phase()
         present = self.policy.rank(self._attribute(account, phase), phase)
         _, priority, rest, _ = present[0]
         still = not self.policy.moves_at_once
@@ -576,7 +581,7 @@ class Pool(Generic[User]):
         moves = policy.moves_at_once
         level = policy.level(settled, self._now)
         first, present, growth = level.key
-        blur = 2.0 * level.tolerance if moves else 0.0
+        blur = 4.0 * NEAR * max(abs(present), 1.0) if moves else 0.0
         likeness = self._likeness(settled)
 
         def rank(allocation: Quantities) -> tuple[Rank, float]:
@@ -594,7 +599,8 @@ class Pool(Generic[User]):
         Raises:
             KeyError: the user is not known.
         """
-        return local_share(self._account(user), held, machine)
+        share = local_share(self._account(user), held, machine)
+        return forty_bits(share) if self._rounds_keys else share
 
     def users(self) -> Collection[User]:
         """Return all known users."""
@@ -616,9 +622,7 @@ class Pool(Generic[User]):
         holders = []
         for place, user in enumerate(self):
             if user in held:
-                holders.append(
-                    (local_share(self._accounts[user], held[user], machine), place, user)
-                )
+                holders.append((self.local_share(user, held[user], machine), place, user))
             else:
                 yield user
         for _share, _place, user in sorted(holders, key=lambda holder: holder[:2]):
@@ -767,7 +771,10 @@ class Pool(Generic[User]):
         )
 
     def _attribute(self, account: Account, phase: float) -> object:
-        return self.policy.attribute(account, self._base, phase)
+        attribute = self.policy.attribute(account, self._base, phase)
+        if self._rounds_keys:  # shares of users with other weights are rounded in another way
+            return forty_bits(attribute[0]), attribute[1]
+        return attribute
 
     def _phase(self) -> float:
         """Return the policy's time, in which it keeps order."""

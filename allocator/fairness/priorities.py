@@ -75,6 +75,11 @@ class Envelope:
     count: int = 0
     """Breaks ties: fewer allocations first."""
 
+    def reach(self, now: float) -> tuple[int, float, float]:
+        """Return the class, the priority, and how far rounding may have moved it, and farther."""
+        value, size = _value(self, -now)
+        return 0, value, NEAR * max(size, 1.0)
+
     def at(self, s: float) -> float:
         """Return the priority, rounded."""
         if len(self.lines) == 1:
@@ -122,6 +127,10 @@ class Envelopes(Priorities[Envelope, float]):
             ahead = _difference(a, b, s) or _slope_after(b, s) - _slope_after(a, s)
         ahead = ahead or float(a.count - b.count)
         return (ahead > 0) - (ahead < 0)
+
+    @override
+    def same_line(self, a: Envelope, b: Envelope) -> bool:
+        return a.lines == b.lines
 
     def rank(self, a: Envelope, now: float) -> tuple[Rank, float]:
         """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is.
@@ -264,8 +273,6 @@ class Level(NamedTuple):
     growth: float
     """Decides between equal priorities: the lowest is first. It says how the priority grows, by
     itself or by what the user holds."""
-    size: float
-    """Largest number of which the value is a sum."""
 
     @property
     def key(self) -> tuple[int, float, float]:
@@ -275,16 +282,12 @@ class Level(NamedTuple):
         """
         value = self.value
         small = abs(value) < 1.0
-        rounded = (value + _STEPS) - _STEPS if small else _forty_bits(value)
-        return self.rank, rounded, _forty_bits(self.growth)
-
-    @property
-    def tolerance(self) -> float:
-        """How far two values may be apart that are equal but for rounding."""
-        return NEAR * max(self.size, 1.0)
+        rounded = (value + _STEPS) - _STEPS if small else forty_bits(value)
+        return self.rank, rounded, forty_bits(self.growth)
 
 
-def _forty_bits(value: float) -> float:
+def forty_bits(value: float) -> float:
+    """Return a number without the last bits, which rounding makes different."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(round(math.ldexp(mantissa, 40)), exponent - 40)
 
@@ -301,6 +304,12 @@ class Drift:
     """In a second."""
     count: int = 0
     """Breaks ties: fewer allocations first."""
+
+    def reach(self, now: float) -> tuple[int, float, float]:
+        """Return the class, the priority, and how far rounding may have moved it, and farther."""
+        rise = self.slope * now
+        size = abs(self.value) + abs(rise)
+        return 0 if self.guaranteed else 1, self.value + rise, NEAR * max(size, 1.0)
 
 
 class Drifts(Priorities[Drift, float]):
@@ -323,6 +332,10 @@ class Drifts(Priorities[Drift, float]):
             ahead = float((one > two) - (one < two))
         ahead = ahead or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
+
+    @override
+    def same_line(self, a: Drift, b: Drift) -> bool:
+        return (a.guaranteed, a.value, a.slope) == (b.guaranteed, b.value, b.slope)
 
     def rank(self, a: Drift, now: float) -> tuple[Rank, float]:
         """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is."""

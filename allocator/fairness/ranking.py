@@ -46,9 +46,12 @@ class Ranking(ABC, Generic[Id, K]):
         """Return the first element; there must be one."""
         return next(iter(self))
 
-    def first_few(self) -> Iterator[Id]:
-        """Go through the elements to find the first one among those that are nearly equal."""
-        return iter(self)
+    def runs(self) -> Iterator[tuple[K, Iterable[Id]]]:
+        """Go through the elements in order, those with one and the same line together.
+
+        Only rankings of policies that set `has_levels` are asked.
+        """
+        raise NotImplementedError
 
     def replace(self, element: Id, attribute: K) -> None:
         """Change an element's attribute."""
@@ -141,6 +144,10 @@ class LiveRanking(Ranking[Id, K]):
         return self.tree.crossings()
 
     @override
+    def runs(self) -> Iterator[tuple[K, Iterable[Id]]]:
+        return self.tree.runs()
+
+    @override
     def __iter__(self) -> Iterator[Id]:
         return iter(self.tree)
 
@@ -182,8 +189,14 @@ class ScanRanking(Ranking[Id, K]):
 
     @override
     def __iter__(self) -> Iterator[Id]:
-        ranked = sorted(self._attributes.items(), key=cmp_to_key(self._order))
-        return iter([element for element, _ in ranked])
+        return iter([element for element, _ in self._ranked()])
+
+    @override
+    def runs(self) -> Iterator[tuple[K, Iterable[Id]]]:
+        return ((attribute, [element]) for element, attribute in self._ranked())
+
+    def _ranked(self) -> list[tuple[Id, K]]:
+        return sorted(self._attributes.items(), key=cmp_to_key(self._order))
 
     @override
     def __len__(self) -> int:

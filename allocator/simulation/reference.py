@@ -10,6 +10,7 @@ import numpy as np
 
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies import Policy
+from allocator.fairness.policies.policy import KeyPolicy
 from allocator.fairness.quantities import Quantities
 from allocator.simulation.holding import Hold, Holds
 from allocator.simulation.order import Exact, Sampled
@@ -153,7 +154,13 @@ class Simulation:
     def _new_order(self, policy: Policy, setting: Setting) -> Exact | Sampled:
         capacity = self._room.capacity
         if setting.sampled is None:
-            return Exact(policy, capacity=capacity, machines=self._places, watch=self._watch)
+            return Exact(
+                policy,
+                capacity=capacity,
+                machines=self._places,
+                watch=self._watch,
+                exact_ties=isinstance(policy, KeyPolicy),  # as the compiled kernels compare keys
+            )
         period = period_of(policy, setting.sampled)
         return Sampled(original_of(policy, capacity, period), self._watch)
 

@@ -37,8 +37,8 @@ class Both:
     def __init__(self) -> None:
         capacity = Quantities({"cpus": 100_000, "mem": 10_000_000})
         self.pool: Pool[str] = Pool(
-            policies.create("drf", {}), capacity=capacity, excluded=("disk",)
-        )
+            policies.create("drf", {}), capacity=capacity, excluded=("disk",), exact_ties=True
+        )  # peers have no weights, so that nothing is rounded in two ways
         self.peers: Peers[str] = Peers(capacity, ("disk",))
         for user in USERS:
             self.pool.add(user)

@@ -35,9 +35,9 @@ class DynamicPolicy(LinePolicy):
 
     @override
     def level(self, account: Account, now: float) -> Level:
-        level = super().level(account, now)
         value = account.cumulative_at(now) / account.weight  # rounds as settling does
-        return level._replace(rank=0 if self._guaranteed(account) else 1, value=value)
+        slope = account.rate_of_use / account.weight
+        return Level(0 if self._guaranteed(account) else 1, value, slope)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

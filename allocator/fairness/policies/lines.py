@@ -64,8 +64,7 @@ class LinePolicy(Policy):
     @override
     def level(self, account: Account, now: float) -> Level:
         value, slope = self.line(account)
-        present = value + slope * (now - account.settled_at)
-        return Level(0, present, slope, abs(present) + abs(slope) * _REBASE)
+        return Level(1, value + slope * (now - account.settled_at), slope)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:

@@ -97,8 +97,7 @@ class DecayedUse(FadingPolicy):
     def level(self, account: Account, now: float) -> Level:
         held, owed, weight = account.measured[USE], account.commitments[USE], account.weight
         use = decayed(owed, held, now - account.settled_at, self.tau)
-        size = (held + owed + self.least) / weight
-        return Level(0, max(use, self.least) / weight, held / weight, size)
+        return Level(0, max(use, self.least) / weight, held / weight)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
