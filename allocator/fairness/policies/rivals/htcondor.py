@@ -19,7 +19,8 @@ class HtCondor(DecayedUse):
     The real priority π moves towards the slots that a user holds, ρ: π ← βπ + (1−β)ρ with
     β = 0.5^(δt/h), and is at least 0.5. The effective one is π times a factor; the factor is 1 / w
     here. The negotiator hands out slots in proportion to 1 / effective priority, users of the
-    best one first; as a ranking it is the best one first.
+    best one first; as a ranking it is the best one first. Slots are a part of the capacity at that
+    time here, and a number there.
     """
 
     name: ClassVar[str] = "htcondor"

@@ -17,7 +17,8 @@ class Karma(DynamicMmf):
     for what it has beyond: dC/dt = f − o. Who has most credits C is next. As f·t is common to all,
     that is the order of ∫ o dt / w, and what `dynamic-mmf` ranks by; but a new user begins with the
     others' mean. In the original what nobody borrows earns nothing, and a user without
-    credits may not borrow; it is exact where there is always somebody who wants more.
+    credits may not borrow; it is exact where there is always somebody who wants more. The original
+    counts slices, and f is their present number; here both are parts of the capacity at that time.
     """
 
     name: ClassVar[str] = "karma"

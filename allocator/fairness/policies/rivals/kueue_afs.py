@@ -21,7 +21,7 @@ class KueueAfs(DecayedUse):
     The priority is Σ_r ω_r A_r / w with A ← (1−α)A + αU at each sample, α = 1 − 0.5^(Δ/h), made
     continuous: dA/dt = (U − A) / τ. Kueue adds up what resources amount to in their units, and a
     penalty at admission because the next sample may be minutes away; here resources are parts of
-    the cluster, and what is admitted counts from that instant on without a penalty.
+    the cluster at that time, and what is admitted counts from that instant on without a penalty.
     """
 
     name: ClassVar[str] = "kueue-afs"

@@ -22,7 +22,8 @@ class SlurmFairTree(DecayedUse):
     and siblings are the users of a pool, which in a tree of roles are those of one parent; so the
     order is that of Uᵢ / wᵢ. U is what is billed, Σ_r ω_r o_r, decayed by half every
     `PriorityDecayHalfLife`. Slurm bills CPUs unless `TRESBillingWeights` says something else; its
-    weights are of a unit of a resource, these of the whole cluster's.
+    weights are of a unit of a resource, these of the whole cluster's at that time. So the order may
+    be another one after the capacity has changed.
     """
 
     name: ClassVar[str] = "slurm-fair-tree"

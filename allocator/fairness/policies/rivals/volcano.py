@@ -14,7 +14,8 @@ class Volcano(DecayedUse):
 
     The priority is U / w with U ← U·2^(−Δ/h) + use·Δ each cycle, of one resource r. In
     Volcano all weights are 1. It takes uses that differ by less than a resource-second for equal,
-    and of equals who holds less now comes first; here only what is equal is.
+    and of equals who holds less now comes first; here uses are equal only within rounding. Use is
+    a part of the capacity at that time here, and resource-seconds there.
     """
 
     name: ClassVar[str] = "volcano"
