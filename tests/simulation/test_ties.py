@@ -1,6 +1,7 @@
 """A simulation gives equals what the rule for ties says, at every instant."""
 
 import random
+from typing import Literal
 
 import pytest
 
@@ -14,7 +15,7 @@ POLICIES = ["slurm-fair-tree", "kueue-afs", "volcano", "htcondor", "dynamic-drf"
 @pytest.mark.parametrize("blocking", ["head-of-line", "skip"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_eight_free_cpus_are_two_each_for_four_equals_at_every_start_time(
-    policy: str, blocking: str
+    policy: str, blocking: Literal["head-of-line", "skip"]
 ) -> None:
     chance = random.Random(43)
     for _ in range(50):
