@@ -59,6 +59,7 @@ class Pool(Generic[User]):
         self.policy = policy
         self._has_levels = policy.has_levels and not exact_ties
         self._rounds_keys = isinstance(policy, KeyPolicy) and not exact_ties
+        self._forgets_held = exact_ties and policy.has_levels and policy.least > 0.0
         self._has_memory = policy.tau is not None
         self._rebased_after = policy.rebased_after
         self._now = now
@@ -401,6 +402,7 @@ class Pool(Generic[User]):
         self._rate_changed()
         twin: Pool[User] = Pool(self.policy, now=self._now)
         twin._has_levels, twin._rounds_keys = self._has_levels, self._rounds_keys
+        twin._forgets_held = self._forgets_held
         twin._terms = self._terms.twin()
         twin._base, twin._turns, twin._active = self._base, self._turns, self._active
         twin._accounts = {user: account.copy() for user, account in self._accounts.items()}
@@ -512,17 +514,14 @@ class Pool(Generic[User]):
         phase = self._phase()
         near: list[Iterable[User]] = []
         rank, end = 0, math.inf
-        sure = (
-            -1 if self.policy.least else 1
-        )  # at the least one line is of users who hold more and less
         for line, users in self._ranking.runs():
             its_rank, value, tolerance = line.reach(phase)
             if value - tolerance > end or its_rank != rank:
-                yield from near[0] if len(near) == sure else self._in_order(near)
+                yield from near[0] if len(near) == 1 else self._in_order(near)
                 near = []
             near.append(users)
             rank, end = its_rank, value + tolerance
-        yield from near[0] if len(near) == sure else self._in_order(near)
+        yield from near[0] if len(near) == 1 else self._in_order(near)
 
     def _in_order(self, near: list[Iterable[User]]) -> Iterable[User]:
         """Return users who are near each other in order; each part has one and the same line."""
@@ -774,6 +773,8 @@ class Pool(Generic[User]):
         attribute = self.policy.attribute(account, self._base, phase)
         if self._rounds_keys:  # shares of users with other weights are rounded in another way
             return forty_bits(attribute[0]), attribute[1]
+        if self._forgets_held:
+            attribute.held = 0.0
         return attribute
 
     def _phase(self) -> float:

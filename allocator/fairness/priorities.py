@@ -74,6 +74,8 @@ class Envelope:
     left out."""
     count: int = 0
     """Breaks ties: fewer allocations first."""
+    held: float = 0.0
+    """Breaks ties before the count, where lines do not tell what a user holds: less first."""
 
     def reach(self, now: float) -> tuple[int, float, float]:
         """Return the class, the priority, and how far rounding may have moved it, and farther."""
@@ -125,7 +127,7 @@ class Envelopes(Priorities[Envelope, float]):
         if a.lines != b.lines:
             s = -now
             ahead = _difference(a, b, s) or _slope_after(b, s) - _slope_after(a, s)
-        ahead = ahead or float(a.count - b.count)
+        ahead = ahead or a.held - b.held or float(a.count - b.count)
         return (ahead > 0) - (ahead < 0)
 
     @override
@@ -153,8 +155,8 @@ class Envelopes(Priorities[Envelope, float]):
         value, size = _value(attribute, s)
         place = bisect_left(
             nodes,
-            (value, attribute.count, node.id),
-            key=lambda other: (other.attribute.at(s), other.attribute.count, other.id),
+            (value, attribute.held, attribute.count, node.id),
+            key=lambda n: (n.attribute.at(s), n.attribute.held, n.attribute.count, n.id),
         )
         # Each neighbour was compared with the node: if that was safe, all that came of it was.
         for neighbour in nodes[max(place - 1, 0) : place + 1]:

@@ -11,7 +11,7 @@ from allocator.fairness.account import Account
 from allocator.fairness.commitment import decayed, time_constant_of_half_life
 from allocator.fairness.policies.duration import Duration
 from allocator.fairness.policies.fading import FadingPolicy
-from allocator.fairness.priorities import Envelope, Level, envelope
+from allocator.fairness.priorities import Envelope, Level, envelope, forty_bits
 
 USE = "use"
 """What decayed use is called among commitments."""
@@ -91,7 +91,10 @@ class DecayedUse(FadingPolicy):
             lines.append((held / account.weight, (owed - held) * stretch / account.weight))
         if min(held, owed) < least or not lines:
             lines.append((least / account.weight, 0.0))
-        return envelope(lines, -phase, account.count)
+        attribute = envelope(lines, -phase, account.count)
+        if least:
+            attribute.held = forty_bits(held / account.weight)
+        return attribute
 
     @override
     def level(self, account: Account, now: float) -> Level:
