@@ -29,6 +29,8 @@ class Remembered:
     """As ordered by an operator; None: nobody has."""
     boost: Boost | None = None
     """Likewise, for a time."""
+    mean_use: float = 0.0
+    """Dominant share used on average. It outlives a snapshot, and no restart."""
 
 
 @dataclass(frozen=True, slots=True)

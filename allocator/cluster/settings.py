@@ -49,6 +49,9 @@ class EngineSettings:
     """For how many clients an agent may be held back whose next task fits nowhere now."""
     longest_hold: float = 600.0
     """Seconds for which an agent is held back at most."""
+    counts_for: float | None = None
+    """How many times its use a user that no operator has named counts for in n at most; None: every
+    known user counts whole, as in the papers, which is what event logs mean that do not say."""
     limits: Limits = field(default_factory=Limits)
     """How much of one thing anybody may say."""
     seed: int = 0

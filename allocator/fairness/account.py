@@ -36,6 +36,12 @@ class Account:
     """o: allocation as a fraction of capacity, by resource."""
     cumulative: float = 0.0
     """What the policy adds up over time, up to `settled_at`: share × seconds."""
+    named: bool = False
+    """Whether an operator has named the user, so that it counts whole in n (`counting.py`)."""
+    in_use: float = 0.0
+    """Dominant share of what it used at the latest look (`Pool.look`)."""
+    mean_use: float = 0.0
+    """The same on average up to then; what was used earlier fades as debts do."""
     rate_of_use: float = 0.0
     """What is added to `cumulative` in a second."""
     measured: dict[str, float] = field(default_factory=dict)

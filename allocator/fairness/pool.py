@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator.fairness.account import Account
 from allocator.fairness.bounds import in_range
+from allocator.fairness.commitment import decayed
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
 from allocator.fairness.metering import Former, Meter, Stretch
@@ -27,7 +28,8 @@ Deed: TypeAlias = tuple[float, Callable[..., None], tuple[Any, ...]]
 class Pool(Generic[User]):
     """Users ranked by a policy, at a time of the pool's own that only moves forward.
 
-    All known users count in n (Eq. 7); only active ones are ranked (Algorithm 1's set A).
+    All known users count in n (Eq. 7), with `counts_for` by what they use; only active ones are
+    ranked (Algorithm 1's set A).
     `allocate` and `release` cost O(m) in m resources; when somebody looks next, who holds
     something else now is ranked anew, in O(m + log n) of n users. A change of n, of a weight or of
     the capacity concerns everybody: O(n·m + n log n), once for all changes at one instant, when
@@ -43,6 +45,8 @@ class Pool(Generic[User]):
             want to know what keeping order takes. Each change is ranked at once then.
         exact_ties: Whether priorities that only rounding tells apart are different, as in event
             logs of 1.0; rounding then decides which of these users is first.
+        counts_for: How many times its use a user counts for in n at most, by what `look` has
+            seen; infinite: it counts whole, as in the papers.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are optional, and go by name
@@ -55,6 +59,7 @@ class Pool(Generic[User]):
         machines: Machines[User] | None = None,
         watch: Watch | None = None,
         exact_ties: bool = False,
+        counts_for: float = math.inf,
     ) -> None:
         self.policy = policy
         self._has_levels = policy.has_levels and not exact_ties
@@ -69,6 +74,7 @@ class Pool(Generic[User]):
             Quantities() if capacity is None else capacity,
             excluded,
             Machines() if machines is None else machines,
+            counts_for,
         )
         self._turns = 0
         self._accounts: dict[User, Account] = {}
@@ -79,6 +85,8 @@ class Pool(Generic[User]):
         self._active = 0
         self._unrated = self._unranked = False
         """Whether the values for all have changed since everybody was rated, or ranked."""
+        self._looked = now
+        """When it was looked last at what users use."""
         self._settled = now
         """When everybody was settled last."""
         self._changed: dict[User, Account] = {}
@@ -186,6 +194,72 @@ class Pool(Generic[User]):
         if part != self._terms.part:
             self._unsettle()
             self._terms.part = part
+
+    @property
+    def counts_for(self) -> float:
+        """How many times its use a user counts for in n at most; infinite: it counts whole."""
+        return self._terms.counts_for
+
+    @property
+    def counted(self) -> float:
+        """The weight that all users count for together: n, where all weights are 1."""
+        return self._terms.weights
+
+    def look(self, used: Mapping[User, Quantities] | None = None) -> None:
+        """Look at what users use now. O(n).
+
+        What a user used at both this look and the latest, it is taken to have used in between.
+
+        Args:
+            used: By user, at most what it holds; None: what users hold is what they use.
+        """
+        self._rate_changed()
+        elapsed, tau = self._now - self._looked, self._terms.tau
+        self._looked = self._now
+        for user, account in self._accounts.items():
+            in_use = account.share
+            if used is not None:
+                own = used.get(user)
+                in_use = 0.0 if own is None else min(self._terms.dominant_share(own), in_use)
+            if tau is not None:
+                both = min(account.in_use, in_use)
+                account.mean_use = decayed(account.mean_use, both, elapsed, tau)
+            account.in_use = in_use
+
+    def count_users(self) -> float:
+        """Return the weight that users count for together, by what the latest look saw. O(n)."""
+        return self._terms.count_users(self._accounts.values())
+
+    def set_counted(self, weights: float) -> None:
+        """Entitle users by the weight that they count for together, from now on."""
+        if weights != self._terms.weights:
+            self._write_down(Pool.set_counted, weights)
+            self._unsettle()
+            self._terms.weights = weights
+
+    def set_named(self, user: User, named: bool) -> None:  # noqa: FBT001 - a setter
+        """Say whether an operator has named a user, so that it counts whole whatever it uses.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._account(user).named = named
+
+    def mean_use(self, user: User) -> float:
+        """Return the dominant share that a user has used on average, up to the latest look.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        return self._account(user).mean_use
+
+    def set_mean_use(self, user: User, share: float) -> None:
+        """Say what a user has used on average, as a former pool knew it.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._account(user).mean_use = share
 
     def add(
         self, user: User, weight: float = 1.0, *, commitment: float | Mapping[str, float] = 0.0

@@ -4,6 +4,7 @@ A shadow follows a pool and decides nothing. It owes its users what its own poli
 they really hold.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -242,7 +243,10 @@ class Shadow(Generic[User]):
             capacity=pool.capacity,
             excluded=pool.excluded,
             machines=pool.machines,
+            counts_for=pool.counts_for,
         )
+        if pool.counts_for < math.inf:
+            own.set_counted(pool.counted)
         if former is not None:
             former.advance(pool.now)
         for user, account in pool.accounts().items():

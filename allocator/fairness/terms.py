@@ -1,12 +1,13 @@
 """What holds for all users of a pool alike, and what it makes of what each of them holds."""
 
 import math
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from copy import copy, deepcopy
 from fractions import Fraction
 from typing import Generic, TypeVar
 
 from allocator.fairness.account import Account
+from allocator.fairness.counting import Counted, counted_weight
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies.policy import KeyPolicy, Policy
 from allocator.fairness.quantities import Quantities
@@ -22,6 +23,8 @@ class Terms(Generic[User]):
         capacity: What is shared.
         excluded: Resources that do not count in shares.
         machines: Of which the capacity is the sum; for policies that count tasks.
+        counts_for: How many times its use a user counts for at most (`counting.py`). Infinite:
+            every known user counts whole, as in the papers.
     """
 
     def __init__(
@@ -30,8 +33,10 @@ class Terms(Generic[User]):
         capacity: Quantities,
         excluded: Collection[str],
         machines: Machines[User],
+        counts_for: float = math.inf,
     ) -> None:
         self._policy = policy
+        self.counts_for = counts_for
         self.excluded = frozenset(excluded)
         self.machines = machines
         self._has_memory = policy.tau is not None
@@ -46,7 +51,7 @@ class Terms(Generic[User]):
         self.part = 1.0
         """Of the capacity, to which the users are entitled together."""
         self.weights = 0.0
-        """Of all users together."""
+        """Of all users together, as they count."""
         self._weights = Fraction(0)
         """The same without rounding, so that nothing is left of those who have gone."""
         self.capacity = capacity
@@ -72,7 +77,20 @@ class Terms(Generic[User]):
     def reweigh(self, more: float, less: float) -> None:
         """Follow that users weigh so much more, and less, together."""
         self._weights += Fraction(more) - Fraction(less)
-        self.weights = float(self._weights)
+        if self.counts_for == math.inf:
+            self.weights = float(self._weights)
+
+    def count_users(self, accounts: Iterable[Account]) -> float:
+        """Return the weight that all users count for together, by what they use."""
+        users = (
+            Counted(each.weight, max(each.in_use, each.mean_use) / self.part, each.named)
+            for each in accounts
+        )
+        return counted_weight(users, self.counts_for)
+
+    def dominant_share(self, quantities: Quantities) -> float:
+        """Return the largest part of the capacity that quantities are, of what counts."""
+        return max(quantities.parts_of(self._counting()).values(), default=0.0)
 
     def counted(self, demand: Quantities | None) -> Quantities | None:
         """Return what counts of a task's demand; None: nothing."""
@@ -81,14 +99,14 @@ class Terms(Generic[User]):
 
     def entitlement(self, weight: float) -> float:
         """Return the part of the capacity that a weight stands for."""
+        if weight > self.weights:  # then all others together count for nothing
+            return self.part
         return self.part * weight / self.weights
 
     def rate(self, account: Account) -> None:
         """Work out what is made of what a user holds. O(m) in m resources."""
-        account.entitlement = self.part * account.weight / self.weights
-        if self._counted is None:
-            self._counted = [(n, a) for n, a in self._capacity.items() if n not in self.excluded]
-        account.shares = account.allocation.parts_of(self._counted)
+        account.entitlement = self.entitlement(account.weight)
+        account.shares = account.allocation.parts_of(self._counting())
         measured = self._policy.measure(account)
         if self._has_memory:
             free = self._policy.free_of_charge(account) if self.charging else math.inf
@@ -97,6 +115,12 @@ class Terms(Generic[User]):
             account.measured = measured
         if self._adds_up:
             account.rate_of_use = self._policy.rate_of_use(account)
+
+    def _counting(self) -> list[tuple[str, int]]:
+        """Return what of the capacity counts."""
+        if self._counted is None:
+            self._counted = [(n, a) for n, a in self._capacity.items() if n not in self.excluded]
+        return self._counted
 
     def count_tasks(self, user: User, account: Account) -> None:
         """Work out how many tasks a user could run if it were alone, if the policy asks."""

@@ -1,5 +1,6 @@
 """The service's configuration: one TOML file, validated before anything starts."""
 
+import math
 import os
 import stat
 import tomllib
@@ -112,6 +113,12 @@ class UsersSection(_Section):
     """What a user is."""
     forget_after: Annotated[float, Field(gt=0)] = 86400.0
     """Seconds without frameworks and debts after which an undeclared user is forgotten."""
+    counts_for: Annotated[float, Field(ge=1)] = 4.0
+    """How many times its use a user counts for at most in the sum of weights, if no operator has
+    named it. Its use is what its tasks hold now or, if that is more, on average; the average fades
+    as debts do. `inf`: every known user counts with its whole weight, as in the papers. See
+    [who counts as a user](policies.md#who-counts-as-a-user).
+    """
     declared: tuple[UserSection, ...] = ()
 
     @field_validator("declared")
@@ -584,6 +591,7 @@ class Config(_Section):
             policy=self.policy.create(),
             user_key=self.users.key,
             forget_after=self.users.forget_after,
+            counts_for=None if math.isinf(self.users.counts_for) else self.users.counts_for,
             allocation=self.offers.allocation,
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},
             constraints={name: each.constraint() for name, each in self.constraints.items()},

@@ -6,6 +6,7 @@ python -m tests.world.endurance kills [--number N] | week [--days N]
 import argparse
 import asyncio
 import gc
+import math
 import resource
 import sys
 import time
@@ -152,7 +153,10 @@ def _killed(seed: int) -> Plan:
             "lying disk": 0.3,
             "upgrade service": 0.5,
         },
-        settings={"policy": POLICIES[seed % len(POLICIES)], "users": {"forget_after": 1e9}},
+        settings={
+            "policy": POLICIES[seed % len(POLICIES)],
+            "users": {"forget_after": 1e9, "counts_for": math.inf},
+        },
     )
 
 
@@ -182,7 +186,10 @@ def _lasting(days: float) -> Plan:
                 "upgrade service": 0.1,
             }.items()
         },
-        settings={"policy": {"name": "sdrf", "half_life": "1h"}, "users": {"forget_after": 1e9}},
+        settings={
+            "policy": {"name": "sdrf", "half_life": "1h"},
+            "users": {"forget_after": 1e9, "counts_for": math.inf},
+        },
     )
 
 

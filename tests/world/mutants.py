@@ -4,6 +4,7 @@ A change of the world counts only once all of them are still found (`make mutant
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -48,7 +49,7 @@ CALM = Plan(
     seconds=120.0,
     healing=60.0,
     frameworks={"worker": 2, "greedy": 1, "refuser": 1, "waiter": 1},
-    settings={"policy": {"name": "sdrf", "half_life": 60}},
+    settings={"policy": {"name": "sdrf", "half_life": 60}, "users": {"counts_for": math.inf}},
 )
 KILLED = replace(CALM, faults={"kill service": 1.0, "break stream": 2.0})
 JUMPING = replace(CALM, faults={"jump clock": 20.0})
@@ -56,7 +57,7 @@ DRIFTING = replace(
     CALM,
     seed=2,
     frameworks={"worker": 5, "greedy": 2, "waiter": 3},
-    settings={"policy": {"name": "sdrf", "half_life": 20}},
+    settings={"policy": {"name": "sdrf", "half_life": 20}, "users": {"counts_for": math.inf}},
 )
 ALONE = replace(CALM, frameworks={"waiter": 1})
 

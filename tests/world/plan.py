@@ -1,5 +1,6 @@
 """What a world is made of, drawn from its seed."""
 
+import math
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -105,7 +106,7 @@ def drawn(seed: int) -> Plan:
         mesos=chance.choice([(1, 8), (1, 9), (1, 11)]),
         settings={
             "policy": chance.choice(POLICIES),
-            "users": {"forget_after": 1e9},
+            "users": {"forget_after": 1e9, "counts_for": math.inf},
             "offers": {"allocation": chance.choice(["event", "event", "batch"])},
         },
     )
@@ -115,4 +116,6 @@ def drawn(seed: int) -> Plan:
         plan.services = 2
         plan.faults["lose host"] = others.choice([0.0, 0.3])
         plan.faults["fail over"] = max(plan.faults["fail over"], 0.3)
+    if others.random() < 0.25:
+        plan.settings["users"]["counts_for"] = 4.0
     return plan

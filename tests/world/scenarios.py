@@ -4,6 +4,7 @@ A scenario is a plan, and a script that does what the plan cannot draw.
 """
 
 import asyncio
+import math
 import os
 import sqlite3
 from collections.abc import Callable, Coroutine
@@ -34,7 +35,10 @@ QUIET = Plan(
     healing=45.0,
     machines=3,
     frameworks={"worker": 2, "waiter": 1},
-    settings={"policy": {"name": "sdrf", "half_life": 60}, "users": {"forget_after": 1e9}},
+    settings={
+        "policy": {"name": "sdrf", "half_life": 60},
+        "users": {"forget_after": 1e9, "counts_for": math.inf},
+    },
 )
 CROWDED = replace(QUIET, frameworks={"worker": 1, "waiter": 1, "greedy": 2})
 SHORT = replace(QUIET, seconds=50.0, healing=40.0)

@@ -15,6 +15,7 @@ where neither is so, and the master's offer timeout alone helps, is told, too.
 
 import argparse
 import asyncio
+import math
 import statistics
 import sys
 import time
@@ -157,7 +158,7 @@ def _plan(seed: int, answered_after: float, *, tells: bool) -> Plan:
         mesos=(1, 11) if tells else (1, 8),
         settings={
             "policy": {"name": "sdrf", "half_life": 60},
-            "users": {"forget_after": 1e9},
+            "users": {"forget_after": 1e9, "counts_for": math.inf},
             "limits": {"unanswered": 0.5, "answered_after": answered_after},
         },
     )

@@ -8,6 +8,7 @@ from allocator.cluster.failover import Failover
 from allocator.cluster.quarantine import Flaw
 from allocator.cluster.quota import parse_limited_quota, parse_quota
 from allocator.cluster.state import Cluster
+from allocator.cluster.use import look
 from allocator.cluster.users import in_range
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
@@ -20,6 +21,7 @@ def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
         for agent in cluster.filters.expire(cluster.now_ns):
             cluster.marks.change(agent)
         cluster.ledger.clients.users.forget_idle()
+        look(cluster)
         cluster.marks.call_all()
 
     return change

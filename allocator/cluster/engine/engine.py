@@ -26,6 +26,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.cluster.snapshots import Spoiled, filling, subject
 from allocator.cluster.state import Cluster, Statistics
 from allocator.cluster.steps import Steps, finished
+from allocator.cluster.use import look
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness.metering import Former, Meter
@@ -144,6 +145,7 @@ class Engine(View):
             known = memory
         users = cluster.ledger.clients.users
         yield from users.inheriting(known)
+        look(cluster)
         users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._heard:

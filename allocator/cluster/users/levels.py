@@ -1,6 +1,7 @@
 """The levels of the tree: a pool of the users at the top, and one of each user's sub-users."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 
 from allocator.cluster.frameworks import Client
 from allocator.cluster.settings import EngineSettings
@@ -10,6 +11,11 @@ from allocator.fairness.metering import Meter
 from allocator.fairness.peers import Peers
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+
+LOOK = 5.0
+"""Seconds between two looks at what users use, so that n follows it."""
+_NOTICED = 0.01
+"""By which part n must differ from what use says before a look changes it."""
 
 
 class Levels:
@@ -22,6 +28,11 @@ class Levels:
         self._capacity = Quantities()
         self._charging = True
         self._meter: Meter | None = None
+        self._counts_for = math.inf if settings.counts_for is None else settings.counts_for
+        self._looked = -math.inf
+        """Number of the period in which it was looked last at what users use."""
+        self._miscounted = False
+        """Whether users are to be counted anew before anything else."""
         self._uneven = False
         """Whether levels do not know yet what part of the cluster is theirs."""
         self.now = now
@@ -59,10 +70,42 @@ class Levels:
         To be called after each event: it costs O(users with sub-users) if there are others now, or
         weights have changed, and an event may bring hundreds.
         """
+        if self._miscounted:
+            self._count_users(0.0)
         if self._uneven:
             self._uneven = False
             for user, below in self._branches.items():
                 below.set_part(user.siblings.entitlement(user.name))
+
+    def miscount(self) -> None:
+        """Have users counted anew, once for all that changes at one instant."""
+        self._miscounted = self._counts_for < math.inf
+
+    @property
+    def look_is_due(self) -> bool:
+        """Whether n depends on use, and it is time to look at it again."""
+        return self._counts_for < math.inf and self.now // LOOK != self._looked
+
+    def look(self, used: Mapping[str, Quantities] | None) -> None:
+        """Let n follow what users use; None: what they hold. O(users)."""
+        self._looked = self.now // LOOK
+        for pool in self:
+            pool.look(used)
+        self._count_users(_NOTICED)
+
+    def _count_users(self, noticed: float) -> None:
+        """Count users by what they use at every level, those above first.
+
+        Args:
+            noticed: By which part n must differ to be changed.
+        """
+        self._miscounted = self._uneven = False
+        for user, pool in ((None, self.top), *self._branches.items()):
+            if user is not None:
+                pool.set_part(user.siblings.entitlement(user.name))
+            before, counted = pool.counted, pool.count_users()
+            if abs(counted - before) > noticed * before:
+                pool.set_counted(counted)
 
     def advance(self, now: float) -> None:
         """Move to a later instant."""
@@ -133,6 +176,7 @@ class Levels:
             excluded=self._excluded,
             machines=self.machines,
             exact_ties=self._exact_ties,
+            counts_for=self._counts_for,
         )
         pool.set_fading(self.tau)
         pool.set_charging(charging=self._charging)

@@ -38,6 +38,7 @@ class Remembering:
                     others=standing.inherited,
                     weight=self._weights.ordered(standing.user),
                     boost=self._weights.boost(standing.user),
+                    mean_use=still.accounts[standing.user].mean_use,
                 )
         return Memory(time=self._levels.now, tau=self._levels.tau, users=users)
 

@@ -14,6 +14,7 @@ from allocator.cluster.users.remembering import Remembering
 from allocator.cluster.users.user import Task, User
 from allocator.cluster.weights import Weights
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
+from allocator.fairness.commitment import decayed
 from allocator.fairness.metering import Former, Meter
 from allocator.fairness.peers import Peers
 from allocator.fairness.pool import Pool
@@ -59,6 +60,8 @@ class Users:
                 commitment=declared.commitment if declared is not None else 0.0,
             )
             parent.children[name] = self._known[name] = user
+            if self._weights.by(name):
+                self._follow_named(user)
             self._idle_since.pop(parent.name, None)
             self._idle_since[name] = self.now
             self._levels.share_out()
@@ -305,10 +308,14 @@ class Users:
         for name, remembered in self._possible(memory.users):
             yield
             owed, others = settled(remembered, present.get(name, {}), elapsed, tau)
+            mean_use = remembered.mean_use
+            if tau is not None:
+                mean_use = decayed(mean_use, 0.0, elapsed, tau)
             if name.endswith("/.") and name not in self._known:
                 branch = self._known.get(name[:-2])
                 if branch is not None and branch.below is not None and name in branch.below:
                     branch.below.set_commitment(name, owed, others=others)
+                    branch.below.set_mean_use(name, mean_use)
                 elif matters(owed, others):
                     self._away.put(name, owed, others)
                 continue
@@ -316,8 +323,23 @@ class Users:
                 told = remembered.weight is not None or self._lasts(remembered.boost)
                 if not told and not matters(owed, others):
                     continue
-            self.get(name).siblings.set_commitment(name, owed, others=others)
+            siblings = self.get(name).siblings
+            siblings.set_commitment(name, owed, others=others)
+            siblings.set_mean_use(name, mean_use)
             self._obey_again(name, remembered)
+
+    @property
+    def look_is_due(self) -> bool:
+        """Whether n depends on use, and it is time to look at it again."""
+        return self._levels.look_is_due
+
+    def look(self, used: Mapping[str, Quantities] | None) -> None:
+        """Let n follow what users use.
+
+        Args:
+            used: By user and virtual leaf; None: what they hold.
+        """
+        self._levels.look(used)
 
     def forget_idle(self) -> None:
         """Forget undeclared users that have been gone, and owe nothing, for long enough."""
@@ -389,6 +411,7 @@ class Users:
                 owed, others = self._away.owes(user.leaf)
             below.add(user.leaf)
             below.set_commitment(user.leaf, owed, others=others)
+            below.set_mean_use(user.leaf, user.siblings.mean_use(user.name))
             self._needs.begin_leaf(user)
             self._away.discard(user.leaf)
             below.allocate(user.leaf, user.clients.held(), times=0)
@@ -403,6 +426,8 @@ class Users:
         assert parent is not None
         user.siblings.remove(user.name)
         del parent.children[user.name]
+        if self._weights.by(user.name) and parent is not self._root:
+            self._follow_named(parent)
         if parent is not self._root and not parent.children:
             self._levels.end(parent)
             self._idle_since.pop(parent.leaf, None)
@@ -439,7 +464,22 @@ class Users:
         for name in names:
             if name in self._known:
                 self._known[name].siblings.set_weight(name, self._weights.of(name))
+                self._follow_named(self._known[name])
         self._levels.share_out()
+
+    def _follow_named(self, user: User) -> None:
+        """Have a user counted whole if an operator has named it, or one below it."""
+        named = False
+        while user.parent is not None:
+            below = {} if user.below is None else user.below.accounts()
+            named = (
+                named
+                or bool(self._weights.by(user.name))
+                or any(account.named for account in below.values())
+            )
+            user.siblings.set_named(user.name, named)
+            user = user.parent
+        self._levels.miscount()
 
 
 def in_range(weight: float) -> float:

@@ -1,7 +1,8 @@
 """An exact twin of what users hold and owe: fractions, recomputed from what was done to an engine.
 
 It follows the paper (Eq. 6, 7, 12) and the documents, one user after the other, without any of the
-engine's short cuts. It knows users that are roles without sub-roles; nothing is excluded.
+engine's short cuts. It knows users that are roles without sub-roles and count whole in n; nothing
+is excluded.
 """
 
 import json
@@ -81,7 +82,11 @@ class Twin:
         self._declared = {
             user["name"]: Fraction(user["weight"]) for user in settings.get("users", [])
         }
-        self.unsure = settings["user_key"] != "role" or self.policy not in {"sdrf", "drf"}
+        self.unsure = (
+            settings["user_key"] != "role"
+            or self.policy not in {"sdrf", "drf"}
+            or settings.get("counts_for") is not None
+        )
         """Whether something has happened that it cannot follow."""
         self.interval = 0
         """Nanoseconds between two ticks."""

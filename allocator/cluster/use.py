@@ -1,0 +1,25 @@
+"""What users really use, by which they count in n: not what they are only offered."""
+
+from allocator.cluster.state import Cluster
+from allocator.fairness.quantities import Quantities
+
+
+def look(cluster: Cluster) -> None:
+    """Have users counted by what they use now, if it is time. O(clients) then."""
+    users = cluster.ledger.clients.users
+    if users.look_is_due:
+        users.look(_used(cluster))
+
+
+def _used(cluster: Cluster) -> dict[str, Quantities] | None:
+    """Return what tasks use, by user and virtual leaf; None: no master tells offers apart."""
+    ledger = cluster.ledger
+    if not cluster.tells_running and ledger.presumed is None:
+        return None
+    used: dict[str, Quantities] = {}
+    for client in ledger.clients:
+        running = ledger.running.of(client)
+        if running:
+            for _, name in ledger.clients.node(client).places():
+                used[name] = used.get(name, Quantities()) + running
+    return used

@@ -1,0 +1,55 @@
+"""The weight that all users of a pool count for together: n of Eq. 7, by what they really use.
+
+With the papers' rule every known user counts with its whole weight, so names that were never used
+dilute the entitlement of everybody else. Here a user counts with its whole weight only once it
+uses a part of its entitlement, and with less weight below.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Counted(NamedTuple):
+    """One user, as it counts."""
+
+    weight: float
+    use: float
+    """Dominant share that it holds, or has held on average, as a part of the pool's part."""
+    named: bool
+    """Whether an operator has named it: then it counts whole, whatever it uses."""
+
+
+def counted_weight(users: Iterable[Counted], times: float) -> float:
+    """Return the largest W with W = Σ min(w, times · use · W), named users counting w.
+
+    So a user's part of W is never more than `times` what it uses: users that use s together take
+    at most times · s of it from all others. 0: all together use less than 1 / times of the pool's
+    part, so every user is entitled to all of it. O(n log n).
+
+    Args:
+        users: All that are known.
+        times: How many times its use a user counts for at most.
+    """
+    whole: list[float] = []
+    partly: list[tuple[float, float, float]] = []
+    for weight, use, named in users:
+        if named:
+            whole.append(weight)
+        elif use > 0.0:
+            slope = times * use
+            partly.append((weight / slope, weight, slope))
+    # A user counts whole from W = weight / slope on. Those that do so first are looked at first.
+    partly.sort()
+    slopes = [slope for _, _, slope in partly]
+    remaining = math.fsum(slopes)
+    sums = math.fsum(whole)
+    total = sums / (1.0 - remaining) if remaining < 1.0 else math.inf
+    for index, (from_total, weight, slope) in enumerate(partly):
+        if total <= from_total:
+            return total
+        whole.append(weight)
+        sums += weight
+        remaining = remaining - slope if index + 1 < len(partly) else 0.0
+        total = sums / (1.0 - remaining) if remaining < 1.0 else math.inf
+    return math.fsum(whole)

@@ -1,0 +1,132 @@
+"""Users count in n by what they use: the equation, the bound, and what a pool makes of it."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.fairness import policies
+from allocator.fairness.counting import Counted, counted_weight
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+
+TIMES = 4.0
+HALF_LIFE = 600.0
+
+weights = st.floats(0.01, 100.0)
+uses = st.one_of(st.just(0.0), st.floats(1e-6, 1.5))
+users = st.lists(st.builds(Counted, weights, uses, st.booleans()), min_size=1, max_size=12)
+
+
+def counts(user: Counted, total: float) -> float:
+    return user.weight if user.named else min(user.weight, TIMES * user.use * total)
+
+
+def by_bisection(known: list[Counted]) -> float:
+    """Return the largest total at which all count for it together: slow, by its definition."""
+    low, high = 0.0, math.fsum(user.weight for user in known)
+    for _ in range(200):
+        middle = (low + high) / 2
+        if sum(counts(user, middle) for user in known) >= middle:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@given(users)
+def test_all_together_count_for_what_each_counts_for(known: list[Counted]) -> None:
+    total = counted_weight(known, TIMES)
+    assert total == pytest.approx(by_bisection(known), rel=1e-6, abs=1e-9)
+
+
+@given(users, st.lists(st.builds(Counted, weights, uses, st.just(False)), max_size=12))
+def test_names_take_at_most_so_many_times_what_they_use(
+    honest: list[Counted], names: list[Counted]
+) -> None:
+    together = counted_weight([*honest, *names], TIMES)
+    used = TIMES * sum(name.use for name in names)
+    everybody = sum(user.weight for user in honest)
+    # An entitlement is weight / total. Without the names it is weight / everybody in the papers.
+    assert (1.0 - used) * together <= everybody * (1 + 1e-9)
+    assert together <= (everybody + sum(name.weight for name in names)) * (1 + 1e-9)
+
+
+@given(st.lists(weights, min_size=1))
+def test_users_that_use_what_they_are_entitled_to_count_as_in_the_papers(
+    known: list[float],
+) -> None:
+    everybody = math.fsum(known)
+    users = [Counted(weight, weight / everybody, named=False) for weight in known]
+    assert counted_weight(users, TIMES) == everybody
+
+
+def new_pool(times: float = TIMES) -> Pool[str]:
+    pool: Pool[str] = Pool(
+        policies.create("sdrf", {"half_life": HALF_LIFE}),
+        capacity=Quantities({"cpus": 1000}),
+        counts_for=times,
+    )
+    for user in "ab":
+        pool.add(user)
+    return pool
+
+
+def look(pool: Pool[str]) -> None:
+    pool.look()
+    pool.set_counted(pool.count_users())
+
+
+def test_what_a_user_has_used_counts_on_average_and_fades_as_debts_do() -> None:
+    pool = new_pool()
+    pool.allocate("a", Quantities({"cpus": 500}))
+    pool.look()
+    pool.advance(HALF_LIFE)
+    pool.look()
+    assert pool.mean_use("a") == pytest.approx(0.25)
+    pool.release("a", Quantities({"cpus": 500}))
+    pool.allocate("b", Quantities({"cpus": 900}))
+    pool.advance(2 * HALF_LIFE)
+    look(pool)
+    assert pool.mean_use("a") == pytest.approx(0.125)
+    assert pool.entitlement("b") == pytest.approx(0.5), "four times an eighth: it counts whole"
+    pool.advance(4 * HALF_LIFE)
+    look(pool)
+    assert pool.entitlement("b") == pytest.approx(1 - TIMES * 0.125 / 4)
+
+
+def test_use_at_one_look_alone_is_none_on_average() -> None:
+    pool = new_pool()
+    for number in range(10):
+        pool.advance(60.0 * number)
+        if number % 2:
+            pool.allocate("a", Quantities({"cpus": 500}))
+        else:
+            pool.release("a", pool.held("a"))
+        pool.look()
+    assert pool.mean_use("a") == 0.0
+
+
+def test_what_is_only_offered_is_not_used() -> None:
+    pool = new_pool()
+    pool.allocate("a", Quantities({"cpus": 500}))
+    pool.look({"a": Quantities({"cpus": 100}), "b": Quantities({"cpus": 900})})
+    accounts = pool.accounts()
+    assert (accounts["a"].in_use, accounts["b"].in_use) == (0.1, 0.0), "nor what is not held"
+
+
+def test_a_user_is_entitled_to_everything_while_hardly_anything_is_used() -> None:
+    pool = new_pool()
+    pool.allocate("a", Quantities({"cpus": 200}))
+    look(pool)
+    assert [pool.entitlement(user) for user in "ab"] == [1.0, 1.0]
+
+
+def test_named_users_count_whole_and_an_infinite_factor_is_the_papers_form() -> None:
+    pool = new_pool()
+    pool.set_named("b", True)
+    pool.allocate("a", Quantities({"cpus": 1000}))
+    look(pool)
+    assert pool.entitlement("a") == 0.5
+    assert new_pool(math.inf).entitlement("a") == 0.5
