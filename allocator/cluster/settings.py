@@ -52,6 +52,9 @@ class EngineSettings:
     counts_for: float | None = None
     """How many times its use a user that no operator has named counts for in n at most; None: every
     known user counts whole, as in the papers, which is what event logs mean that do not say."""
+    roles_leave_room: bool = False
+    """Whether principals leave each other room in `limits.all_roles`; if not, the first that come
+    may take all, which is what event logs mean that do not say."""
     limits: Limits = field(default_factory=Limits)
     """How much of one thing anybody may say."""
     seed: int = 0

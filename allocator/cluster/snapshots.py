@@ -7,10 +7,12 @@ from allocator.cluster.calls import PREPARE
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.failover import Failover
 from allocator.cluster.quarantine import Flaw, Kind, in_words
+from allocator.cluster.role_places import Wish
 from allocator.cluster.state import Cluster
 from allocator.cluster.steps import Steps
+from allocator.cluster.subscriptions import read_subscription
+from allocator.cluster.text import levels
 from allocator.contract import allocator_pb2 as contract
-from allocator.fairness.quantities import Quantities
 
 
 class Spoiled(Exception):  # noqa: N818 - the cluster is
@@ -27,14 +29,14 @@ class Spoiled(Exception):  # noqa: N818 - the cluster is
 
 
 def filling(
-    cluster: Cluster, snapshot: contract.Snapshot, before: Quantities, without: Mapping[int, Flaw]
+    cluster: Cluster, snapshot: contract.Snapshot, before: Cluster, without: Mapping[int, Flaw]
 ) -> Steps[None]:
     """Put what a snapshot says into an empty cluster; parts that cannot be used are set aside.
 
     Args:
         cluster: An empty one.
         snapshot: All that is.
-        before: Capacity of the cluster that was known before.
+        before: The cluster that was known before.
         without: Numbers of parts to leave out, and why.
 
     Raises:
@@ -42,6 +44,8 @@ def filling(
     """
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
+    if cluster.roles.leaves_room:
+        yield from _planning_roles(cluster, snapshot, before)
     for number, (call, said) in enumerate(_parts(snapshot)):
         flaw = without.get(number)
         if flaw is None:
@@ -49,14 +53,30 @@ def filling(
         if flaw is not None:
             cluster.quarantine.put(*subject(call, said), "call", flaw)
         yield
+    cluster.roles.end_plan()
     for state in snapshot.inverse_offers:
         cluster.maintenance.restore(state)
     cluster.paused = snapshot.paused
     if snapshot.HasField("hold_off"):
         told = snapshot.hold_off
         expected = max(told.agents_expected, told.agents_needed)
+        capacity = before.ledger.clients.users.pool.capacity
         until_ns = min(told.until_ns, cluster.now_ns + cluster.recovery.timeout_ns)
-        cluster.begin_failover(Failover(told.agents_needed, expected, until_ns, before))
+        cluster.begin_failover(Failover(told.agents_needed, expected, until_ns, capacity))
+
+
+def _planning_roles(cluster: Cluster, snapshot: contract.Snapshot, before: Cluster) -> Steps[None]:
+    """Decide which frameworks get places in the tree of roles, whatever order they come in."""
+    wishes = []
+    for framework in snapshot.frameworks:
+        try:
+            said = read_subscription(framework.framework_id, framework.info, cluster.limits)
+        except Exception:  # noqa: BLE001, S112 - it costs this part alone, where it is put
+            continue
+        wishes.append(Wish(framework.framework_id, said.principal, levels(said.roles)))
+        yield
+    known = {each.id: levels(each.said.roles) for each in before.ledger.frameworks.values()}
+    cluster.roles.plan(wishes, known)
 
 
 def subject(call: str, said: Any) -> tuple[Kind, str]:  # noqa: ANN401 - any of the contract's calls

@@ -15,6 +15,7 @@ from allocator.cluster.ledger import Ledger
 from allocator.cluster.limits import Limits
 from allocator.cluster.maintenance import Maintenance
 from allocator.cluster.quarantine import Quarantine
+from allocator.cluster.role_places import RolePlaces
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.metering import Meter
 
@@ -137,6 +138,8 @@ class Cluster:
     """Whether freed resources are offered at once, or at the next tick."""
     statistics: Statistics
     limits: Limits
+    roles: RolePlaces
+    """Places in the tree of roles that frameworks take."""
     holds: Holds
     whole_from: int
     """From how many agents they are dealt out together."""
@@ -151,8 +154,6 @@ class Cluster:
     marks: Marks = field(default_factory=Marks)
     whitelist: frozenset[str] | None = None
     """Hostnames of the agents that may be offered; None: all."""
-    roles: int = 0
-    """Of all frameworks together, each with those above its own."""
     paused: bool = False
     failover: Failover | None = None
     """After a failover, until all agents are back; None: nobody is awaited."""

@@ -197,8 +197,10 @@ class LimitsSection(_Section):
     roles: Annotated[int, Field(ge=1)] = _LIMITS.roles
     """Of one framework, with all roles above them: `eng/web` and `eng/db` are three."""
     all_roles: Annotated[int, Field(ge=1)] = _LIMITS.all_roles
-    """Of all frameworks together, counted likewise for each; one takes some 3 kB of memory. Whoever
-    comes with more than are left is set aside until it subscribes anew, or a snapshot comes."""
+    """Of all frameworks together, counted likewise for each; one takes some 3 kB of memory. A
+    principal may have half of what others leave, and so may all frameworks without one together.
+    A framework with four roles or fewer does not count and always gets them. One that asks for
+    more than are left is set aside until it subscribes again, or a snapshot comes."""
     label: Annotated[int, Field(ge=64)] = _LIMITS.label
     """Characters of a label that Longshare reads."""
     patterns: Annotated[int, Field(ge=0)] = _LIMITS.patterns
@@ -591,6 +593,7 @@ class Config(_Section):
             policy=self.policy.create(),
             user_key=self.users.key,
             forget_after=self.users.forget_after,
+            roles_leave_room=True,
             counts_for=None if math.isinf(self.users.counts_for) else self.users.counts_for,
             allocation=self.offers.allocation,
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from allocator.cluster.errors import InvalidEvent
 from allocator.cluster.frameworks import Client, Framework
-from allocator.cluster.quarantine import Flaw
+from allocator.cluster.role_places import Wish
 from allocator.cluster.state import Cluster
 from allocator.cluster.subscriptions import Subscription, read_request, read_subscription
 from allocator.cluster.text import levels
@@ -17,7 +17,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
     if call.framework_id in cluster.ledger.frameworks:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
     said = read_subscription(call.framework_id, call.info, cluster.limits)
-    flaw = _too_many(cluster, levels(said.roles))
+    flaw = cluster.roles.flaw(Wish(call.framework_id, said.principal, levels(said.roles)))
     if flaw is not None:
         said = Subscription(said.name, said.principal, flaw=flaw)
     framework = Framework(call.framework_id, said, call.active, set(call.suppressed_roles))
@@ -25,7 +25,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
 
     def change() -> None:
         cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
-        cluster.roles += levels(said.roles)
+        cluster.roles.put(said.principal, levels(said.roles))
         cluster.ledger.add_framework(framework, excluded)
         cluster.anybody()
         if framework.active:
@@ -41,8 +41,9 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     """
     framework = cluster.framework(call.framework_id)
     said = read_subscription(call.framework_id, call.info, cluster.limits)
-    before = levels(framework.said.roles)
-    flaw = said.flaw or _too_many(cluster, levels(said.roles) - before)
+    former, before = framework.said.principal, levels(framework.said.roles)
+    wish = Wish(framework.id, said.principal, levels(said.roles))
+    flaw = said.flaw or cluster.roles.flaw(wish, before if said.principal == former else 0)
     if flaw is not None:
         said = replace(framework.said, flaw=flaw)
     suppressed = set(call.suppressed_roles)
@@ -51,7 +52,8 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     def change() -> None:
         cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
         cluster.quarantine.put("framework", framework.id, "request", None)
-        cluster.roles += levels(said.roles) - before
+        cluster.roles.discard(former, before)
+        cluster.roles.put(said.principal, levels(said.roles))
         left = framework.roles - said.roles
         framework.update(said, suppressed)
         cluster.ledger.exclusions.put_framework(framework.id, excluded)
@@ -68,7 +70,7 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
-        cluster.roles -= levels(framework.said.roles)
+        cluster.roles.discard(framework.said.principal, levels(framework.said.roles))
         clients = cluster.ledger.clients.of(framework.id)
         agents = cluster.ledger.remove_framework(framework)
         for agent in agents:
@@ -156,15 +158,6 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
         cluster.anybody()
 
     return change
-
-
-def _too_many(cluster: Cluster, more: int) -> Flaw | None:
-    """Return what is wrong with so many more roles; None: there is room for them."""
-    most = cluster.limits.all_roles
-    if cluster.roles + more <= most:
-        return None
-    words = f"all frameworks together would have {cluster.roles + more} roles, more than {most}"
-    return Flaw("limit", f"{words} (limits.all_roles)")
 
 
 def _excluded(told: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:

@@ -22,6 +22,7 @@ from allocator.cluster.orders import carry_out
 from allocator.cluster.placements import Placements
 from allocator.cluster.quarantine import Flaw, in_words
 from allocator.cluster.role_meter import RoleMeter
+from allocator.cluster.role_places import RolePlaces
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.snapshots import Spoiled, filling, subject
 from allocator.cluster.state import Cluster, Statistics
@@ -249,7 +250,7 @@ class Engine(View):
         while True:
             cluster = _empty(self._settings, options, snapshot.time_ns, statistics)
             try:
-                yield from filling(cluster, snapshot, self.pool.capacity, spoilers)
+                yield from filling(cluster, snapshot, self._cluster, spoilers)
             except Spoiled as error:
                 statistics.faults += 1
                 spoilers[error.part] = error.flaw
@@ -390,6 +391,7 @@ def _empty(
         recovery=recovery(options),
         tells_running=options.tells_running,
         limits=settings.limits,
+        roles=RolePlaces(settings.limits.all_roles, leaves_room=settings.roles_leave_room),
         whole_from=settings.whole_from,
         holds=Holds(
             settings.hold_for, round(settings.longest_hold * _NANOSECONDS), statistics.holds

@@ -1,0 +1,150 @@
+"""The limit that all frameworks' roles share leaves room for others, also after a failover."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cluster.engine import Engine
+from allocator.cluster.limits import Limits
+from allocator.cluster.role_places import FEW, RolePlaces, Wish
+from allocator.contract import allocator_pb2 as contract
+from tests.cluster.master_side import MasterSide, framework_info
+
+MOST = 1000
+TAKER = [(f"taker-{number}", "taker", 100) for number in range(30)]
+GOOD = [(f"good-{number}", f"team-{number % 4}", 10) for number in range(20)]
+
+
+def made(*, leaves_room: bool = True) -> MasterSide:
+    master = MasterSide(limits=Limits(all_roles=MOST))
+    master.settings = replace(master.settings, roles_leave_room=leaves_room)
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    return master
+
+
+def call(name: str, principal: str, roles: int) -> contract.AddFramework:
+    info = framework_info(name, *(f"{name}-{n}" for n in range(roles)), principal=principal)
+    return contract.AddFramework(framework_id=name, info=info, active=True)
+
+
+def add(master: MasterSide, frameworks: Iterable[tuple[str, str, int]]) -> None:
+    for framework in frameworks:
+        master.send(call(*framework))
+
+
+def snapshot(master: MasterSide, frameworks: Sequence[tuple[str, str, int]]) -> contract.Snapshot:
+    listed = [call(*framework) for framework in frameworks]
+    return contract.Snapshot(
+        time_ns=master.now_ns, sequence=master.sequence, frameworks=listed, leading_since_ns=7
+    )
+
+
+def set_aside(master: MasterSide, prefix: str = "") -> set[str]:
+    return {each.name for each in master.engine.set_aside() if each.name.startswith(prefix)}
+
+
+def test_a_principal_takes_no_more_than_half_of_what_others_leave() -> None:
+    master = made()
+    add(master, TAKER)
+    assert len(set_aside(master, "taker")) == len(TAKER) - MOST // 2 // 100
+    words = next(iter(master.engine.misfits().values()))
+    assert "frameworks of principal 'taker' would have 600 roles, more than half of 1000" in words
+    add(master, [("newcomer", "other", 200)])
+    assert not set_aside(master, "newcomer")
+
+
+def test_frameworks_without_a_principal_share_what_one_principal_may_have() -> None:
+    master = made()
+    add(master, [(name, "", roles) for name, _, roles in TAKER])
+    assert len(set_aside(master)) == len(TAKER) - MOST // 2 // 100
+
+
+@pytest.mark.parametrize("roles", [1, FEW])
+def test_a_newcomer_with_few_roles_gets_them_however_many_principals_are_invented(
+    roles: int,
+) -> None:
+    master = made()
+    add(master, [(name, name, places) for name, _, places in TAKER])
+    add(master, [(f"small-{number}", "small", FEW) for number in range(300)])
+    add(master, [("newcomer", "", roles)])
+    assert not set_aside(master, "newcomer")
+    assert not set_aside(master, "small")
+
+
+@pytest.mark.parametrize("first", ["taker", "good"])
+@pytest.mark.parametrize("known", [True, False])
+def test_after_a_failover_good_frameworks_stay_whatever_order_the_master_lists(
+    first: str, *, known: bool
+) -> None:
+    master = made()
+    if known:
+        add(master, [*GOOD, *TAKER])
+        admitted = set_aside(master)
+        assert not set_aside(master, "good")
+    else:
+        admitted = set()
+    order = [*TAKER, *GOOD] if first == "taker" else [*GOOD, *TAKER]
+    master.restore(snapshot(master, order))
+    assert not set_aside(master, "good")
+    if known:
+        assert set_aside(master) == admitted, "no framework lost its roles"
+
+
+def test_a_framework_that_was_there_first_keeps_its_roles_over_a_failover() -> None:
+    master = made()
+    old = [("old-1", "a", 250), ("old-2", "a", 250)]
+    add(master, [*old, *((f"new-{n}", "b", 50) for n in range(5))])
+    before = set_aside(master)
+    late = [(f"late-{n}", "a", 10) for n in range(20)]
+    listed = [*late, *((f"new-{n}", "b", 50) for n in range(5)), *old]
+    master.restore(snapshot(master, listed))
+    assert not before
+    assert set_aside(master) == {name for name, _, _ in late}
+
+
+def test_former_logs_keep_the_rule_that_the_first_take_all() -> None:
+    master = made(leaves_room=False)
+    add(master, TAKER)
+    assert len(set_aside(master)) == len(TAKER) - MOST // 100
+    add(master, [("newcomer", "other", 1)])
+    assert set_aside(master, "newcomer")
+
+
+def test_roles_that_are_given_back_may_be_had_by_others() -> None:
+    master = made()
+    add(master, TAKER[:5])
+    update = contract.UpdateFramework(framework_id="taker-0")
+    update.info = framework_info("taker-0", "one", principal="taker")
+    master.send(update)
+    master.send(contract.RemoveFramework(framework_id="taker-1"))
+    add(master, TAKER[5:8])
+    assert set_aside(master) == {"taker-7"}
+
+
+wishes = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(1, 30)), min_size=1, max_size=30
+).map(
+    lambda drawn: [
+        Wish(f"f{number}", principal, places) for number, (principal, places) in enumerate(drawn)
+    ]
+)
+
+
+@given(wishes, st.integers(1, 100))
+def test_there_is_always_room_for_a_principal_that_has_nothing(
+    asked: list[Wish], most: int
+) -> None:
+    places = RolePlaces(most, leaves_room=True)
+    taken = 0
+    for wish in asked:
+        if places.flaw(wish) is None:
+            places.put(wish.principal, wish.places)
+            taken += wish.places if wish.places > FEW else 0
+    assert taken <= most
+    room = (most - taken) // 2
+    assert places.flaw(Wish("new", "new", room)) is None
+    assert taken <= most - most // 2**3, "of what is left each of three took half at most"
