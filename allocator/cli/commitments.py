@@ -91,6 +91,28 @@ def set_commitments(
     typer.echo(tables.as_json(reply) if as_json else tables.lines_of_changes(reply))
 
 
+@commitments_app.command("forget", epilog=EXIT_CODES)
+def forget(
+    users: Annotated[list[str], typer.Argument(help="Those that `longshare shares` shows.")],
+    *,
+    address: Address = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Forget users whose frameworks have gone, with all that is known of them and below them.
+
+    They no longer count among those who are entitled to parts of the cluster. Weights and boosts
+    that were ordered for them end. A user that comes back begins as a new one.
+    """
+    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.contract import operator_pb2 as operator  # noqa: PLC0415
+
+    order = operator.Order(forget_users=operator.ForgetUsers(users=users))
+    reply = Connection(address, config, timeout).order(order, users)
+    typer.echo(tables.as_json(reply) if as_json else tables.lines_of_changes(reply))
+
+
 def _part(text: str) -> float:
     percent = text.endswith("%")
     try:

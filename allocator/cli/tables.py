@@ -171,6 +171,10 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
     lines = []
     for change in reply.changes:
         before, after = change.before, change.after
+        if not change.HasField("after"):
+            owed = before.dominant_commitment
+            lines.append(f"{printable(before.user)}: forgotten, with a commitment of {owed:.1%}")
+            continue
         parts = []
         if before.weight != after.weight:
             parts.append(f"weight {before.weight:g} → {after.weight:g}{_lasting(after)}")

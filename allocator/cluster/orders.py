@@ -30,6 +30,8 @@ def carry_out(order: operator.Order, users: Users, policy: Policy) -> None:
                 users.forgive(user)
         case "set_commitments":
             _set_commitments(order.set_commitments, users, policy)
+        case "forget_users":
+            _forget(dict.fromkeys(order.forget_users.users), users)
         case _:
             raise InvalidOrder("an order of a kind that this version does not know")
 
@@ -67,6 +69,19 @@ def _set_commitments(order: operator.SetCommitments, users: Users, policy: Polic
         )
     owed = dict.fromkeys(capacity, order.others) | dict(order.commitments)
     users.owe(order.user, owed, order.others)
+
+
+def _forget(named: Iterable[str], users: Users) -> None:
+    named = list(named)
+    if not named:
+        raise InvalidOrder("nobody is named; name the users to forget")
+    _require_known(named, users)
+    obstacles = [obstacle for user in named if (obstacle := users.kept_by(user)) is not None]
+    if obstacles:
+        raise InvalidOrder("; ".join(obstacles))
+    for user in named:
+        if user in users:  # it was not below one that is forgotten by now
+            users.forget(user)
 
 
 def _require_known(named: Iterable[str], users: Users) -> None:

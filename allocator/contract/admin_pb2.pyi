@@ -855,7 +855,9 @@ class Change(_message.Message):
     @_builtins.property
     def before(self) -> Global___UserShare: ...
     @_builtins.property
-    def after(self) -> Global___UserShare: ...
+    def after(self) -> Global___UserShare:
+        """absent: the user was forgotten"""
+
     def __init__(
         self,
         *,

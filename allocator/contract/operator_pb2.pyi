@@ -27,24 +27,28 @@ class Order(_message.Message):
     SET_WEIGHT_FIELD_NUMBER: _builtins.int
     RESET_COMMITMENTS_FIELD_NUMBER: _builtins.int
     SET_COMMITMENTS_FIELD_NUMBER: _builtins.int
+    FORGET_USERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def set_weight(self) -> Global___SetWeight: ...
     @_builtins.property
     def reset_commitments(self) -> Global___ResetCommitments: ...
     @_builtins.property
     def set_commitments(self) -> Global___SetCommitments: ...
+    @_builtins.property
+    def forget_users(self) -> Global___ForgetUsers: ...
     def __init__(
         self,
         *,
         set_weight: Global___SetWeight | None = ...,
         reset_commitments: Global___ResetCommitments | None = ...,
         set_commitments: Global___SetCommitments | None = ...,
+        forget_users: Global___ForgetUsers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["order", b"order", "reset_commitments", b"reset_commitments", "set_commitments", b"set_commitments", "set_weight", b"set_weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["forget_users", b"forget_users", "order", b"order", "reset_commitments", b"reset_commitments", "set_commitments", b"set_commitments", "set_weight", b"set_weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["order", b"order", "reset_commitments", b"reset_commitments", "set_commitments", b"set_commitments", "set_weight", b"set_weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forget_users", b"forget_users", "order", b"order", "reset_commitments", b"reset_commitments", "set_commitments", b"set_commitments", "set_weight", b"set_weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["set_weight", "reset_commitments", "set_commitments"]  # noqa: Y015
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["set_weight", "reset_commitments", "set_commitments", "forget_users"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
 
@@ -111,6 +115,30 @@ class ResetCommitments(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResetCommitments: _TypeAlias = ResetCommitments  # noqa: Y015
+
+@_typing.final
+class ForgetUsers(_message.Message):
+    """Forgets users that have no frameworks, and those below them: what they owe and used, and what was
+    ordered for them. Declared users are not forgotten.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def users(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        users: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["users", b"users"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetUsers: _TypeAlias = ForgetUsers  # noqa: Y015
 
 @_typing.final
 class SetCommitments(_message.Message):

@@ -38,6 +38,8 @@ class Account:
     """What the policy adds up over time, up to `settled_at`: share × seconds."""
     named: bool = False
     """Whether an operator has named the user, so that it counts whole in n (`counting.py`)."""
+    counted: float = 0.0
+    """The weight for which it counts in n, where that depends on use (`counting.py`)."""
     in_use: float = 0.0
     """Dominant share of what it used at the latest look (`Pool.look`)."""
     mean_use: float = 0.0

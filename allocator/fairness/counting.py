@@ -19,13 +19,17 @@ class Counted(NamedTuple):
     named: bool
     """Whether an operator has named it: then it counts whole, whatever it uses."""
 
+    def weight_of(self, total: float, times: float) -> float:
+        """Return the weight for which the user counts where all count for a total."""
+        return self.weight if self.named else min(self.weight, times * self.use * total)
+
 
 def counted_weight(users: Iterable[Counted], times: float) -> float:
     """Return the largest W with W = Σ min(w, times · use · W), named users counting w.
 
     So a user's part of W is never more than `times` what it uses: users that use s together take
-    at most times · s of it from all others. 0: all together use less than 1 / times of the pool's
-    part, so every user is entitled to all of it. O(n log n).
+    at most times · s of it from all others. 0: nobody is named, and all together use less than
+    1 / times of the pool's part. O(n log n).
 
     Args:
         users: All that are known.

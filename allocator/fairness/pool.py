@@ -226,16 +226,27 @@ class Pool(Generic[User]):
                 account.mean_use = decayed(account.mean_use, both, elapsed, tau)
             account.in_use = in_use
 
-    def count_users(self) -> float:
-        """Return the weight that users count for together, by what the latest look saw. O(n)."""
-        return self._terms.count_users(self._accounts.values())
+    def count_users(self, noticed: float = 0.0) -> None:
+        """Entitle users by what the latest look saw that they use. O(n).
 
-    def set_counted(self, weights: float) -> None:
-        """Entitle users by the weight that they count for together, from now on."""
-        if weights != self._terms.weights:
-            self._write_down(Pool.set_counted, weights)
-            self._unsettle()
-            self._terms.weights = weights
+        Args:
+            noticed: By which part the weight that all count for must differ to be changed.
+        """
+        before, (total, counted) = self.counted, self._terms.count_users(self._accounts)
+        if abs(total - before) > noticed * before or not noticed:
+            self.set_counted(total, counted)
+
+    def set_counted(self, total: float, counted: Mapping[User, float]) -> None:
+        """Entitle users by the weight that they count for from now on: together, and each.
+
+        Users that are not named count for what they did.
+        """
+        self._write_down(Pool.set_counted, total, counted)
+        self._unsettle()
+        self._terms.weights = total
+        for user, weight in counted.items():
+            if user in self._accounts:
+                self._accounts[user].counted = weight
 
     def set_named(self, user: User, named: bool) -> None:  # noqa: FBT001 - a setter
         """Say whether an operator has named a user, so that it counts whole whatever it uses.
@@ -431,7 +442,7 @@ class Pool(Generic[User]):
         Raises:
             KeyError: the user is not known.
         """
-        return self._terms.entitlement(self._account(user).weight)
+        return self._terms.entitlement(self._account(user))
 
     def minimum(self) -> User:
         """Return the active user that is next.

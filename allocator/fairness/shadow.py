@@ -245,8 +245,6 @@ class Shadow(Generic[User]):
             machines=pool.machines,
             counts_for=pool.counts_for,
         )
-        if pool.counts_for < math.inf:
-            own.set_counted(pool.counted)
         if former is not None:
             former.advance(pool.now)
         for user, account in pool.accounts().items():
@@ -256,6 +254,9 @@ class Shadow(Generic[User]):
             own.allocate(user, account.allocation, times=account.count)
             own.set_demand(user, account.demand)
             own.set_active(user, account.active)
+        if pool.counts_for < math.inf:
+            accounts = pool.accounts()
+            own.set_counted(pool.counted, {user: each.counted for user, each in accounts.items()})
         return own
 
 

@@ -1,7 +1,7 @@
 """What holds for all users of a pool alike, and what it makes of what each of them holds."""
 
 import math
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Mapping
 from copy import copy, deepcopy
 from fractions import Fraction
 from typing import Generic, TypeVar
@@ -80,13 +80,15 @@ class Terms(Generic[User]):
         if self.counts_for == math.inf:
             self.weights = float(self._weights)
 
-    def count_users(self, accounts: Iterable[Account]) -> float:
-        """Return the weight that all users count for together, by what they use."""
-        users = (
-            Counted(each.weight, max(each.in_use, each.mean_use) / self.part, each.named)
-            for each in accounts
-        )
-        return counted_weight(users, self.counts_for)
+    def count_users(self, accounts: Mapping[User, Account]) -> tuple[float, dict[User, float]]:
+        """Return the weight that users count for by what they use: together, and each."""
+        users = {
+            user: Counted(each.weight, max(each.in_use, each.mean_use) / self.part, each.named)
+            for user, each in accounts.items()
+        }
+        times = self.counts_for
+        total = counted_weight(users.values(), times)
+        return total, {user: each.weight_of(total, times) for user, each in users.items()}
 
     def dominant_share(self, quantities: Quantities) -> float:
         """Return the largest part of the capacity that quantities are, of what counts."""
@@ -97,15 +99,20 @@ class Terms(Generic[User]):
         counted = {n: a for n, a in (demand or {}).items() if n not in self.excluded}
         return Quantities(counted) if counted else None
 
-    def entitlement(self, weight: float) -> float:
-        """Return the part of the capacity that a weight stands for."""
-        if weight > self.weights:  # then all others together count for nothing
-            return self.part
-        return self.part * weight / self.weights
+    def entitlement(self, account: Account) -> float:
+        """Return the part of the capacity that a user is entitled to.
+
+        Where it depends on use how users count, it is what the user would be entitled to if it
+        counted with its whole weight, and the others as they do.
+        """
+        weight, weights = account.weight, self.weights
+        if self.counts_for < math.inf and account.counted != weight:
+            weights += weight - account.counted
+        return self.part * weight / weights
 
     def rate(self, account: Account) -> None:
         """Work out what is made of what a user holds. O(m) in m resources."""
-        account.entitlement = self.entitlement(account.weight)
+        account.entitlement = self.entitlement(account)
         account.shares = account.allocation.parts_of(self._counting())
         measured = self._policy.measure(account)
         if self._has_memory:

@@ -25,6 +25,7 @@ name = "sdrf"
 delta = 0.99
 [users]
 key = "framework_name"
+counts_for = inf
 [offers.demands]
 batch = "cpus:1;mem:1024"
 [[users.declared]]
@@ -299,3 +300,13 @@ def test_metrics_the_recording_and_shares_agree_at_the_same_instant(prompt: Prom
         assert float(sample["commitment"]) == pytest.approx(commitment, rel=1e-5)
         assert float(sample["priority"]) == pytest.approx(row["priority"], rel=1e-5)
     assert seen["longshare_recorder_failed",] == 0.0
+
+
+def test_users_that_have_gone_are_forgotten(prompt: Prompt) -> None:
+    told = prompt.run("commitments", "forget", HOSTILE, code=1)
+    assert "has frameworks, so it comes back at once" in told.stderr
+    prompt.stream.tell(remove_framework=contract.RemoveFramework(framework_id="f2"))
+    shown = prompt.run("commitments", "forget", HOSTILE).stdout
+    assert "[red]x\\x1b[2J: forgotten, with a commitment of 0.0%" in shown
+    assert set(prompt.users()) == {"batch", "web"}
+    assert "no such user" in prompt.run("commitments", "forget", HOSTILE, code=1).stderr

@@ -168,3 +168,70 @@ def test_boosts_that_end_one_after_the_other_change_all_levels_each_at_its_time(
         owed.append({each.user: each.commitments["cpus"] for each in master.engine.standings()})
     assert owed[1] == pytest.approx(owed[0], rel=1e-9)
     assert owed[0]["a/x"] > 0.0
+
+
+def forget(master: MasterSide, *users: str) -> None:
+    master.engine.order(operator.Order(forget_users=operator.ForgetUsers(users=users)))
+
+
+def departed() -> MasterSide:
+    """Return a cluster that users have left, all with debts."""
+    master = made()
+    held = {"g": resources("cpus:1", "c/d"), "h": resources("cpus:2", "c")}
+    for framework, role in (("g", "c/d"), ("h", "c")):
+        master.add_framework(framework, role, active=False)
+    master.send(agent_call("s2", "cpus:4;mem:4096", held))
+    master.tick(HALF_LIFE)
+    for framework in "gh":
+        master.send(contract.RemoveFramework(framework_id=framework))
+    return master
+
+
+def test_users_that_have_gone_are_forgotten_with_those_below_and_dilute_nobody() -> None:
+    master = departed()
+    master.engine.order(
+        operator.Order(set_weight=operator.SetWeight(user="c", weight=9.0, seconds=60.0))
+    )
+    diluted = master.engine.standing("a")
+    assert diluted is not None
+    assert diluted.entitlement == 1 / 12
+    forget(master, "c")
+    assert {"a", "b"} == set(master.engine.users())
+    standing = master.engine.standing("a")
+    assert standing is not None
+    assert standing.entitlement == 1 / 3
+    assert set(master.engine.memory().users) == {"a", "b"}
+    assert master.engine.changes().complete, "a store is told that they are gone"
+    master.tick(120.0)  # when the boost would have ended
+    master.add_framework("g", "c/d")
+    standing = master.engine.standing("c")
+    assert standing is not None
+    assert (standing.weight, standing.commitment) == (1.0, 0.0), "it begins as a new one"
+
+
+def test_a_sub_role_may_be_forgotten_alone_and_together_with_its_role() -> None:
+    alone, together = departed(), departed()
+    forget(alone, "c/d")
+    assert {"a", "b", "c"} == set(alone.engine.users())
+    forget(together, "c", "c/d")
+    forget(alone, "c")
+    assert set(alone.engine.users()) == set(together.engine.users()) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("users", "words"),
+    [
+        (("c", "nobody"), "no such user: nobody"),
+        ((), "name the users to forget"),
+        (("c", "b"), "user 'b' is declared"),
+        (("c", "a"), "user 'a' has frameworks"),
+        (("e",), "user 'e/f' has frameworks"),
+    ],
+)
+def test_who_cannot_be_forgotten_is_named_and_nobody_is(users: tuple[str, ...], words: str) -> None:
+    master = departed()
+    master.add_framework("i", "e/f")
+    known = set(master.engine.users())
+    with pytest.raises(InvalidOrder, match=words):
+        forget(master, *users)
+    assert set(master.engine.users()) == known

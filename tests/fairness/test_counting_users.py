@@ -45,12 +45,15 @@ def test_all_together_count_for_what_each_counts_for(known: list[Counted]) -> No
 def test_names_take_at_most_so_many_times_what_they_use(
     honest: list[Counted], names: list[Counted]
 ) -> None:
-    together = counted_weight([*honest, *names], TIMES)
+    everyone = [*honest, *names]
+    together = counted_weight(everyone, TIMES)
     used = TIMES * sum(name.use for name in names)
     everybody = sum(user.weight for user in honest)
-    # An entitlement is weight / total. Without the names it is weight / everybody in the papers.
-    assert (1.0 - used) * together <= everybody * (1 + 1e-9)
-    assert together <= (everybody + sum(name.weight for name in names)) * (1 + 1e-9)
+    for user in honest:
+        # An entitlement is weight / divisor. In the papers, without the names, that is everybody.
+        divisor = together - user.weight_of(together, TIMES) + user.weight
+        assert (1.0 - used) * divisor <= everybody * (1 + 1e-9)
+        assert divisor <= (everybody + sum(name.weight for name in names)) * (1 + 1e-9)
 
 
 @given(st.lists(weights, min_size=1))
@@ -75,7 +78,7 @@ def new_pool(times: float = TIMES) -> Pool[str]:
 
 def look(pool: Pool[str]) -> None:
     pool.look()
-    pool.set_counted(pool.count_users())
+    pool.count_users()
 
 
 def test_what_a_user_has_used_counts_on_average_and_fades_as_debts_do() -> None:

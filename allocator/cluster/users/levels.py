@@ -103,9 +103,7 @@ class Levels:
         for user, pool in ((None, self.top), *self._branches.items()):
             if user is not None:
                 pool.set_part(user.siblings.entitlement(user.name))
-            before, counted = pool.counted, pool.count_users()
-            if abs(counted - before) > noticed * before:
-                pool.set_counted(counted)
+            pool.count_users(noticed)
 
     def advance(self, now: float) -> None:
         """Move to a later instant."""

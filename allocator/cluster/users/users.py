@@ -263,6 +263,37 @@ class Users:
         for child in user.children:
             self.forgive(child)
 
+    def kept_by(self, name: str) -> str | None:
+        """Return why a user cannot be forgotten, it or one below it; None: it can be.
+
+        Args:
+            name: A known user.
+        """
+        user = self._known[name]
+        if len(user.clients):
+            return (
+                f"user {name!r} has frameworks, so it comes back at once; remove them first, or "
+                "forgive it what it owes with `commitments reset`"
+            )
+        if name in self._declared:
+            return f"user {name!r} is declared; remove it from [[users.declared]] instead"
+        return next(filter(None, map(self.kept_by, user.children)), None)
+
+    def forget(self, name: str) -> None:
+        """Forget a user without frameworks, all below it, and what was ordered for them.
+
+        Args:
+            name: A known user that `kept_by` says nothing of.
+        """
+        user = self._known[name]
+        for child in list(user.children):
+            self.forget(child)
+        self._weights.order(name, None)
+        self._away.discard(user.leaf)
+        self._idle_since[name] = self.now
+        self._remove(user)
+        self._levels.miscount()
+
     def forgive_all(self) -> None:
         """Reset what everybody owes."""
         for name in self._root.children:

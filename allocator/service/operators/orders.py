@@ -89,11 +89,12 @@ class Orders:
                 before=message(replace(before[user], standing=former), engine),
                 after=message(replace(after[user], standing=present), engine),
             )
+            if (present := stands[user]) is not None
+            else admin.Change(before=message(replace(before[user], standing=former), engine))
             for user, former in stood.items()
             if former is not None
-            and (present := stands[user]) is not None
-            and user in after
-            and not _alike(former, present)
+            and (stands[user] is None or user in after)
+            and not _alike(former, stands[user])
         ]
         _log.info(
             "order carried out",
@@ -189,6 +190,8 @@ def _named(order: operator.Order) -> set[str]:
             return set(order.reset_commitments.users)
         case "set_commitments":
             return {order.set_commitments.user}
+        case "forget_users":
+            return set(order.forget_users.users)
         case _:
             return set()
 

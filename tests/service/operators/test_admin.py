@@ -358,3 +358,23 @@ def test_one_boost_more_than_the_limit_is_refused_until_another_ends(tmp_path: P
         wait_for(lambda: ops.shares()[users[0]].weight == 1.0)
         ops.stub.Order(boost(users[-1], 60.0))
         assert ops.shares()[users[-1]].weight == 2.0
+def test_a_user_that_has_gone_is_forgotten_and_the_answer_says_what_it_owed(
+    ops: Operator,
+) -> None:
+    held = {"fd": resources("cpus:4;mem:1024", "gone")}
+    ops.stream.tell(add_agent=agent_call("s2", "cpus:4;mem:4096", held))
+    info = framework_info("fd", "gone")
+    ops.stream.tell(add_framework=contract.AddFramework(framework_id="fd", info=info))
+    ops.wait(HALVING)
+    order = operator.Order(forget_users=operator.ForgetUsers(users=["gone"]))
+    code, words = refusal(ops.stub.Order, order)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "user 'gone' has frameworks" in words
+    ops.stream.tell(remove_framework=contract.RemoveFramework(framework_id="fd"))
+    owed = ops.shares()["gone"].dominant_commitment
+    assert owed > 0.0
+    [change] = ops.stub.Order(order).changes
+    assert change.before.user == "gone"
+    assert change.before.dominant_commitment == pytest.approx(owed)
+    assert not change.HasField("after")
+    assert set(ops.shares()) == {"owing", "small", "greedy"}
