@@ -11,6 +11,10 @@ What runs has its place: no allocator of Mesos takes that back. Who leaves offer
 bounded by `limits.unanswered`, which is half of the cluster here, where masters tell what is
 only offered (since Mesos 1.10), and before if it is presumed (`limits.answered_after`). What it is
 where neither is so, and the master's offer timeout alone helps, is told, too.
+
+Frameworks with many roles, of which each is a user, dilute what others are entitled to in the
+papers' form. How much is measured as the mean entitlement of one of two users that fill the
+cluster, with names and without, for both rules of `users.counts_for`.
 """
 
 import argparse
@@ -21,6 +25,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -44,6 +49,14 @@ ANSWERED_AFTER = 25.0
 """Seconds: somewhat longer than the offer timeout of a world's masters."""
 BEGINNING = 15.0
 """Seconds after which all agents have registered."""
+NAMES = 200
+"""Roles of a framework that comes for its names alone."""
+LEAVES_AFTER = 15.0
+"""Seconds after which names are gone that leave."""
+DILUTING = ("names", "names that refuse", "names that leave", "names with a tiny task")
+COUNTS_FOR = (4.0, math.inf)
+LEAST_LEFT = 0.9
+"""Of an entitlement, beside names, by the rule that is the default."""
 LOOK = 0.02
 """Seconds between two looks for room."""
 _TASK = amounts("cpus:1;mem:512")
@@ -98,6 +111,39 @@ class Good(Scheduler):
         asyncio.get_running_loop().call_later(LOOK, self._look, master)
 
 
+class Names(Scheduler):
+    """Has many roles: wants nothing, refuses, leaves soon, or runs a tiny task in each.
+
+    Args:
+        kind: Which of these.
+        what: As any scheduler's.
+    """
+
+    def __init__(self, kind: str, *what: Any) -> None:  # noqa: ANN401 - as any scheduler
+        super().__init__(*what)
+        self.kind = kind
+        self.roles = tuple(f"name-{number}" for number in range(NAMES))
+        self._served = set[str]()
+
+    @override
+    def suppressed_roles(self) -> tuple[str, ...]:
+        return () if self.kind in {"names that refuse", "names with a tiny task"} else self.roles
+
+    @override
+    def act(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self.kind == "names that leave" and now > BEGINNING + LEAVES_AFTER and not self.gone:
+            self.leave()
+
+    @override
+    def answer(self, master: Master, offer: Offer) -> None:
+        if self.kind == "names with a tiny task" and offer.role not in self._served:
+            self._served.add(offer.role)
+            self.launch(master, offer, [amounts("cpus:0.001;mem:1")], lambda: 1e6)
+        else:
+            master.decline(offer, 5.0)
+
+
 class _Work:
     """Seconds of the processor for each message."""
 
@@ -145,6 +191,50 @@ def measure(
         raise world.wrong
     assert isinstance(good[0], Good)
     return statistics.mean(good[0].waits), statistics.mean(work.each), max(work.each)
+
+
+def entitled(kind: str, seed: int, counts_for: float) -> float:
+    """Run one world with two users that fill it; return the mean entitlement of one."""
+    seen: list[float] = []
+    apply = Engine.apply
+
+    def looking(engine: Engine, events: Any) -> Any:  # noqa: ANN401 - as the engine's
+        standing = engine.standing("a")
+        if standing is not None and asyncio.get_running_loop().time() > 2 * BEGINNING:
+            seen.append(standing.entitlement)
+        return apply(engine, events)
+
+    def begin(world: World) -> None:
+        for role in "ab":
+            world.add_framework("greedy", f"greedy-{role}", role=role)
+        if kind:
+            made = partial(Names, kind)
+            with mock.patch.dict(frameworks.CHARACTERS, {"names": made}):
+                world.add_framework("names", "harm", role="n")
+
+    plan = _plan(seed, 0.0, tells=True)
+    plan.seconds, plan.frameworks = 60.0, {}
+    plan.settings["users"]["counts_for"] = counts_for
+    with mock.patch.object(Engine, "apply", looking):
+        world = run(plan, lambda world: world.loop.call_soon(begin, world))
+    if world.wrong is not None:
+        raise world.wrong
+    return statistics.mean(seen)
+
+
+def dilution(rounds: int) -> float:
+    """Print what names leave of an entitlement; return the least by the default's rule."""
+    print(f"{'names beside two users':36} {'counts_for':>10} {'entitled':>9} {'left':>6}")
+    least = 1.0
+    for counts_for in COUNTS_FOR:
+        alone = [entitled("", seed, counts_for) for seed in range(rounds)]
+        for kind in DILUTING:
+            shares = [entitled(kind, seed, counts_for) for seed in range(rounds)]
+            left = min(a / b for a, b in zip(shares, alone, strict=True))
+            if counts_for < math.inf:
+                least = min(least, left)
+            print(f"{kind:36} {counts_for:10g} {statistics.median(shares):9.3f} {left:6.3f}")
+    return least
 
 
 def _plan(seed: int, answered_after: float, *, tells: bool) -> Plan:
@@ -199,7 +289,9 @@ def main() -> int:
         f"the worst that somebody can say or do makes the good framework wait {worst:.2f} times as "
         f"long (median of {arguments.rounds} seeds)"
     )
-    return int(worst > FACTOR)
+    least = dilution(arguments.rounds)
+    print(f"names leave at least {least:.3f} of what others are entitled to without them")
+    return int(worst > FACTOR or least < LEAST_LEFT)
 
 
 def _wait(result: tuple[float, float, float]) -> float:
