@@ -204,6 +204,9 @@ def entitled(kind: str, seed: int, counts_for: float) -> float:
             seen.append(standing.entitlement)
         return apply(engine, events)
 
+    def prepare(world: World) -> None:
+        world.loop.call_soon(begin, world)
+
     def begin(world: World) -> None:
         for role in "ab":
             world.add_framework("greedy", f"greedy-{role}", role=role)
@@ -216,7 +219,7 @@ def entitled(kind: str, seed: int, counts_for: float) -> float:
     plan.seconds, plan.frameworks = 60.0, {}
     plan.settings["users"]["counts_for"] = counts_for
     with mock.patch.object(Engine, "apply", looking):
-        world = run(plan, lambda world: world.loop.call_soon(begin, world))
+        world = run(plan, prepare)
     if world.wrong is not None:
         raise world.wrong
     return statistics.mean(seen)

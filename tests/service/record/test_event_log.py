@@ -143,18 +143,32 @@ def test_what_another_engine_has_left_since_is_taken_over_and_is_part_of_the_log
     assert (replayed.difference, replayed.entries) == (None, 3)
 
 
-steps = st.sampled_from(["tick", "decline", "finish", "agent", "framework", "bad", "weigh", "look"])
+steps = st.sampled_from(
+    [
+        *("tick", "minute", "decline", "finish", "agent", "framework", "leave", "bad", "weigh"),
+        *("forget", "look"),
+    ]
+)
 
 
 @settings(max_examples=50)
-@given(history=st.lists(steps, max_size=30), allocation=st.sampled_from(["event", "batch"]))
+@given(
+    history=st.lists(steps, max_size=30),
+    allocation=st.sampled_from(["event", "batch"]),
+    counts_for=st.sampled_from([None, 4.0]),
+)
 def test_any_history_replays(
-    history: list[str], allocation: str, tmp_path_factory: pytest.TempPathFactory
+    history: list[str],
+    allocation: str,
+    counts_for: float | None,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     path = tmp_path_factory.mktemp("log") / "log"
     chosen = EngineSettings(
         policies.create("sdrf", {"half_life": 60.0}),
         allocation=allocation,  # type: ignore[arg-type]
+        counts_for=counts_for,
+        roles_leave_room=counts_for is not None,
         seed=3,
     )
     master = RecordedMaster(path, chosen)
@@ -165,11 +179,15 @@ def test_any_history_replays(
     assert replay(path).difference is None
 
 
-def take(step: str, number: int, master: RecordedMaster, offers: list[Offered]) -> list[Offered]:
+def take(  # noqa: C901, PLR0911 - a case for each step
+    step: str, number: int, master: RecordedMaster, offers: list[Offered]
+) -> list[Offered]:
     """Take a step of a history, and return the offers that come of it."""
     match step:
         case "tick":
             return master.tick()
+        case "minute":
+            return master.tick(60.0)
         case "decline" if offers:
             return master.recover(offers.pop(), refuse_seconds=2)
         case "finish" if offers:
@@ -178,6 +196,15 @@ def take(step: str, number: int, master: RecordedMaster, offers: list[Offered]) 
             return master.add_agent(f"s{number}", "cpus:2;mem:512")
         case "framework":
             return master.add_framework(f"f{number}", "ab"[number % 2])
+        case "leave":
+            with suppress(InvalidEvent):
+                gone = f"f{number - 1}"
+                offers[:] = [offer for offer in offers if offer.framework != gone]
+                return master.send(contract.RemoveFramework(framework_id=gone))
+        case "forget":
+            with suppress(InvalidOrder):
+                order = operator.ForgetUsers(users=["b"])
+                master.engine.order(operator.Order(forget_users=order))
         case "bad":
             with suppress(InvalidEvent):  # the first in a minute, others are passed over
                 master.remove_agent("nobody")
