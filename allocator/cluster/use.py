@@ -5,10 +5,8 @@ from allocator.fairness.quantities import Quantities
 
 
 def look(cluster: Cluster) -> None:
-    """Have users counted by what they use now, if it is time. O(clients) then."""
-    users = cluster.ledger.clients.users
-    if users.look_is_due:
-        users.look(_used(cluster))
+    """Have users counted by what they use now. O(clients)."""
+    cluster.ledger.clients.users.look(_used(cluster))
 
 
 def _used(cluster: Cluster) -> dict[str, Quantities] | None:

@@ -45,6 +45,15 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
     assert settings.forget_after == 60.0
     assert settings.users[0].commitment == {"cpus": 0.5}
     assert settings.policy.model_dump()["form"] == "thesis"
+    assert (settings.counts_for, settings.roles_leave_room) == (4.0, True)
+
+
+def test_an_infinite_factor_asks_for_the_papers_form(tmp_path: Path) -> None:
+    policy = '[policy]\nname = "sdrf"\ndelta = 0.5\n'
+    settings = read(tmp_path, f"{policy}[users]\ncounts_for = inf").engine_settings()
+    assert settings.counts_for is None
+    with pytest.raises(ConfigError, match="counts_for"):
+        read(tmp_path, f"{policy}[users]\ncounts_for = 0.5")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ ANSWERED_AFTER = 25.0
 """Seconds: somewhat longer than the offer timeout of a world's masters."""
 BEGINNING = 15.0
 """Seconds after which all agents have registered."""
-NAMES = 200
+NAMES = 50
 """Roles of a framework that comes for its names alone."""
 LEAVES_AFTER = 15.0
 """Seconds after which names are gone that leave."""

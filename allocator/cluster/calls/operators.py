@@ -20,8 +20,10 @@ def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
     def change() -> None:
         for agent in cluster.filters.expire(cluster.now_ns):
             cluster.marks.change(agent)
-        cluster.ledger.clients.users.forget_idle()
-        look(cluster)
+        users = cluster.ledger.clients.users
+        users.forget_idle()
+        if users.look_is_due:
+            look(cluster)
         cluster.marks.call_all()
 
     return change

@@ -146,7 +146,8 @@ class Engine(View):
             known = memory
         users = cluster.ledger.clients.users
         yield from users.inheriting(known)
-        look(cluster)
+        if users.look_is_due:
+            look(cluster)
         users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._heard:
