@@ -203,8 +203,8 @@ def take(  # noqa: C901, PLR0911 - a case for each step
                 return master.send(contract.RemoveFramework(framework_id=gone))
         case "forget":
             with suppress(InvalidOrder):
-                order = operator.ForgetUsers(users=["b"])
-                master.engine.order(operator.Order(forget_users=order))
+                gone_user = operator.ForgetUsers(users=["b"])
+                master.engine.order(operator.Order(forget_users=gone_user))
         case "bad":
             with suppress(InvalidEvent):  # the first in a minute, others are passed over
                 master.remove_agent("nobody")
