@@ -55,6 +55,9 @@ class EngineSettings:
     roles_leave_room: bool = False
     """Whether principals leave each other room in `limits.all_roles`; if not, the first that come
     may take all, which is what event logs mean that do not say."""
+    hold_by_turns: bool = False
+    """Whether the client that has been longest without a hold is first. The default is the rule of
+    event logs that do not say."""
     limits: Limits = field(default_factory=Limits)
     """How much of one thing anybody may say."""
     seed: int = 0

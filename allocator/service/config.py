@@ -603,6 +603,7 @@ class Config(_Section):
             learn_demands=self.offers.learn_demands,
             hold_for=self.offers.hold_for,
             longest_hold=self.offers.longest_hold,
+            hold_by_turns=True,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)

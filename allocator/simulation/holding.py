@@ -6,8 +6,11 @@ as is known when it is chosen. Until then only tasks run there that will have en
 backfilling; run times are the trace's).
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from allocator.fairness.turns import Turns
 
 Blocking: TypeAlias = Literal["head-of-line", "skip", "hold", "hold-all"]
 """What happens when the next task of the user that is next fits nowhere.
@@ -30,9 +33,9 @@ class Hold:
 class Holds:
     """Which machines are held for whom; at most one for a user.
 
-    It goes in rounds: who has had one comes after all others who wait for one. So with n users and
-    tasks that run for R at most, nobody's next task waits longer than n·R if it would fit on an
-    empty machine, under any policy and whatever others submit.
+    The user that has been longest without one is first. So with n users and tasks that run for R at
+    most, nobody's next task waits longer than n·R if it would fit on an empty machine, under any
+    policy and whatever others submit (docs/simulation.md proves it).
 
     Args:
         blocking: Says for how many users at a time.
@@ -42,24 +45,25 @@ class Holds:
         self._most = {"hold": 1, "hold-all": None}.get(blocking, 0)
         self._of: dict[int, Hold] = {}
         self._on: dict[int, Hold] = {}
-        self._had = set[int]()
-        """Users who have had one in this round."""
+        self._turns = Turns[int]()
 
     @property
     def full(self) -> bool:
         """Whether nobody else may have one now."""
         return self._most is not None and len(self._of) >= self._most
 
-    def may_begin(self, user: int) -> bool:
-        """Whether a machine may be held for a user now."""
-        return not self.full and user not in self._of and user not in self._had
+    def in_turn(self, users: Iterable[int]) -> Iterator[int]:
+        """Go through users for whom a machine may be held now, in order of their turns.
 
-    def next_round(self) -> bool:
-        """Begin a new round, as nobody is left in this one; return whether that helps anybody."""
-        helps = bool(self._had) and not self.full
-        if helps:
-            self._had.clear()
-        return helps
+        Args:
+            users: In the policy's order, which decides between users that come at one time.
+        """
+        if self.full:
+            return
+        for user in self._turns.order(user for user in users if user not in self._of):
+            yield user
+            if self.full:
+                return
 
     def begin(self, hold: Hold) -> None:
         """Hold a machine that nobody holds."""
@@ -70,7 +74,7 @@ class Holds:
         hold = self._of.pop(user, None)
         if hold is not None:
             del self._on[hold.machine]
-            self._had.add(user)
+            self._turns.end(user)
         return hold is not None
 
     def on(self, machine: int) -> bool:

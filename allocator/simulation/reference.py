@@ -240,14 +240,15 @@ class Simulation:
             return None
         if self._per_machine:
             return self._next_on_a_machine(freed)
+        before = False
         for user in self.pool:
             machine = self._place(user, freed)
             if machine is not None:
                 return user, machine
-            self._hold(user)
-        if self._holds.next_round():
-            for user in self.pool:
-                self._hold(user)
+            if not before:
+                self._hold_in_turn(freed)  # before users that come later in order take the room
+                before = True
+        self._hold_in_turn(freed)
         return None
 
     def _next_on_a_machine(self, freed: int | None) -> tuple[int, int] | None:
@@ -276,10 +277,15 @@ class Simulation:
             self._stuck.add(user)
         return machine
 
+    def _hold_in_turn(self, freed: int | None) -> None:
+        """Hold machines for users in turn, up to the first user that needs none."""
+        for user in self._holds.in_turn(self.pool):
+            if self._place(user, freed) is not None:
+                return
+            self._hold(user)
+
     def _hold(self, user: int) -> None:
-        """Hold the machine that will be free for a user's next task first, if one may be held."""
-        if not self._holds.may_begin(user):
-            return
+        """Hold the machine that will be free for a user's next task first, if any is not held."""
         task = self.waiting[user][0]
         ends = defaultdict[int, list[tuple[int, int]]](list)
         for finish, _serial, running in sorted(self._running):

@@ -39,7 +39,11 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.lot = lot = random.Random(seed)
-        master = with_settings(MasterSide(), hold_for=lot.choice(["one", "all", "all"]))
+        self.by_turns = seed % 2 == 0
+        self.served: list[Client] = []
+        master = with_settings(
+            MasterSide(), hold_for=lot.choice(["one", "all", "all"]), hold_by_turns=self.by_turns
+        )
         demands = some(lot, 3, 6, 0.2), some(lot, 2, 4, 0.2)
         self.labels = {
             role: {"demand": lot.choice(demands)}
@@ -97,6 +101,7 @@ class World:
             holds.begin(client, free[0], task, self.cluster.now_ns, self.cluster.now_ns)
             if before != "has":
                 assert holds.served(client, free[0]) == free[0]
+                self.served.append(client)
             if before == "paused":
                 holds.declined(client, free[0], self.cluster.now_ns)
         self.given: list[Client] = []
@@ -150,13 +155,10 @@ class Plainly:
         world, holds = self.world, self.world.cluster.holds
         if holds.full:
             return
-        clients = list(world.order())
-        for _round in range(2):
-            for client in clients:
-                if holds.may_begin(client):
-                    self.hold(client)
-            if _round or not holds.next_round():
-                break
+        if world.by_turns:
+            self.by_turns()
+        else:
+            self.in_rounds()
         if not holds.several:
             return
         for hold in list(holds):
@@ -165,6 +167,23 @@ class Plainly:
         while holds.may_have_more(first) and self.hold(first):
             world.give(first, self.task(first))
             first = next(world.order())
+
+    def by_turns(self) -> None:
+        """Hold for each client in turn; the one that was served last is behind the new ones."""
+        world, holds = self.world, self.world.cluster.holds
+        new = [client for client in world.order() if client not in world.served]
+        for client in (*world.served[:-1], *new, *world.served[-1:]):
+            if holds.may_have_more(client) and not holds.has(client):
+                self.hold(client)
+
+    def in_rounds(self) -> None:
+        holds, clients = self.world.cluster.holds, list(self.world.order())
+        for _round in range(2):
+            for client in clients:
+                if holds.may_begin(client):
+                    self.hold(client)
+            if _round or not holds.next_round():
+                break
 
     def task(self, client: Client) -> Quantities:
         task = self.world.cluster.ledger.task(client)
@@ -271,3 +290,30 @@ def test_of_a_hundred_clients_each_has_one_and_the_first_a_hundred_more_in_one_l
     choose(cluster, lambda: iter(clients), lambda _client, _task: None)
     held = Counter(hold.client for hold in cluster.holds)
     assert held == dict.fromkeys(clients[:100], 1) | {clients[0]: 101}
+
+
+def test_clients_beyond_the_first_hundred_are_looked_at_when_those_need_no_hold() -> None:
+    """A hundred that refused what would fit kept the others from being looked at for ever."""
+    master = with_settings(MasterSide(), hold_for="one", hold_by_turns=True)
+    used = {each: resources("cpus:0.5", each) for each in ("one", "two")}
+    names = [f"f{number}" for number in range(150)]
+    master.restore(
+        contract.Snapshot(
+            time_ns=master.now_ns,
+            agents=[agent_call("busy", "cpus:1", used), agent_call("free", "cpus:0.25")],
+            frameworks=[
+                contract.AddFramework(framework_id=name, info=framework_info(name, name))
+                for name in names
+            ],
+        )
+    )
+    cluster = master.engine._cluster
+    for name in names:
+        cluster.ledger.frameworks[name].demand = Quantities.parse("cpus:0.25")
+    big = cluster.ledger.frameworks["f149"]
+    big.demand = Quantities.parse("cpus:1")
+    clients = [Client(name, name) for name in names]
+    for _look in range(2):
+        assert not list(cluster.holds)
+        choose(cluster, lambda: iter(clients), lambda _client, _task: None)
+    assert [hold.client for hold in cluster.holds] == [clients[-1]]

@@ -39,6 +39,34 @@ def test_whole_cores_are_not_starved_by_half_ones(blocking: Blocking) -> None:
     assert waits(trace, blocking) <= 16  # the longest that runs when it comes
 
 
+@pytest.mark.parametrize("blocking", HOLDING)
+@pytest.mark.parametrize("policy", ["drf", "tsf", "cdrf", "yarn-fair", "fifo"])
+def test_small_tasks_do_not_hold_the_only_machine_in_turns_without_the_big_one(
+    policy: str, blocking: Blocking
+) -> None:
+    """With `hold-all` the big task waited until the 320 small ones ran out."""
+    small = [
+        (0.0, 1.0 + (7 * number) % 10, f"small {number % 4}", 1.0, 0.0) for number in range(320)
+    ]
+    big = [(0.5, 5.0, "big", 2.0, 0.0)]
+    trace = trace_of(small + big, (MachineClass("one", 1, (2.0, 2.0)),))
+    outcome = simulate(trace, Setting(policy, blocking=blocking))
+    assert outcome.started[-1] - trace.submitted[-1] <= 5 * 10 * S
+
+
+@pytest.mark.parametrize("blocking", HOLDING)
+@pytest.mark.parametrize("users", [2, 3, 6])
+def test_the_bound_of_a_turn_for_each_user_is_reached(users: int, blocking: Blocking) -> None:
+    """A user's next task comes as its own turn ends, and all others wait already."""
+    run = 10.0
+    rows = [(0.0, run, "1", 1.0, 0.0), *2 * [(0.0, run, "first", 1.0, 0.0)]]
+    rows += [(0.0, run, f"{number}", 1.0, 0.0) for _ in range(4) for number in range(1, users)]
+    trace = trace_of(rows, (MachineClass("one", 1, (1.0, 1.0)),))
+    setting = Setting("sdrf", {"half_life": 1e9}, blocking=blocking, owes={"first": 100.0})
+    started = simulate(trace, setting).started[1:3]
+    assert (started[1] - started[0]) == users * run * S
+
+
 @settings(deadline=None)
 @given(workloads(), settings_of(blockings=HOLDING))
 def test_nobody_waits_longer_than_each_user_once_for_the_longest_task(

@@ -395,6 +395,9 @@ def _empty(
         roles=RolePlaces(settings.limits.all_roles, leaves_room=settings.roles_leave_room),
         whole_from=settings.whole_from,
         holds=Holds(
-            settings.hold_for, round(settings.longest_hold * _NANOSECONDS), statistics.holds
+            settings.hold_for,
+            round(settings.longest_hold * _NANOSECONDS),
+            statistics.holds,
+            by_turns=settings.hold_by_turns,
         ),
     )

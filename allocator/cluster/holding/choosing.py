@@ -18,14 +18,15 @@ from allocator.fairness.quantities import Quantities
 Give: TypeAlias = Callable[[Client, Quantities], None]
 
 _LOOKED_AT = 100
-"""Clients at most, the first in order; whoever comes after them is not next."""
+"""Clients at most, the first in turn; without turns the first in order."""
 
 
 def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], give: Give) -> None:
     """Hold back agents for clients whose task fits on none now, but would if one were empty.
 
-    In each round every such client has one. Where there may be several, who is first in order has
-    more, as long as it would still be first if it had got what is held for it.
+    They have one in turn (`Holds.by_turns`), or, in event logs of former versions, one in each
+    round. Where there may be several, who is first in order has more, as long as it would still be
+    first if it had got what is held for it.
 
     Costs O(agents) for each different task among the first hundred clients, less where one fits,
     and for each of them O(agents that are ready when the first of them is).
@@ -39,12 +40,31 @@ def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], give: Give) 
     if holds.full:
         return
     chooser = _Chooser(cluster)
-    clients = list(islice(order(), _LOOKED_AT))
-    _in_rounds(holds, chooser, clients)
-    if holds.next_round():
+    if holds.by_turns:
+        _in_turn(holds, chooser, order())
+    else:
+        clients = list(islice(order(), _LOOKED_AT))
         _in_rounds(holds, chooser, clients)
+        if holds.next_round():
+            _in_rounds(holds, chooser, clients)
     if holds.several:
         _as_long_as_first(holds, chooser, order, give)
+
+
+def _in_turn(holds: Holds, chooser: "_Chooser", order: Iterator[Client]) -> None:
+    """Hold back an agent for each client in turn.
+
+    If there are more clients than one look takes, those that need no hold give up their places, so
+    that the next look reaches others.
+    """
+    clients = holds.in_turn(order)
+    refused = [
+        client
+        for client in clients[:_LOOKED_AT]
+        if not holds.full and chooser.hold_for(client) is None
+    ]
+    if len(clients) > _LOOKED_AT:
+        holds.defer(client for client in refused if not chooser.waits(client))
 
 
 def _in_rounds(holds: Holds, chooser: "_Chooser", clients: list[Client]) -> None:
@@ -100,6 +120,14 @@ class _Chooser:
             return None
         cluster.holds.begin(client, first.agent, task, cluster.now_ns, first.when_ns)
         return task
+
+    def waits(self, client: Client) -> bool:
+        """Whether a client has no hold because others hold each agent that it could use."""
+        task = self._cluster.ledger.task(client)
+        if task is None or self._first(client, task) is not None:
+            return False
+        holds = self._cluster.holds
+        return any(holds.on(ready.agent) is not None for ready in self._possible(client, task))
 
     def _first(self, client: Client, task: Quantities) -> _Ready | None:
         """Return which agent, held for nobody, has room for a task first.

@@ -1,12 +1,13 @@
 """Which agents are held back for whom, and until when."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from allocator.cluster.frameworks import Client
 from allocator.cluster.holding.run_times import RunTimes
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.turns import Turns
 
 Holding: TypeAlias = Literal["off", "one", "all"]
 """For how many clients at a time an agent may be held back."""
@@ -38,9 +39,9 @@ class HoldStatistics:
 
 
 class Holds:
-    """Holds: at most one altogether, or several, which go in rounds, as in the simulator.
+    """Holds: at most one altogether, or several, which go by turns, as in the simulator.
 
-    Who has had one comes after all others who wait for one, but for those that are due to it by the
+    The client that has been longest without one is first, but for those that are due to it by the
     order alone. If it was in vain, or its client declines what it brings, it gets none before as
     much time has passed again as one may last: so nobody keeps agents idle for more than half of
     the time, whatever it says.
@@ -49,17 +50,29 @@ class Holds:
         holding: For how many clients at a time.
         longest_ns: How long one lasts at most.
         statistics: Are counted in.
+        by_turns: Whether the client that has been longest without one is first. Otherwise they go
+            in rounds, which end as soon as no client of a round needs one; clients may starve.
     """
 
-    def __init__(self, holding: Holding, longest_ns: int, statistics: HoldStatistics) -> None:
+    def __init__(
+        self,
+        holding: Holding,
+        longest_ns: int,
+        statistics: HoldStatistics,
+        *,
+        by_turns: bool = False,
+    ) -> None:
         self.enabled = holding != "off"
         """Whether agents are held back at all."""
         self.several = holding == "all"
         """Whether for more than one task at a time."""
+        self.by_turns = by_turns
+        """Whether the client that has been longest without one is first."""
         self._longest_ns = longest_ns
         self._statistics = statistics
         self._on: dict[str, Hold] = {}
         self._had = set[Client]()
+        self._turns = Turns[Client]()
         self._paused: dict[Client, int] = {}
         self._answering: dict[Client, str] = {}
         """Clients that have been offered what was held for them, and where."""
@@ -88,6 +101,19 @@ class Holds:
     def may_begin(self, client: Client) -> bool:
         """Whether it is a client's turn to have a hold, for which there is none."""
         return self.may_have_more(client) and client not in self._had and not self.has(client)
+
+    def in_turn(self, clients: Iterable[Client]) -> list[Client]:
+        """Return clients that have no hold and are not barred from one, in order of their turns.
+
+        Args:
+            clients: In the policy's order, which decides between clients that come at one time.
+        """
+        barred = self._paused.keys() | {hold.client for hold in self._on.values()}
+        return self._turns.order(each for each in clients if each not in barred)
+
+    def defer(self, clients: Iterable[Client]) -> None:
+        """Place clients that need no hold now behind the clients that wait for one."""
+        self._turns.defer(clients)
 
     def may_have_more(self, client: Client) -> bool:
         """Whether there may be a hold for a client, or another one, if the order says so."""
@@ -136,6 +162,7 @@ class Holds:
         if self._on.get(hold.agent) is hold:
             del self._on[hold.agent]
             self._had.add(hold.client)
+            self._turns.end(hold.client)
 
     def expire(self, now_ns: int) -> list[str]:
         """End what has lasted for too long; return the agents."""
@@ -154,6 +181,7 @@ class Holds:
         for hold in mine:
             self.drop(hold)
         self._had.discard(client)
+        self._turns.forget(client)
         self._answering.pop(client, None)
         self._paused.pop(client, None)
         return [hold.agent for hold in mine]
