@@ -3,7 +3,7 @@
 A *client* is a framework in one of its roles; what a user is, is configuration.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from allocator.cluster.frameworks import Client, Framework
@@ -11,6 +11,7 @@ from allocator.cluster.limits import Limits
 from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.cluster.text import is_path
 from allocator.cluster.users import Task, User, Users
+from allocator.cluster.volumes import NO_REPEATS, Repeats, Volume
 from allocator.fairness.quantities import Quantities
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Clients:
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._key: UserKey = settings.user_key
         self._limits = settings.limits
+        self._volumes_once = settings.shared_volumes_once
         self.users = Users(settings, now, excluded)
         self.roles: RoleMeter | None = None
         """Counts what is held in roles; None: nobody does, or users are roles."""
@@ -53,7 +55,7 @@ class Clients:
     def remove(self, client: Client) -> None:
         """Forget a client; what it still holds is released."""
         self.set_wanting(client, wanting=False)
-        self.release(client, self.held(client))
+        self.release(client, self.held(client), lost=self.users.volumes.of(client))
         self.users.remove(self._users.pop(client), client)
         self._of[client.framework].remove(client)
         if not self._of[client.framework]:
@@ -70,10 +72,10 @@ class Clients:
         """Move clients of the framework whose user is another one now."""
         for client in self.of(framework.id):
             if user_of(self._key, client.role, framework, self._limits) != self.user(client):
-                held = self.held(client)
+                held, volumes = self.held(client), self.users.volumes.of(client)
                 self.remove(client)
                 self.add(client, framework)
-                self.allocate(client, held)
+                self.allocate(client, held, gained=volumes)
 
     def set_wanting(self, client: Client, *, wanting: bool) -> None:
         """Say whether a client is to get offers."""
@@ -86,17 +88,48 @@ class Clients:
         self.version += 1
         self.users.set_wanting(self._users[client], client, wanting=wanting)
 
-    def allocate(self, client: Client, quantities: Quantities) -> None:
-        """Count scalars as held by the client."""
-        self.users.allocate(self._users[client], client, quantities)
+    def allocate(
+        self,
+        client: Client,
+        quantities: Quantities,
+        *,
+        lost: Collection[Volume] = (),
+        gained: Collection[Volume] = (),
+    ) -> None:
+        """Count scalars as held by the client.
+
+        Args:
+            client: The holder.
+            quantities: What it gets, shared volumes included.
+            lost: Shared volumes that it holds no longer.
+            gained: Shared volumes that it did not hold.
+        """
+        repeats = self.repeats(client, lost, gained)
+        self.users.allocate(self._users[client], client, quantities, repeats)
         if self.roles is not None:
             self.roles.note(client.role, self.users.now, quantities)
 
-    def release(self, client: Client, quantities: Quantities) -> None:
-        """Count scalars as no longer held by the client."""
-        self.users.release(self._users[client], client, quantities)
+    def release(
+        self,
+        client: Client,
+        quantities: Quantities,
+        *,
+        lost: Collection[Volume] = (),
+        gained: Collection[Volume] = (),
+    ) -> None:
+        """Count scalars as no longer held by the client; `lost` and `gained` as in `allocate`."""
+        repeats = self.repeats(client, lost, gained)
+        self.users.release(self._users[client], client, quantities, repeats)
         if self.roles is not None:
             self.roles.note(client.role, self.users.now, _NOTHING, quantities)
+
+    def repeats(
+        self, client: Client, lost: Collection[Volume], gained: Collection[Volume]
+    ) -> Repeats:
+        """Note which shared volumes a client holds; return what its users count repeatedly."""
+        if not self._volumes_once or not (lost or gained):
+            return NO_REPEATS
+        return self.users.volumes.change(client, self._users[client].names, lost, gained)
 
     def set_task(self, client: Client, task: Task) -> None:
         """Say what a client's tasks need, and on which agents they may run."""

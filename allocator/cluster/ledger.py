@@ -15,6 +15,7 @@ from allocator.cluster.quota import Quotas
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.running import Running
 from allocator.cluster.users import Task
+from allocator.cluster.volumes import NO_REPEATS, Repeats, Volume, volumes
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 
@@ -141,7 +142,7 @@ class Ledger:
             for role, held in self.agents[place].held_by(framework.id).items():
                 client = Client(role, framework.id)
                 self._track(client)
-                self.clients.allocate(client, held.scalars)
+                self.clients.allocate(client, held.scalars, gained=[*volumes(place, held)])
         self.refresh(framework)
 
     def remove_framework(self, framework: Framework) -> list[str]:
@@ -193,7 +194,7 @@ class Ledger:
 
     def book(
         self, agent: Agent, client: Client, resources: Resources, free: Resources | None
-    ) -> Quantities:
+    ) -> tuple[Quantities, Repeats]:
         """Book resources that are available as allocated to a client that is known.
 
         Args:
@@ -203,14 +204,18 @@ class Ledger:
             free: What is left; None: that must be added up.
 
         Returns:
-            What the client holds more now, which is not counted yet: `clients` must be told.
+            What the client holds more now, which is not counted yet: `clients` must be told. With
+            it, what of that its users hold already.
         """
         held = agent.held(client.framework, client.role)
         after = held + resources
         self._note(agent, client.framework, client.role, held, after)
         if free is not None:
             agent.set_available(free)
-        return after.scalars - held.scalars if resources.has_shared else resources.scalars
+        if not resources.has_shared:
+            return resources.scalars, NO_REPEATS
+        repeats = self.clients.repeats(client, (), [*volumes(agent.id, resources)])
+        return after.scalars - held.scalars, repeats
 
     def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> Resources:
         """Release resources; return what of them had not been allocated, which is passed over."""
@@ -237,7 +242,8 @@ class Ledger:
         before = agent.held(framework, role)
         self._note(agent, framework, role, before, after)
         if framework in self.frameworks:
-            self._count(Client(role, framework), before.scalars, after.scalars)
+            lost, gained = [*volumes(agent.id, before)], [*volumes(agent.id, after)]
+            self._count(Client(role, framework), before.scalars, after.scalars, lost, gained)
 
     def _note(
         self, agent: Agent, framework: str, role: str, before: Resources, after: Resources
@@ -257,20 +263,28 @@ class Ledger:
             if not places:
                 self._places.pop(framework, None)
 
-    def _count(self, client: Client, before: Quantities, after: Quantities) -> None:
+    def _count(
+        self,
+        client: Client,
+        before: Quantities,
+        after: Quantities,
+        lost: Collection[Volume],
+        gained: Collection[Volume],
+    ) -> None:
         """Follow a change of what a client holds on one agent.
 
-        What a volume shared by several tasks amounts to counts once, whence both sums.
+        What a volume shared by several tasks amounts to counts once, whence both sums, and the
+        shared volumes held before and after.
         """
         self._track(client)
         if before.contains(after):
-            self.clients.release(client, before - after)
+            self.clients.release(client, before - after, lost=lost, gained=gained)
             self._forget_if_done(client)
         elif after.contains(before):
-            self.clients.allocate(client, after - before)
+            self.clients.allocate(client, after - before, lost=lost, gained=gained)
         else:
-            self.clients.release(client, before)
-            self.clients.allocate(client, after)
+            self.clients.release(client, before, lost=lost)
+            self.clients.allocate(client, after, gained=gained)
 
     def _track(self, client: Client) -> None:
         if client not in self.clients:

@@ -58,6 +58,9 @@ class EngineSettings:
     hold_by_turns: bool = False
     """Whether the client that has been longest without a hold is first. The default is the rule of
     event logs that do not say."""
+    shared_volumes_once: bool = False
+    """Whether a shared volume counts once for a user, and not for each of its clients. The default
+    is the rule of event logs that do not say."""
     limits: Limits = field(default_factory=Limits)
     """How much of one thing anybody may say."""
     seed: int = 0

@@ -604,6 +604,7 @@ class Config(_Section):
             hold_for=self.offers.hold_for,
             longest_hold=self.offers.longest_hold,
             hold_by_turns=True,
+            shared_volumes_once=True,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)

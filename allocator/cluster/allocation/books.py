@@ -11,6 +11,7 @@ from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
 from allocator.cluster.steps import Steps
 from allocator.cluster.subscriptions import Alternatives
+from allocator.cluster.volumes import Repeats
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
 
@@ -87,17 +88,22 @@ class Books:
 
     def give(self, agent: Agent, client: Client, give: Resources) -> None:
         """Book resources, count them, and make an offer of them."""
-        self.count(client, self.book(agent, client, give), 1)
+        self.charge(agent, client, give)
         self.make(agent, client, give)
 
-    def book(self, agent: Agent, client: Client, give: Resources) -> Quantities:
-        """Book resources on an agent; return what the client holds more then."""
-        more = self._ledger.book(agent, client, give, self._rest(agent, give))
+    def charge(self, agent: Agent, client: Client, give: Resources) -> None:
+        """Book resources on an agent, and count them."""
+        more, repeats = self.book(agent, client, give)
+        self.order.give(client, more, 1 if more else 0, repeats)
+
+    def book(self, agent: Agent, client: Client, give: Resources) -> tuple[Quantities, Repeats]:
+        """Book resources on an agent; return what the client, and its users, hold more then."""
+        booked = self._ledger.book(agent, client, give, self._rest(agent, give))
         if give.has_shared:
             self._shared[agent.id] = self._shared.get(agent.id, NOTHING) + give.where(
                 lambda kind: kind.shared
             )
-        return more
+        return booked
 
     def count(self, client: Client, quantities: Quantities, gifts: int) -> None:
         """Count for its user and all above what a client holds more; nothing is no gift."""

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from allocator.cluster.agents import Agent
 from allocator.cluster.clients import Clients
 from allocator.cluster.frameworks import Client
 from allocator.cluster.users import User
+from allocator.cluster.volumes import NO_REPEATS, Repeats
 from allocator.fairness.front import Front, Place
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
@@ -79,17 +81,27 @@ class Order:
         return front
 
     def on(
-        self, user: User, agent: Quantities, held: Mapping[Client, Quantities]
+        self, user: User, agent: Agent, held: Mapping[Client, Quantities]
     ) -> Front[str] | LocalFront:
         """Return the front of a user's sub-users on an agent of which clients hold something."""
         users = self._clients.users
         if not users.per_machine:
             return self.below(user)
         assert user.below is not None
-        return LocalFront(self.below(user), user.below, agent, users.held_below(user, held))
+        here = users.held_below(user, held, agent.id)
+        return LocalFront(self.below(user), user.below, agent.total.scalars, here)
 
-    def give(self, client: Client, quantities: Quantities, times: int) -> None:
-        """Note that a client has got something, in so many gifts."""
+    def give(
+        self, client: Client, quantities: Quantities, times: int, repeats: Repeats = NO_REPEATS
+    ) -> None:
+        """Note that a client has got something, in so many gifts.
+
+        Args:
+            client: The client.
+            quantities: All that it has got.
+            times: The number of gifts.
+            repeats: What of it, by user, other clients of that user hold as well.
+        """
         user = self._clients.node(client)
         own = self.own(user)
         before = own.held(client)
@@ -97,7 +109,11 @@ class Order:
         own.hold(client, after, times)
         for front, name in self._fronts(user):
             held = front.held(name)  # the very same where it is the user's only client
-            front.hold(name, after if held is before else held + quantities, times)
+            if name in repeats:
+                repeated, single = repeats[name]
+                front.hold(name, held + quantities + single - repeated, times)
+            else:
+                front.hold(name, after if held is before else held + quantities, times)
 
     def commit(self) -> None:
         """Have clients and users hold what they have got; the run is over."""

@@ -192,7 +192,7 @@ class Sharing:
                 if give:
                     before = turn.tasks.get(client, NOTHING)
                     turn.tasks[client] = before + give
-                    books.count(client, books.book(agent, client, give), 1)
+                    books.charge(agent, client, give)
                     turn.room = _room(agent)
                     return
             turn.done |= bit

@@ -53,7 +53,7 @@ class Walk:
         return self._tree(self._users.root, agent, live, leaves, nested=False)
 
     def _clients(self, user: User, agent: Agent, live: int) -> Iterator[Client]:
-        front = self._order.on(user, agent.total.scalars, self._held(agent))
+        front = self._order.on(user, agent, self._held(agent))
         for name, below in self._present(user, front, live):
             if below in self._wanting.client:
                 yield self._wanting.client[below]
@@ -67,7 +67,7 @@ class Walk:
     def _tree(
         self, user: User, agent: Agent, live: int, leaves: Leaves, *, nested: bool
     ) -> Node | None:
-        front = self._order.on(user, agent.total.scalars, self._held(agent))
+        front = self._order.on(user, agent, self._held(agent))
         present = self._present(user, front, live)
         first = next(present, None)
         if first is not None and first[1] == live:

@@ -12,6 +12,7 @@ from allocator.cluster.users.levels import Levels
 from allocator.cluster.users.needs import Needs
 from allocator.cluster.users.remembering import Remembering
 from allocator.cluster.users.user import Task, User
+from allocator.cluster.volumes import NO_REPEATS, Repeats, SharedVolumes
 from allocator.cluster.weights import Weights
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.commitment import decayed
@@ -32,6 +33,8 @@ class Users:
         self._away = Away(self._levels)
         self._weights = Weights(settings)
         self._remembering = Remembering(self._levels, self._away, self._weights)
+        self.volumes = SharedVolumes()
+        """Empty if a shared volume counts for each client that holds it."""
         self._known: dict[str, User] = {}
         self._idle_since: dict[str, float] = {}
         self._declared = {declared.name: declared for declared in settings.users}
@@ -145,18 +148,33 @@ class Users:
             user.siblings.set_active(user.name, user.wants)
             user = user.parent
 
-    def allocate(self, user: User, client: Client, quantities: Quantities) -> None:
-        """Count scalars as held by a client, its user, and all above."""
+    def allocate(
+        self, user: User, client: Client, quantities: Quantities, repeats: Repeats = NO_REPEATS
+    ) -> None:
+        """Count scalars as held by a client, its user, and all above.
+
+        Args:
+            user: The user of the client.
+            client: The holder.
+            quantities: All that it gets.
+            repeats: What of it, by user, other clients of that user hold as well.
+        """
         before, gifts = user.clients.holding(client)
         after = before + quantities
         user.clients.hold(client, after, gifts + 1)
         for pool, name in user.places():
             held, gifts = pool.holding(name)  # the very same where it is the user's only client
-            more = after if held is before else held + quantities
+            if name in repeats:
+                repeated, single = repeats[name]
+                more = held + quantities + single - repeated
+            else:
+                more = after if held is before else held + quantities
             pool.hold(name, more, gifts + 1)
 
-    def release(self, user: User, client: Client, quantities: Quantities) -> None:
-        """Count scalars as no longer held.
+    def release(
+        self, user: User, client: Client, quantities: Quantities, repeats: Repeats = NO_REPEATS
+    ) -> None:
+        """Count scalars as no longer held; `repeats` as in `allocate`.
 
         Raises:
             ValueError: the client does not hold that much; nothing has changed.
@@ -166,7 +184,12 @@ class Users:
         user.clients.hold(client, after, gifts)
         for pool, name in user.places():
             held, gifts = pool.holding(name)  # the very same where it is the user's only client
-            pool.hold(name, after if held is before else held - quantities, gifts)
+            if name in repeats:
+                repeated, single = repeats[name]
+                less = held + single - quantities - repeated
+            else:
+                less = after if held is before else held - quantities
+            pool.hold(name, less, gifts)
 
     @property
     def now(self) -> float:
@@ -410,14 +433,16 @@ class Users:
             if name.count("/") < deepest:
                 yield name, remembered
 
-    def held_below(self, user: User, held: Mapping[Client, Quantities]) -> dict[str, Quantities]:
-        """Return what the members of a user's pool hold, of what clients hold."""
+    def held_below(
+        self, user: User, held: Mapping[Client, Quantities], agent: str = ""
+    ) -> dict[str, Quantities]:
+        """Return what the members of a user's pool hold on an agent, of what clients hold there."""
         sums: dict[str, Quantities] = {}
         for client, quantities in held.items():
             name = user.member(client)
             if name is not None:
                 sums[name] = sums.get(name, Quantities()) + quantities
-        return sums
+        return {name: total - self.volumes.repeated(name, agent) for name, total in sums.items()}
 
     def _pool_of(self, name: str) -> Pool[str] | None:
         """Return the pool in which a user or a virtual leaf competes; None: it is not known."""
@@ -445,7 +470,8 @@ class Users:
             below.set_mean_use(user.leaf, user.siblings.mean_use(user.name))
             self._needs.begin_leaf(user)
             self._away.discard(user.leaf)
-            below.allocate(user.leaf, user.clients.held(), times=0)
+            held = user.clients.held() - self.volumes.repeated(user.leaf)
+            below.allocate(user.leaf, held, times=0)
             below.set_active(user.leaf, user.clients.active > 0)
         return below
 
