@@ -8,6 +8,7 @@ backfilling; run times are the trace's).
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from allocator.fairness.turns import Turns
@@ -58,12 +59,8 @@ class Holds:
         Args:
             users: In the policy's order, which decides between users that come at one time.
         """
-        if self.full:
-            return
-        for user in self._turns.order(user for user in users if user not in self._of):
-            yield user
-            if self.full:
-                return
+        waiting = [] if self.full else [user for user in users if user not in self._of]
+        yield from takewhile(lambda _user: not self.full, self._turns.order(waiting))
 
     def begin(self, hold: Hold) -> None:
         """Hold a machine that nobody holds."""

@@ -2,18 +2,22 @@
 
 import random
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks import Client
-from allocator.cluster.resources import Resources
+from allocator.cluster.resources import Kind, Resources
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from tests.cluster.conformance.quota_side import SHARED, allocated, disk
 from tests.cluster.master_side import MasterSide, Offered, framework_info
+
+if TYPE_CHECKING:
+    from allocator.cluster.resources.amounts import Amount
 
 VOLUMES = [disk(size, reserved=["a"], volume=f"v{size}", shared=True) for size in (20, 30)]
 ROLES = ("a", "a/b", "a/b/c", "a/d")
@@ -58,7 +62,9 @@ class Site(MasterSide):
                         bags.setdefault(name, []).append(held)
             for name, held_here in bags.items():
                 plain = [bag.where(lambda kind: not kind.shared) for bag in held_here]
-                shared = {kind: 1 for bag in held_here for kind, _ in bag.items() if kind.shared}
+                shared: dict[Kind, Amount] = {
+                    kind: 1 for bag in held_here for kind in dict(bag.items()) if kind.shared
+                }
                 for bag in (*plain, Resources(shared)):
                     sums[name] = sums[name] + bag.scalars
         return {name: dict(total.items()) for name, total in sums.items()}
