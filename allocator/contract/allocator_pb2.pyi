@@ -287,15 +287,19 @@ class SnapshotRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
+    ELECTED_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
+    elected: _builtins.bool
+    """because the master leads now, and not because anything went wrong"""
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
+        elected: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elected", b"elected", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1683,8 +1687,11 @@ class Decisions(_message.Message):
     INVERSE_OFFERS_FIELD_NUMBER: _builtins.int
     REPLIES_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
     applied_sequence: _builtins.int
     """the last event that these decisions know of"""
+    waiting_for: _builtins.str
+    """why a master that says it leads is not served yet: its snapshot was not taken in"""
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offers]:
         """at most one for each framework"""
@@ -1709,10 +1716,11 @@ class Decisions(_message.Message):
         inverse_offers: _abc.Iterable[Global___InverseOffers] | None = ...,
         replies: _abc.Iterable[Global___Reply] | None = ...,
         statistics: Global___Statistics | None = ...,
+        waiting_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "inverse_offers", b"inverse_offers", "offers", b"offers", "replies", b"replies", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "inverse_offers", b"inverse_offers", "offers", b"offers", "replies", b"replies", "statistics", b"statistics", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

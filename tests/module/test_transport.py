@@ -104,6 +104,21 @@ def test_snapshot_and_events_are_answered_with_the_services_decisions(
         }
 
 
+def test_a_leader_that_waits_for_another_is_not_synchronised_until_it_is_served(
+    programs: Programs, running: Service
+) -> None:
+    with master(programs, running.address) as second:
+        with master(programs, running.address) as first:
+            first.start(hello(session_id="1").hello).wait_until_synchronised()
+            second.start(hello(session_id="2").hello).wait_for("decisions")
+            assert second.decisions[-1].waiting_for
+            assert second.statistics()["synchronised"] == 0, "its snapshot was not taken in"
+            assert [line[0] for line in second.lines("log")] == ["0"], "which is no warning"
+        wait_for(lambda: second.push(TICK) > 0 and second.statistics()["synchronised"] == 1)
+        assert not second.decisions[-1].waiting_for
+        assert [line[0] for line in second.lines("log")] == ["0", "0"]
+
+
 def test_what_is_flushed_together_is_answered_once(programs: Programs, running: Service) -> None:
     with master(programs, running.address) as driven:
         driven.start().wait_for("decisions")

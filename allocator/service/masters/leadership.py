@@ -64,7 +64,8 @@ class Leadership:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.leader: Claimant | None = None
         self.clock = clock
-        self._waiting: dict[Claimant, None] = {}
+        self._waiting: dict[Claimant, float | None] = {}
+        """Masters that say they lead and are not served, and since when; None: people know."""
         self._orders: OrderedDict[tuple[str, str | None] | Claimant, int] = OrderedDict()
         """Number of each master's first claim."""
         self._claims = 0
@@ -92,9 +93,8 @@ class Leadership:
         reason = self._kept_out(order)
         if reason is None:
             self._waiting.pop(claimant, None)
-        elif claimant not in self._waiting:
-            self._waiting[claimant] = None
-            _log.warning("master has to wait", master=claimant.hello.master, reason=reason)
+        else:
+            self._note_wait(claimant, reason)
         return reason
 
     def take(self, claimant: Claimant) -> Claimant | None:
@@ -128,6 +128,15 @@ class Leadership:
         if self.leader is claimant:
             self.leader = None
             self._vacant_since = self.clock()
+
+    def _note_wait(self, claimant: Claimant, reason: str) -> None:
+        """Log that a master waits; a wait as short as an ordinary election's is no warning."""
+        since = self._waiting.setdefault(claimant, now := self.clock())
+        if since == now:
+            _log.info("master has to wait", master=claimant.hello.master, reason=reason)
+        elif since is not None and now - since > GRACE:
+            self._waiting[claimant] = None
+            _log.warning("master has to wait", master=claimant.hello.master, reason=reason)
 
     def _kept_out(self, order: int) -> str | None:
         now = self.clock()

@@ -304,8 +304,8 @@ class Session:
             self._leads = False
             self._masters.resign(self)
             return _nothing(snapshot.sequence)
-        if not self._leads and not self._may_take_over():
-            return _nothing(snapshot.sequence)
+        if not self._leads and (reason := self._masters.obstacle(self)) is not None:
+            return _nothing(snapshot.sequence, reason)
         self._begin()
         try:
             decisions = yield from self._engine.restoring(self.hello.options, snapshot, memory)
@@ -341,9 +341,11 @@ class Session:
             )
         if not self._leads:
             elected = any(event.HasField("recover") for event in events.events)
-            if elected or self._may_take_over():
-                return self._ask("you lead now")
-            return _nothing(max((event.sequence for event in events.events), default=0))
+            reason = self._masters.obstacle(self) if self.elected_ns else None
+            if elected or (self.elected_ns and reason is None):
+                return self._ask("you lead now", elected=True)
+            latest = max((event.sequence for event in events.events), default=0)
+            return _nothing(latest, reason)
         try:
             decisions = await self._masters.turn.through(lambda: self._applying(events))
             self._go_on()  # that took long, perhaps
@@ -409,12 +411,20 @@ class Session:
             )
         self._set_aside = set_aside
 
-    def _ask(self, reason: str) -> contract.ToMaster:
-        """Ask for a snapshot, which replaces also what has just been decided."""
+    def _ask(self, reason: str, *, elected: bool = False) -> contract.ToMaster:
+        """Ask for a snapshot, which replaces also what has just been decided.
+
+        Args:
+            reason: For people.
+            elected: Whether that is because of an election, which is nothing to warn of.
+        """
         self._synchronised, self._asked = False, True
         self._statistics.resyncs += 1
-        _log.warning("asking for a snapshot", master=self.hello.master, reason=reason)
-        return contract.ToMaster(snapshot_request=contract.SnapshotRequest(reason=reason))
+        log = _log.info if elected else _log.warning
+        log("asking for a snapshot", master=self.hello.master, reason=reason)
+        return contract.ToMaster(
+            snapshot_request=contract.SnapshotRequest(reason=reason, elected=elected)
+        )
 
     async def _next(self, requests: Requests) -> contract.FromMaster | None:
         """Read a message; None at the end of the stream."""
@@ -449,5 +459,7 @@ class Session:
             self._reader = None
 
 
-def _nothing(sequence: int) -> contract.ToMaster:
-    return contract.ToMaster(decisions=contract.Decisions(applied_sequence=sequence))
+def _nothing(sequence: int, waiting_for: str | None = None) -> contract.ToMaster:
+    """Answer a master that is not served, and say why, if it leads and has to wait."""
+    decisions = contract.Decisions(applied_sequence=sequence, waiting_for=waiting_for or "")
+    return contract.ToMaster(decisions=decisions)

@@ -41,24 +41,30 @@ CodedInputStream reader(std::string_view bytes) {
 
 [[noreturn]] void refuse() { throw std::runtime_error("what the allocator says is not a message of the contract"); }
 
-std::uint64_t applied_sequence(std::string_view decisions) {
-  std::uint64_t applied = 0;
+Answer decisions_answer(std::string_view decisions) {
+  Answer answer{Answer::Kind::kDecisions, decisions, 0, {}};
   CodedInputStream input = reader(decisions);
-  const std::uint32_t wanted =
+  const std::uint32_t applied =
       WireFormatLite::MakeTag(v1::Decisions::kAppliedSequenceFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+  const std::uint32_t waiting =
+      WireFormatLite::MakeTag(v1::Decisions::kWaitingForFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
   while (const std::uint32_t tag = input.ReadTag()) {
-    if (tag == wanted) {
-      if (!input.ReadVarint64(&applied)) {
-        refuse();
-      }
-    } else if (!WireFormatLite::SkipField(&input, tag)) {
+    bool read = false;
+    if (tag == applied) {
+      read = input.ReadVarint64(&answer.applied_sequence);
+    } else if (tag == waiting) {
+      read = WireFormatLite::ReadString(&input, &answer.reason);
+    } else {
+      read = WireFormatLite::SkipField(&input, tag);
+    }
+    if (!read) {
       refuse();
     }
   }
   if (!input.ConsumedEntireMessage()) {
     refuse();
   }
-  return applied;
+  return answer;
 }
 
 Answer interpret(int field, std::string_view message) {
@@ -66,13 +72,13 @@ Answer interpret(int field, std::string_view message) {
     case v1::ToMaster::kWelcomeFieldNumber:
       return {Answer::Kind::kWelcome, message, 0, {}};
     case v1::ToMaster::kDecisionsFieldNumber:
-      return {Answer::Kind::kDecisions, message, applied_sequence(message), {}};
+      return decisions_answer(message);
     case v1::ToMaster::kSnapshotRequestFieldNumber: {
       v1::SnapshotRequest request;
       if (!request.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
         refuse();
       }
-      return {Answer::Kind::kSnapshotRequest, message, 0, request.reason()};
+      return {Answer::Kind::kSnapshotRequest, message, 0, request.reason(), request.elected()};
     }
     default:
       refuse();

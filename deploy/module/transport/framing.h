@@ -26,7 +26,8 @@ struct Answer {
   Kind kind;
   std::string_view message;
   std::uint64_t applied_sequence = 0;  // of Decisions
-  std::string reason;                  // of a SnapshotRequest
+  std::string reason;                  // of a SnapshotRequest; of Decisions, why this master is not served
+  bool elected = false;                // of a SnapshotRequest: because this master leads now
 };
 
 // Throws std::runtime_error if these are no bytes of a ToMaster that the contract knows.

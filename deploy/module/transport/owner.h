@@ -28,6 +28,10 @@ class Owner {
 
   void disconnected(const std::string& reason) const { callbacks_.disconnected(callbacks_.context, reason.c_str()); }
 
+  void inform(const std::string& text) const {
+    callbacks_.log(callbacks_.context, LONGSHARE_TRANSPORT_INFO, text.c_str());
+  }
+
   void warn(const std::string& text) const {
     callbacks_.log(callbacks_.context, LONGSHARE_TRANSPORT_WARNING, text.c_str());
   }

@@ -84,7 +84,7 @@ longshare_transport_statistics Session::statistics() const {
   const Outbox::Level level = outbox_.level();
   longshare_transport_statistics statistics{};
   statistics.connected = counters_.connected;
-  statistics.synchronised = statistics.connected != 0 && !level.snapshot_missing &&
+  statistics.synchronised = statistics.connected != 0 && !level.snapshot_missing && !counters_.waiting &&
                             counters_.answered >= outbox_.latest_snapshot();
   statistics.sessions = counters_.sessions;
   statistics.resyncs = counters_.resyncs;

@@ -144,7 +144,11 @@ void Stream::hear(std::string_view bytes) {
     case Answer::Kind::kDecisions:
       return on_decisions(answer);
     case Answer::Kind::kSnapshotRequest:
-      in_.owner.warn("the allocator asks for a snapshot: " + answer.reason);
+      if (answer.elected) {
+        in_.owner.inform("the allocator serves this master now: " + answer.reason);
+      } else {
+        in_.owner.warn("the allocator asks for a snapshot: " + answer.reason);
+      }
       in_.outbox.want_snapshot(answer.reason);
       return pump();
   }
@@ -154,6 +158,7 @@ void Stream::on_welcome(std::string_view welcome) {
   welcomed_ = true;
   patience_.Cancel();
   in_.counters.answered = 0;
+  in_.counters.waiting = false;
   in_.counters.connected = 1;
   ++in_.counters.sessions;
   in_.owner.connected(welcome);
@@ -169,6 +174,10 @@ void Stream::on_decisions(const Answer& answer) {
   }
   in_.counters.unanswered = unanswered_.size();
   in_.counters.answered = answer.applied_sequence;
+  const bool waiting = !answer.reason.empty();
+  if (!in_.counters.waiting.exchange(waiting) && waiting) {
+    in_.owner.inform("the allocator does not serve this master yet: " + answer.reason);
+  }
   if (answer.applied_sequence >= in_.outbox.latest_snapshot()) {
     served_ = true;
     in_.owner.decisions(answer.applied_sequence, answer.message);

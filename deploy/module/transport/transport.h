@@ -88,7 +88,7 @@ struct longshare_transport_owner {
 
 struct longshare_transport_statistics {
   uint64_t connected;      /* 1: the service has answered on the present stream */
-  uint64_t synchronised;   /* 1: and it has answered the latest snapshot */
+  uint64_t synchronised;   /* 1: and it has answered the latest snapshot, and does not make this master wait for another */
   uint64_t sessions;       /* streams on which it has answered */
   uint64_t resyncs;        /* snapshots sent after the first of each stream */
   uint64_t overflows;      /* times that the queue was dropped because it was full */

@@ -65,12 +65,16 @@ def test_a_master_that_is_elected_is_served_once_the_stream_of_the_leader_has_en
     new.open()
     answer = new.tell(recover=contract.Recover(expected_agents=1))
     assert answer.snapshot_request.reason == "you lead now"
+    assert answer.snapshot_request.elected
     new.send(tick=contract.Tick())  # on its way already; ignored
     new.leading_since_ns = ELECTED
+    waiting = f"{old.hello.master} leads, and its stream is open"
     assert new.resynchronise(agents=[OTHER], frameworks=[FRAMEWORK]) == contract.Decisions(
-        applied_sequence=2
+        applied_sequence=2, waiting_for=waiting
     )
-    assert new.tell(tick=contract.Tick()).decisions == contract.Decisions(applied_sequence=3)
+    assert new.tell(tick=contract.Tick()).decisions == contract.Decisions(
+        applied_sequence=3, waiting_for=waiting
+    )
     assert scrape(running)["longshare_capacity", "cpus"] == 4.0, "the leader is there, and speaks"
     old.close()
     wait_for(lambda: new.tell(tick=contract.Tick()).HasField("snapshot_request"))

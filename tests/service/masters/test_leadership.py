@@ -98,6 +98,21 @@ def test_whoever_claims_to_lead_waits_while_the_leader_is_there_and_speaks(
     assert election.says_it_leads(other)
 
 
+def test_only_a_master_that_waits_for_longer_than_an_election_takes_is_warned_of(
+    election: Election,
+) -> None:
+    leader, other = Master("m1"), Master("m2")
+    assert election.says_it_leads(leader)
+    with capture_logs() as logs:
+        for _ in range(4):
+            assert not election.says_it_leads(other)
+            election.wait(GRACE / 2)
+    waits = [entry["log_level"] for entry in logs if entry["event"] == "master has to wait"]
+    assert waits == ["info", "warning"]
+    election.ends(leader)
+    assert election.says_it_leads(other)
+
+
 def test_a_frozen_leader_whose_stream_is_open_keeps_nobody_out_for_long(
     election: Election,
 ) -> None:
