@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from random import Random
 from typing import Any
 
@@ -23,6 +24,8 @@ ENDED = frozenset(
 )
 """States after which a task is launched again under another id."""
 
+RECONCILIATION = 15.0
+"""Seconds until a master that has not said what became of a task is asked again."""
 _PATIENCE = 30.0
 """Seconds for a master to come up that is being started beside us."""
 _PAUSE = 0.2
@@ -73,6 +76,11 @@ class Plan:
         if self.workload.tasks is None:
             return float("inf")
         return self.workload.tasks - self.launched + self._again
+
+    @property
+    def live(self) -> frozenset[str]:
+        """Tasks that were launched and of which no end has been heard."""
+        return frozenset(self._live)
 
     @property
     def done(self) -> bool:
@@ -146,6 +154,33 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         self._stop = stop
         self.failure: str | None = None
         """What the master said when it refused the framework."""
+        self._unsure = frozenset[str]()
+        """Tasks of which nothing has been heard since the framework subscribed again."""
+
+    def reregistered(
+        self,
+        driver: MesosSchedulerDriver,
+        masterInfo: Mapping[str, Any],  # noqa: ARG002, N803 - pymesos's names
+    ) -> None:
+        """Ask what became of tasks: the master may be another one, which knows none of them."""
+        self.doubt()
+        self.reconcile(driver)
+
+    def doubt(self) -> None:
+        """Take note that what became of tasks has to be asked."""
+        with self._lock:
+            self._unsure = self._plan.live
+
+    def reconcile(self, driver: MesosSchedulerDriver) -> None:
+        """Ask for the states of tasks of which nothing has been heard, if there are any.
+
+        A master that waits for its agents to come back does not answer yet.
+        """
+        with self._lock:
+            self._unsure &= self._plan.live
+            tasks = [{"task_id": {"value": task}} for task in sorted(self._unsure)]
+        if tasks:
+            driver.reconcileTasks(tasks)
 
     def resourceOffers(  # noqa: N802 - pymesos's name
         self, driver: MesosSchedulerDriver, offers: Sequence[Mapping[str, Any]]
@@ -171,6 +206,7 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         with self._lock:
             idle = self._plan.wanted <= 0
             self._plan.ended(update["task_id"]["value"], update["state"])
+            self._unsure -= {update["task_id"]["value"]}
             if self._plan.done:
                 self._stop.set()
         if update["state"] in ENDED:
@@ -182,6 +218,18 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         """End: the master will not have this framework."""
         self.failure = message
         self._stop.set()
+
+
+class _Driver(MesosSchedulerDriver):  # type: ignore[misc]  # pymesos is not typed
+    """A driver that goes on when a master does not take a call; pymesos ends its thread then."""
+
+    def _send(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as pymesos's
+        try:
+            return super()._send(*args, **kwargs)
+        except (OSError, RuntimeError, HTTPException) as error:
+            _log.warning("the master did not take a call: %s", str(error).partition("\n")[0])
+            self.sched.doubt()
+            return None
 
 
 def launch(workload: Workload, master: str, stop: threading.Event) -> None:
@@ -200,10 +248,11 @@ def launch(workload: Workload, master: str, stop: threading.Event) -> None:
         "labels": {"labels": [{"key": k, "value": v} for k, v in workload.labels.items()]},
     }
     _reach(master)
-    driver = MesosSchedulerDriver(scheduler, info, master)
+    driver = _Driver(scheduler, info, master)
     driver.start()
     try:
-        stop.wait()
+        while not stop.wait(RECONCILIATION):
+            scheduler.reconcile(driver)
     finally:
         driver.stop()
         driver.join()

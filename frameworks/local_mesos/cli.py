@@ -4,6 +4,9 @@ from typing import Annotated
 
 import typer
 
+MOST_AGENTS = 100_000
+"""Of one embedded Mesos; each takes some kilobytes, and time when it starts."""
+
 
 def local_mesos(
     *,
@@ -18,6 +21,7 @@ def local_mesos(
         list[int] | None,
         typer.Option(
             min=0,
+            max=MOST_AGENTS,
             help="Number of virtual agents. Repeat it together with --resources for unlike ones.",
             show_default="4",
         ),
@@ -89,6 +93,12 @@ def local_mesos(
         raise typer.BadParameter(
             f"there are {len(numbers)} numbers of agents, {len(kinds)} kinds of resources and "
             f"{len(traits)} of attributes",
+            param_hint="--agents",
+        )
+    if sum(numbers) > MOST_AGENTS:
+        raise typer.BadParameter(
+            f"{sum(numbers)} agents altogether are more than the {MOST_AGENTS} that an embedded "
+            "Mesos can have",
             param_hint="--agents",
         )
     try:

@@ -20,6 +20,8 @@ from frameworks.local_mesos.master import Master
 STREAM_ID = "Mesos-Stream-Id"
 LARGEST_BACKLOG = 16 * 2**20
 """Bytes that wait for a scheduler to read them; one that is further behind loses its stream."""
+REFUSAL_PAUSE = 1.0
+"""Wall seconds between two ends of streams that were refused."""
 _LARGEST_BODY = 64 * 2**20
 _WITHOUT_PART = {v1.Call.UNKNOWN, v1.Call.TEARDOWN, v1.Call.REVIVE, v1.Call.SUPPRESS}
 """Calls that say everything by their type."""
@@ -98,6 +100,17 @@ class _Schedulers:
 
     def __init__(self, master: Master) -> None:
         self._master = master
+        self._refused_at = -math.inf
+        """When a subscription was refused last."""
+
+    async def _slow_down(self) -> None:
+        """Make a scheduler wait that was refused and tries again at once, as pymesos does."""
+        now = asyncio.get_running_loop().time()
+        repeated = now - self._refused_at < REFUSAL_PAUSE
+        self._refused_at = now
+        if repeated:
+            await asyncio.sleep(REFUSAL_PAUSE)
+            self._refused_at = asyncio.get_running_loop().time()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method != "POST":
@@ -112,12 +125,20 @@ class _Schedulers:
         try:
             call = wire.decode(await request.read(), content_type, v1.Call)
         except wire.Malformed as error:
+            if STREAM_ID not in request.headers:  # it may have meant to subscribe
+                await self._slow_down()
             raise web.HTTPBadRequest(text=str(error)) from error
         problem = _problem(call)
         if problem is not None:
+            if call.type == v1.Call.SUBSCRIBE:
+                await self._slow_down()
             raise web.HTTPBadRequest(text=f"Failed to validate scheduler::Call: {problem}")
         if call.type == v1.Call.SUBSCRIBE:
-            return await self._subscribe(request, call)
+            try:
+                return await self._subscribe(request, call)
+            except web.HTTPClientError:
+                await self._slow_down()
+                raise
         return self._call(request, call)
 
     def _call(self, request: web.Request, call: v1.Call) -> web.Response:
@@ -157,6 +178,8 @@ class _Schedulers:
         framework = self._master.subscribe(call, stream)
         try:
             await stream.write_to(response)
+            if framework is None:
+                await self._slow_down()
             await response.write_eof()
         finally:
             if framework is not None:

@@ -7,6 +7,7 @@ from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.bag import Bag, Resource
 from frameworks.local_mesos.books import Books
+from frameworks.local_mesos.drops import log_drop
 from frameworks.local_mesos.notation import upgraded
 from frameworks.local_mesos.state import Capability, Executor, Framework, Offer, Task
 from frameworks.local_mesos.tasks import Tasks
@@ -41,6 +42,8 @@ class Launching:
             for offer in {o.id: o for o in offers if o.framework == framework.id}.values():
                 self._books.take_back(offer, rescind=False)
             self._drop(framework, call.operations, str(error))
+            if not call.operations:
+                log_drop(framework, "ACCEPT", str(error))
             return
         for offer in offers:
             self._books.forget(offer)
@@ -107,6 +110,7 @@ class Launching:
 
     def _refuse_task(self, framework: Framework, info: v1.TaskInfo, complaint: str) -> None:
         self._books.counters["tasks_error"] += 1
+        log_drop(framework, f"task {info.task_id.value}", complaint)
         self._updates.tell(
             framework,
             v1.TaskStatus(
@@ -126,7 +130,8 @@ class Launching:
         self._fail(framework, operation, complaint)
 
     def _fail(self, framework: Framework, operation: Operation, complaint: str) -> None:
-        """Report an operation as failed if its framework asked to hear of it."""
+        """Log that an operation failed, and report it if its framework asked to hear of it."""
+        log_drop(framework, Operation.Type.Name(operation.type), complaint)
         if operation.HasField("id") and operation.type not in {
             Operation.LAUNCH,
             Operation.LAUNCH_GROUP,

@@ -14,6 +14,7 @@ from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.bag import Resource
 from frameworks.local_mesos.books import Books
 from frameworks.local_mesos.clock import SECOND, Clock
+from frameworks.local_mesos.drops import log_drop
 from frameworks.local_mesos.launching import Launching
 from frameworks.local_mesos.offering import Offering
 from frameworks.local_mesos.state import Agent, AllocatorSide, Framework, Offer, Subscriber
@@ -198,8 +199,11 @@ class Master:
     def call(self, framework: Framework, call: v1.Call) -> None:
         """Take a call of a connected scheduler, other than SUBSCRIBE."""
         handler = getattr(self, f"_{v1.Call.Type.Name(call.type).lower()}", None)
-        if handler is not None:  # Mesos has nothing to do either on, say, a REQUEST of its modules
+        if handler is not None:
             handler(framework, call)
+        else:
+            name = v1.Call.Type.Name(call.type)
+            log_drop(framework, name, "it is not supported by the embedded Mesos")
 
     def _count(self, name: str) -> None:
         self._books.counters[f"messages_{name}"] += 1
@@ -221,6 +225,8 @@ class Master:
             framework.suppressed -= roles or framework.roles
             revived = contract.ReviveOffers(framework_id=framework.id, roles=sorted(roles))
             self._books.tell(revive_offers=revived)
+        else:
+            log_drop(framework, "REVIVE", _not_subscribed(framework, roles))
 
     def _suppress(self, framework: Framework, call: v1.Call) -> None:
         self._count("suppress_offers")
@@ -229,6 +235,8 @@ class Master:
             framework.suppressed |= roles or framework.roles
             suppressed = contract.SuppressOffers(framework_id=framework.id, roles=sorted(roles))
             self._books.tell(suppress_offers=suppressed)
+        else:
+            log_drop(framework, "SUPPRESS", _not_subscribed(framework, roles))
 
     def _request(self, framework: Framework, call: v1.Call) -> None:
         self._count("resource_request")
@@ -253,7 +261,8 @@ class Master:
         task = framework.tasks.get(said.task_id.value)
         if agent is None or not agent.active:
             self._books.counters["invalid_status_update_acknowledgements"] += 1
-            return  # the agent would not hear of it
+            log_drop(framework, "ACKNOWLEDGE", f"agent {said.agent_id.value!r} is not connected")
+            return
         self._books.counters["valid_status_update_acknowledgements"] += 1
         if task is not None and task.agent == agent.id:
             self._updates.acknowledge(framework, task, said.uuid)
@@ -266,8 +275,9 @@ class Master:
         for asked in call.reconcile.tasks:
             self._tasks.report(framework, asked.task_id, asked.agent_id)
 
-    def _message(self, _: Framework, __: v1.Call) -> None:
-        self._count("framework_to_executor")  # virtual executors do not listen
+    def _message(self, framework: Framework, _: v1.Call) -> None:
+        self._count("framework_to_executor")
+        log_drop(framework, "MESSAGE", "virtual executors do not listen")
 
     # The allocator
 
@@ -282,3 +292,7 @@ class Master:
     def _tick(self) -> None:
         self._books.tell(tick=contract.Tick())
         self.clock.after(self._interval, self._tick)
+
+
+def _not_subscribed(framework: Framework, roles: set[str]) -> str:
+    return f"the framework is not subscribed to roles {sorted(roles - framework.roles)}"

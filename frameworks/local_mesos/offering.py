@@ -15,6 +15,7 @@ from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.bag import Bag, Resource
 from frameworks.local_mesos.books import Books
 from frameworks.local_mesos.clock import Clock
+from frameworks.local_mesos.drops import log_drop
 from frameworks.local_mesos.notation import downgraded
 from frameworks.local_mesos.state import Agent, Capability, Framework, Offer
 from frameworks.local_mesos.validation import Refused
@@ -54,7 +55,9 @@ class Offering:
         filters = call.filters if call.HasField("filters") else mesos.Filters()
         for offer_id in call.offer_ids:
             offer = framework.offers.get(offer_id.value)
-            if offer is not None:
+            if offer is None:
+                log_drop(framework, f"DECLINE of {offer_id.value}", "it is no longer valid")
+            else:
                 self._books.forget(offer)
                 self._books.recover(framework.id, offer.agent, offer.role, offer.resources, filters)
 

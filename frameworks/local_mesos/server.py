@@ -24,6 +24,8 @@ from frameworks.local_mesos.master import Master
 LONGEST_STEP = 0.05
 """Wall seconds: after a hiccup of the machine, time goes on from where it was."""
 _SHORTEST_STEP = 0.001
+_AT_ONCE = 100
+"""Agents that are made before signals are looked at."""
 
 _log = structlog.get_logger(__name__)
 
@@ -88,10 +90,18 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
     Raises:
         OSError: the address cannot be listened on.
     """
-    stop = asyncio.Event()
-    for caught in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(caught, stop.set)
+    stop, starting = asyncio.Event(), asyncio.current_task()
+    assert starting is not None
+    _on_signals(starting.cancel)
+    try:
+        await _serve(settings, ready, stop)
+    except asyncio.CancelledError:
+        _log.info("stopped before it had started")
+
+
+async def _serve(settings: Settings, ready: Callable[[str], None], stop: asyncio.Event) -> None:
     async with serving(settings) as embedded:
+        _on_signals(stop.set)
         ready(embedded.address)
         stopping = asyncio.ensure_future(stop.wait())
         both: list[asyncio.Future[Any]] = [embedded.background, stopping]
@@ -99,6 +109,11 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
         if embedded.background.done():
             embedded.background.result()
         _log.info("stopping")
+
+
+def _on_signals(stop: Callable[[], object]) -> None:
+    for caught in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(caught, stop)
 
 
 @asynccontextmanager
@@ -123,6 +138,8 @@ async def serving(settings: Settings) -> AsyncIterator[Embedded]:
     for number, group in enumerate(every, 1):
         hostname = f"{settings.hostname_prefix}{number:0{width}}"
         master.add_agent(hostname, group.resources, attributes=group.attributes)
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)  # a signal is heard
     runner = web.AppRunner(
         application(master, link),
         access_log=None,

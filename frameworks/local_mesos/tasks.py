@@ -4,6 +4,7 @@ import re
 
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.books import Books
+from frameworks.local_mesos.drops import log_drop
 from frameworks.local_mesos.state import Agent, Capability, Executor, Framework, Task
 from frameworks.local_mesos.updates import Updates
 
@@ -41,12 +42,17 @@ class Tasks:
             self.report(framework, call.task_id, call.agent_id)
         elif not call.HasField("agent_id") or call.agent_id.value == task.agent:
             self._kill(framework, task)
+        else:
+            said = call.agent_id.value
+            log_drop(framework, f"KILL of {task.id}", f"it does not run on agent {said!r}")
 
     def shut_down(self, framework: Framework, call: v1.Call.Shutdown) -> None:
         """End a custom executor; what it still runs fails."""
         key = (call.agent_id.value, call.executor_id.value)
         executor = framework.executors.get(key)
         if executor is None or not self._books.agents[executor.agent].active:
+            reason = "no such executor runs on an agent that is connected"
+            log_drop(framework, f"SHUTDOWN of {call.executor_id.value}", reason)
             return
         for task in list(framework.tasks.values()):
             if (task.agent, task.executor) == key and not task.ended:

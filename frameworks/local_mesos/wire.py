@@ -90,7 +90,11 @@ def _require_text(message: Message) -> None:
     A real master forwards it; here it would end in the streams of others.
     """
     for field, value in message.ListFields():
-        for each in _each(field, value):
+        try:
+            entries = _each(field, value)
+        except UnicodeDecodeError as error:  # how protobuf refuses a key of a map
+            raise Malformed(f"{field.full_name} has a key that is not UTF-8") from error
+        for each in entries:
             if field.type == FieldDescriptor.TYPE_STRING and isinstance(each, bytes):
                 raise Malformed(f"{field.full_name} is not UTF-8")
             if isinstance(each, Message):
@@ -100,7 +104,11 @@ def _require_text(message: Message) -> None:
 def _each(field: FieldDescriptor, value: Any) -> list[Any]:  # noqa: ANN401 - a field's value
     if not field.is_repeated:
         return [value]
-    return list(value.values()) if hasattr(value, "values") else list(value)
+    if not hasattr(value, "items"):
+        return list(value)
+    if any(isinstance(key, bytes) for key in value):
+        raise Malformed(f"{field.full_name} has a key that is not UTF-8")
+    return list(value.values())
 
 
 def record(data: bytes) -> bytes:

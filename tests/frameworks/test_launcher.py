@@ -1,12 +1,19 @@
 """Which tasks go on which offers, and that none is forgotten."""
 
+import asyncio
+import threading
 from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frameworks.launcher import ENDED, Plan, Workload
+from frameworks.harness.ports import free_port
+from frameworks.launcher import ENDED, Plan, Workload, launch
+from tests.frameworks.local_mesos.shell import system
 
 
 def offer(cpus: float, mem: float, **extra: object) -> dict[str, Any]:
@@ -85,3 +92,31 @@ def test_what_is_reserved_or_may_be_taken_away_is_left_alone() -> None:
     assert plan.fill(offer(4, 8192, role="a")) == []
     assert plan.fill(offer(4, 8192, revocable={})) == []
     assert len(plan.fill(offer(4, 8192, role="*"))) == 4
+
+
+def test_tasks_that_a_new_master_does_not_know_are_launched_again(tmp_path: Path) -> None:
+    """It hung suppressed: nobody asked what had become of them."""
+    stop, port, again = threading.Event(), free_port(), Counter[str]()
+    wanted = replace(workload(4), demand={"cpus": 1.0})
+
+    async def first(running: "asyncio.Future[None]") -> None:
+        async with system(tmp_path, port=port, task_seconds=1e6) as (_, embedded):
+            while not any(len(f.tasks) == 4 for f in embedded.master.frameworks.values()):
+                assert not running.done()
+                await asyncio.sleep(0.01)
+
+    async def scenario() -> None:
+        launching = partial(launch, replace(wanted, run_time=1e5), f"127.0.0.1:{port}", stop)
+        running = asyncio.ensure_future(asyncio.to_thread(launching))
+        await first(running)
+        async with system(tmp_path, port=port) as (_, embedded):
+            while not again["tasks"]:
+                assert not running.done()
+                frameworks = embedded.master.frameworks.values()
+                again["tasks"] = max((len(f.tasks) for f in frameworks), default=0)
+                await asyncio.sleep(0.01)
+            stop.set()
+            await running
+
+    asyncio.run(scenario())
+    assert again["tasks"] > 0

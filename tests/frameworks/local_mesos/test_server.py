@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -219,3 +220,26 @@ def test_kinds_of_agents_must_be_complete() -> None:
         _, errors = process.communicate()
     assert process.returncode == 2
     assert "2 numbers of agents, 1 kinds of" in errors
+
+
+@pytest.mark.parametrize("numbers", [["3000000"], ["60000", "60000"]])
+def test_more_agents_than_it_can_have_are_refused(numbers: list[str]) -> None:
+    options = [each for number in numbers for each in (f"--agents={number}", "--resources=cpus:1")]
+    with command(*options) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 2
+    assert "100000" in errors
+
+
+def test_a_signal_is_heard_while_agents_are_made(tmp_path: Path) -> None:
+    ready: list[str] = []
+
+    async def scenario() -> None:
+        many = settings(f"unix://{tmp_path}/nowhere", agents=10_000)
+        running = asyncio.create_task(server.run(many, ready.append))
+        await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+
+    asyncio.run(scenario())
+    assert not ready, "it stopped before it listened"
