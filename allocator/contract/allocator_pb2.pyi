@@ -1688,6 +1688,7 @@ class Decisions(_message.Message):
     REPLIES_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     applied_sequence: _builtins.int
     """the last event that these decisions know of"""
     waiting_for: _builtins.str
@@ -1708,6 +1709,10 @@ class Decisions(_message.Message):
     def statistics(self) -> Global___Statistics:
         """for the master's own metrics; with the answer to a Tick, or as asked for"""
 
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___Refused]:
+        """frameworks that get no offers, since the last answer that named them"""
+
     def __init__(
         self,
         *,
@@ -1717,14 +1722,40 @@ class Decisions(_message.Message):
         replies: _abc.Iterable[Global___Reply] | None = ...,
         statistics: Global___Statistics | None = ...,
         waiting_for: _builtins.str = ...,
+        refused: _abc.Iterable[Global___Refused] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "inverse_offers", b"inverse_offers", "offers", b"offers", "replies", b"replies", "statistics", b"statistics", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "inverse_offers", b"inverse_offers", "offers", b"offers", "refused", b"refused", "replies", b"replies", "statistics", b"statistics", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Decisions: _TypeAlias = Decisions  # noqa: Y015
+
+@_typing.final
+class Refused(_message.Message):
+    """A framework whose subscription the allocator cannot accept, as it is beyond a limit or malformed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    reason: _builtins.str
+    """for people: what is wrong, and which setting says so"""
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Refused: _TypeAlias = Refused  # noqa: Y015
 
 @_typing.final
 class Statistics(_message.Message):

@@ -284,6 +284,8 @@ class Master:
     def decide(self, decisions: contract.Decisions) -> None:
         """Take the allocator's decisions."""
         self._offering.decide(decisions)
+        for refused in decisions.refused:
+            self._subscribing.refuse(refused.framework_id, refused.reason)
 
     def snapshot(self) -> contract.Snapshot:
         """Describe all that an allocator must know, as of the latest call."""

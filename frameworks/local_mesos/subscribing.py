@@ -8,6 +8,7 @@ from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import MESOS_VERSION
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.books import Books
+from frameworks.local_mesos.drops import log_drop
 from frameworks.local_mesos.state import Framework, Subscriber
 from frameworks.local_mesos.tasks import Tasks
 from frameworks.local_mesos.updates import Updates
@@ -68,6 +69,13 @@ class Subscribing:
         framework.removal = self._books.clock.after(
             framework.info.failover_timeout, lambda: self.remove(framework)
         )
+
+    def refuse(self, framework_id: str, reason: str) -> None:
+        """Tell a framework that the allocator will make it no offers."""
+        framework = self._books.frameworks.get(framework_id)
+        if framework is not None:
+            log_drop(framework, "SUBSCRIBE", reason)
+            framework.send(_error(f"The allocator makes no offers to this framework: {reason}"))
 
     def remove(self, framework: Framework) -> None:
         """End a framework with all its tasks."""

@@ -169,6 +169,8 @@ class Session:
         self._engine = engine
         self._misfits: dict[str, str] = {}
         """Frameworks that have been reported as kept from offers, and how."""
+        self._refused: dict[str, str] = {}
+        """Frameworks that get no offers and of which the master has been told, and why."""
         self._set_aside: set[SetAside] = set()
         """What else has been reported."""
         self._statistics = statistics
@@ -272,6 +274,7 @@ class Session:
                 if self._leads and answer.HasField("decisions") and self._measures(part):
                     self._measured(answer.decisions.statistics, decided - started)
                     self._report_misfits()
+                    answer.decisions.refused.extend(self._newly_refused())
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
                 if part.HasField("snapshot") and self._leads:
@@ -387,6 +390,22 @@ class Session:
         statistics.allocation_runs = self._engine.statistics.runs - self._runs_before
         statistics.run_ns = round(seconds * 1e9)
         statistics.active_filters.update(self._engine.filters_by_role())
+
+    def _newly_refused(self) -> list[contract.Refused]:
+        """Return frameworks that get no offers at all, of which the master has not been told."""
+        before, self._refused = (
+            self._refused,
+            {
+                each.name: each.flaw.words
+                for each in self._engine.set_aside()
+                if (each.kind, each.topic) == ("framework", "subscription")
+            },
+        )
+        return [
+            contract.Refused(framework_id=name, reason=words)
+            for name, words in sorted(self._refused.items())
+            if before.get(name) != words
+        ]
 
     def _report_misfits(self) -> None:
         """Say once of each framework what it should know when it waits for offers in vain."""

@@ -568,6 +568,9 @@ longshare_transport_owner LongshareAllocator::owner() {
   owner.decisions = [](void* context, uint64_t applied, const void* bytes, size_t size) {
     v1::Decisions decisions;
     if (decisions.ParseFromArray(bytes, static_cast<int>(size))) {
+      for (const v1::Refused& refused : decisions.refused()) {
+        LOG(WARNING) << "Longshare: no offers to framework " << refused.framework_id() << ": " << refused.reason();
+      }
       static_cast<LongshareAllocator*>(context)->decide(applied, decisions);
     } else {
       LOG(ERROR) << "Longshare: decisions that cannot be read";

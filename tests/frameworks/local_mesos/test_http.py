@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos import wire
@@ -444,3 +445,18 @@ def test_each_call_or_operation_that_has_no_effect_is_logged(tmp_path: Path) -> 
         *("RESERVE", "ACCEPT", "DECLINE", "REVIVE", "SUPPRESS", "SHUTDOWN", "MESSAGE"),
         "RECONCILE_OPERATIONS",
     ]
+
+
+def test_a_framework_that_the_allocator_refuses_hears_an_error(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path) as (_, embedded), aiohttp.ClientSession() as session:
+            scheduler = HttpScheduler(session, embedded.address)
+            await scheduler.subscribe(role="team")
+            refused = contract.Refused(
+                framework_id=scheduler.framework_id, reason="it has 300 roles"
+            )
+            gone = contract.Refused(framework_id="gone", reason="it has 300 roles")
+            embedded.master.decide(contract.Decisions(refused=[gone, refused]))
+            assert "it has 300 roles" in (await scheduler.next("ERROR"))["message"]
+
+    asyncio.run(scenario())

@@ -181,3 +181,16 @@ def test_commitments_follow_from_one_leader_to_the_next(tmp_path: Path) -> None:
         new.resynchronise(agents=[held])
         owed = scrape(running)["longshare_user_commitment_ratio", "a", "cpus"]
     assert owed == pytest.approx(0.5 * (1 - 0.99**100))
+
+
+def test_a_master_is_told_once_of_a_framework_that_gets_no_offers(running: Service) -> None:
+    leader = master(running, "m1", ELECTED)
+    roles = [f"r{number}" for number in range(300)]
+    info = framework_info("many", *roles)
+    many = contract.AddFramework(framework_id="many", info=info, active=True)
+    leader.open(agents=[AGENT], frameworks=[FRAMEWORK])
+    leader.tell(add_framework=many)
+    refused = leader.tell(tick=contract.Tick()).decisions.refused
+    assert [each.framework_id for each in refused] == ["many"]
+    assert "limits.roles" in refused[0].reason
+    assert not leader.tell(tick=contract.Tick()).decisions.refused
