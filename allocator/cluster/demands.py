@@ -1,6 +1,8 @@
 """What one task of a framework needs: with that known, agents are filled task by task."""
 
+import difflib
 from collections import deque
+from collections.abc import Iterable
 
 from typing_extensions import override
 
@@ -11,6 +13,8 @@ from allocator.cluster.settings import EngineSettings
 from allocator.cluster.text import readable
 from allocator.fairness.quantities import Quantities
 
+_LONGEST_SLIP = 64
+"""Characters of a resource's name that may still be a slip of the pen."""
 _REMEMBERED = 8
 """Accepted offers from which a demand is learned."""
 
@@ -95,6 +99,12 @@ class Floor(Largest):
         self._part = part
         self._seen = set[str]()
         """What some agent has had."""
+        self._names = set[str]()
+        """Likewise, with what comes by the piece, such as ports."""
+
+    def put_names(self, names: Iterable[str]) -> None:
+        """Learn which resources an agent has, with those that come by the piece."""
+        self._names.update(names)
 
     @override
     def put(self, quantities: Quantities) -> None:
@@ -109,6 +119,19 @@ class Floor(Largest):
             for name, amount in demand.items()
             if name in self._seen and amount > (largest := self.of.get(name, 0))
         )
+
+    def unknown(self, demand: Quantities) -> str:
+        """Return in words which resources of a demand no agent has ever had; empty: none."""
+        known, words = sorted(self._names), []
+        for name in sorted(demand.keys() - self._names):
+            close = difflib.get_close_matches(name.lower()[:_LONGEST_SLIP], known, n=1)
+            meant = f"; did you mean {readable(close[0])}?" if close else ""
+            words.append(f"the cluster has no {readable(name)}{meant}")
+        return "; ".join(words)
+
+    def unnamed(self, named: Iterable[str]) -> list[str]:
+        """Return the resources that agents have had and that are not named."""
+        return sorted(map(readable, self._names.difference(named)))
 
     def at_a_time(self, demand: Quantities) -> int:
         """Return the least number of tasks that are not below the floor together."""

@@ -53,6 +53,8 @@ class _Refused:
     """slot of a client → last instant in ns"""
     mask: int = 0
     """A bit for each slot."""
+    left_over: int = 0
+    """A bit for each slot whose client had accepted the offer."""
     due: int | None = None
     """Instant after which somebody has to look here; None: nobody has to."""
 
@@ -103,8 +105,24 @@ class OfferFilters:
             self.version += 1
         return slot
 
-    def add(self, client: Client, agent: str, refused: Resources, until_ns: int) -> None:
-        """Refuse these resources, or less, up to and including an instant."""
+    def add(
+        self,
+        client: Client,
+        agent: str,
+        refused: Resources,
+        until_ns: int,
+        *,
+        left_over: bool = False,
+    ) -> None:
+        """Refuse these resources, or less, up to and including an instant.
+
+        Args:
+            client: Its filter.
+            agent: The agent.
+            refused: The resources.
+            until_ns: The instant.
+            left_over: Whether the client accepted the offer and did not use this; decides nothing.
+        """
         if until_ns == self._latest:
             # The very object: ten million equal ones would be a third of a gigabyte.
             until_ns = self._latest
@@ -118,6 +136,10 @@ class OfferFilters:
         if known is None:
             entry.mask |= 1 << slot
             self._counts[slot] += 1
+        if left_over:
+            entry.left_over |= 1 << slot
+        elif entry.left_over:
+            entry.left_over &= ~(1 << slot)
         if known is None or known < until_ns:
             entry.until[slot] = until_ns
         if entry.due is None or until_ns < entry.due:
@@ -160,6 +182,15 @@ class OfferFilters:
             return None
         ends = (e.until[slot] for e in entries.values() if slot in e.until and offer in e.resources)
         return max(ends, default=None)
+
+    def left_over(self, client: Client, agent: str, offer: Resources) -> bool:
+        """Return whether all filters that contain the offer are of offers that were accepted."""
+        slot = self._slots[client]
+        return all(
+            entry.left_over >> slot & 1
+            for entry in self._refused[agent].values()
+            if slot in entry.until and offer in entry.resources
+        )
 
     def expire(self, now_ns: int) -> list[str]:
         """Drop filters whose last instant has passed; return the agents they were for."""
@@ -207,6 +238,8 @@ class OfferFilters:
     def _strike(self, entry: _Refused, slot: int) -> None:
         del entry.until[slot]
         entry.mask &= ~(1 << slot)
+        if entry.left_over:
+            entry.left_over &= ~(1 << slot)
         if slot in self._counts:
             self._counts[slot] -= 1
             return

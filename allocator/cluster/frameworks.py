@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.constraints import Constraint
@@ -12,6 +12,17 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 
 _Capability = mesos.FrameworkInfo.Capability
+
+Lack: TypeAlias = Literal[
+    "gpu_resources",
+    "region_aware",
+    "multi_role",
+    "hierarchical_role",
+    "revocable_resources",
+    "shared_resources",
+    "reservation_refinement",
+]
+"""A capability that a framework lacks, or, of `multi_role` and `hierarchical_role`, an agent."""
 
 
 class Client(NamedTuple):
@@ -66,34 +77,43 @@ class Framework:
 
     def can_use(self, agent: Agent, role: str, rules: "Rules") -> bool:
         """Whether the framework and the agent fit together at all (§3.6)."""
+        return self.lacking(agent, role, rules) is None
+
+    def lacking(self, agent: Agent, role: str, rules: "Rules") -> Lack | None:
+        """Return the capability without which the framework gets nothing of an agent (§3.6)."""
         if (
             rules.filter_gpus
             and agent.has_gpus
             and _Capability.GPU_RESOURCES not in self.capabilities
         ):
-            return False
+            return "gpu_resources"
         if (
             agent.region is not None
             and agent.region != rules.region
             and _Capability.REGION_AWARE not in self.capabilities
         ):
-            return False
+            return "region_aware"
         if _Capability.MULTI_ROLE in self.capabilities and not agent.multi_role:
-            return False
-        return "/" not in role or agent.hierarchical_role
+            return "multi_role"
+        return None if "/" not in role or agent.hierarchical_role else "hierarchical_role"
 
     def share_of(self, available: Resources, role: str) -> Resources:
         """Return what of an agent's available resources the framework can take for the role."""
         if available.ordinary:
             return available
-        return available.where(lambda kind: kind.offerable_to(role) and self._understands(kind))
-
-    def _understands(self, kind: Kind) -> bool:
-        return (
-            (not kind.revocable or _Capability.REVOCABLE_RESOURCES in self.capabilities)
-            and (not kind.shared or _Capability.SHARED_RESOURCES in self.capabilities)
-            and (not kind.refined or _Capability.RESERVATION_REFINEMENT in self.capabilities)
+        return available.where(
+            lambda kind: kind.offerable_to(role) and self.lacking_for(kind) is None
         )
+
+    def lacking_for(self, kind: Kind) -> Lack | None:
+        """Return the capability without which the framework is not offered a kind of resource."""
+        if kind.revocable and _Capability.REVOCABLE_RESOURCES not in self.capabilities:
+            return "revocable_resources"
+        if kind.shared and _Capability.SHARED_RESOURCES not in self.capabilities:
+            return "shared_resources"
+        if kind.refined and _Capability.RESERVATION_REFINEMENT not in self.capabilities:
+            return "reservation_refinement"
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class Ledger:
         self.clients.users.put_agent(agent.id, agent.total.scalars)
         self.quotas.note_total(NOTHING, agent.total)
         self.floor.put(agent.total.scalars)
+        self.floor.put_names(agent.total.quantities)
         self._set_capacity(self._capacity + agent.total.scalars)
         self.add_used(agent, used)
 
@@ -110,6 +111,7 @@ class Ledger:
         if total == agent.total:
             return
         self.quotas.note_total(agent.total, total)
+        self.floor.put_names(total.quantities)
         if total.scalars != agent.total.scalars:
             self.clients.users.put_agent(agent.id, total.scalars)
             self.floor.put(total.scalars)

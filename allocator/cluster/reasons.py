@@ -5,18 +5,18 @@ a run asks. Nothing is changed.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, TypeAlias
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.unanswered import bound, offered, reached
-from allocator.cluster.frameworks import Client, Framework
-from allocator.cluster.quota import Headroom
+from allocator.cluster.frameworks import Client, Framework, Rules
+from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
-from allocator.cluster.steps import Steps
+from allocator.cluster.steps import Steps, finished
 from allocator.cluster.subscriptions import Alternatives
 from allocator.fairness.quantities import Quantities
 
@@ -31,27 +31,47 @@ Reason: TypeAlias = Literal[
     "held",
     "quota",
     "refused",
+    "left_over",
     "nothing_free",
     "deactivated",
     "not_whitelisted",
     "agent_set_aside",
+    "reserved",
     "too_large",
-    "capability",
+    "no_such_resource",
+    "gpu_resources",
+    "region_aware",
+    "multi_role",
+    "hierarchical_role",
+    "revocable_resources",
+    "shared_resources",
+    "reservation_refinement",
     "constraint",
 ]
-"""Of the client itself; of the whole cluster; then of agents, what is closest to an offer first."""
+"""Of the client itself; of the whole cluster; then of agents, what is closest to an offer first.
+
+A capability that is missing is a reason under its name."""
 
 _OF_AGENTS: tuple[Reason, ...] = (
     "turn",
     "held",
     "quota",
     "refused",
+    "left_over",
     "nothing_free",
     "deactivated",
     "not_whitelisted",
     "agent_set_aside",
+    "reserved",
     "too_large",
-    "capability",
+    "no_such_resource",
+    "gpu_resources",
+    "region_aware",
+    "multi_role",
+    "hierarchical_role",
+    "revocable_resources",
+    "shared_resources",
+    "reservation_refinement",
     "constraint",
 )
 ORDER: tuple[Reason, ...] = (
@@ -64,6 +84,8 @@ ORDER: tuple[Reason, ...] = (
     "suppressed",
 )
 """From what is closest to an offer to what is farthest from it."""
+_SERVED: tuple[Reason, ...] = ("turn", "held", "quota", "nothing_free")
+"""Reasons of an agent of which a client may be offered something later."""
 _NANOSECONDS = 1_000_000_000
 _AT_ONCE = 200
 """Agents that are looked at between two pauses."""
@@ -87,6 +109,12 @@ class Why:
     refusing: int = 0
     """On how many of the agents where nothing is free it has refused what its task needs, so that
     it would not get that either; looked for on request."""
+    reserved_for: frozenset[str] = frozenset()
+    """The roles for which the agents are reserved that would do otherwise."""
+    without: frozenset[str] = frozenset()
+    """The resources that its task needs, and that some agents do not have at all."""
+    smaller: bool = False
+    """Whether others want offers whose task is smaller, and would fit where its task does not."""
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +141,12 @@ class _Wants:
     task: Quantities | None
     minimum: Alternatives
 
+    def enough(self, quantities: Quantities) -> bool:
+        """Return whether one task, and the least that it takes, would be there by quantity."""
+        return (self.task is None or quantities.contains(self.task)) and (
+            not self.minimum or any(quantities.contains(each) for each in self.minimum)
+        )
+
     def fits(self, resources: Resources) -> bool:
         """Whether it would be offered anything of this if it were alone; `of` without making it."""
         if self.task is None or not resources.ordinary:
@@ -124,11 +158,16 @@ class _Wants:
             or any(all(given.get(n, 0) >= a for n, a in m.items()) for m in self.minimum)
         )
 
+    def number(self, available: Resources) -> int:
+        """Return how many of its tasks there is room for; 0: nobody knows what one needs."""
+        if self.task is None:
+            return 0
+        return self._number(self.framework.share_of(available, self.client.role).plain)
+
     def _number(self, plain: Resources) -> int:
         """Return how many tasks there is room for."""
         assert self.task is not None
-        room = plain.divisible
-        return min(room.get(name, 0) // amount for name, amount in self.task.items())
+        return _copies(plain, self.task)
 
     def of(self, resources: Resources) -> Resources:
         """Return what it would be offered of this if it were alone; nothing: it is too little."""
@@ -154,6 +193,8 @@ class Survey:
         self._alike: dict[object, _Alike] = {}
         quotas = cluster.ledger.quotas
         self._headroom: Headroom | None = quotas.headroom() if quotas else None
+        self._smallest: list[Quantities] | None = None
+        """Different tasks of clients that want offers; None: nobody has asked yet."""
 
     def put(self, agent: Agent) -> None:
         """Count an agent."""
@@ -185,42 +226,166 @@ class Survey:
         own = self._own(client, framework)
         if own is not None:
             return Why(client, own, idle, task=task)
-        minimum = framework.min_allocatable.get(client.role, self._cluster.rules.min_allocatable)
+        minimum = framework.min_allocatable.get(client.role, self._rules.min_allocatable)
         wants = _Wants(client, framework, task, minimum)
         counts, until, refusing = Counter[Reason](), None, 0
-        closely = closely and task is not None and self._cluster.filters.count(client) > 0
+        reserved_for, without = set[str](), set[str]()
+        refusals = closely and task is not None and self._cluster.filters.count(client) > 0
         for alike in self._alike.values():
             allowed = self._allowed(client, alike.ids)
             counts["constraint"] += len(alike.ids) - len(allowed)
             if allowed:
                 kept, give = self._kept(wants, alike)
-                refused = 0
+                declined = Counter[Reason]()
                 if give:
-                    refused, end = yield from self._refusals(client, allowed, give)
+                    declined, end = yield from self._refusals(client, allowed, give)
                     until = min((each for each in (until, end) if each is not None), default=None)
-                elif closely and kept == "nothing_free":
+                elif refusals and kept == "nothing_free":
                     its = alike.total.plain.taken(task or Quantities()) or NOTHING
                     more, _ = yield from self._refusals(client, allowed, its)
-                    refusing += more
-                counts["refused"] += refused
-                counts[kept] += len(allowed) - refused
+                    refusing += more.total()
+                elif kept == "reserved":
+                    others = (kind.reservation for kind in alike.total)
+                    reserved_for.update(role for role in others if role is not None)
+                elif kept == "no_such_resource":
+                    without.update(task.keys() - alike.total.quantities.keys() if task else ())
+                counts += declined
+                counts[kept] += len(allowed) - declined.total()
             yield
         found = {reason: counts[reason] for reason in _OF_AGENTS if counts[reason]}
         ends = None if until is None else until / _NANOSECONDS
-        return Why(client, next(iter(found), "no_agents"), idle, found, ends, task, refusing)
+        return Why(
+            client,
+            next(iter(found), "no_agents"),
+            idle,
+            found,
+            ends,
+            task,
+            refusing,
+            frozenset(reserved_for),
+            frozenset(without),
+            smaller=closely and task is not None and self.others_are_smaller(task),
+        )
+
+    def passed_over(self) -> Steps[frozenset[str]]:
+        """Return the users, at all levels, that want offers while no agent could serve them.
+
+        An agent could serve a user if one of its clients would be offered something of it once
+        tasks there end: neither constraint, size, reservation, capability, limit nor filter is in
+        the way. While no agent is known, or agents are awaited, nobody is passed over.
+        """
+        ledger = self._cluster.ledger
+        wanting, served = set[str](), set[str]()
+        if not self._alike or self._cluster.holds_off:
+            return frozenset()
+        for client in list(ledger.clients.wanting):
+            names = ledger.clients.shown(client)
+            if not served.issuperset(names):
+                wanting.update(names)
+                if (yield from self.can_be_served(client)):
+                    served.update(names)
+            yield
+        return frozenset(wanting - served)
+
+    def room(self, clients: Iterable[Client], task: Quantities) -> Steps[tuple[int, int]]:
+        """Return for how many tasks of some clients there is room: now, and if nothing else ran.
+
+        Without clients: of one that nothing is known of, which could have what is for everybody.
+        """
+        ledger, now, empty = self._cluster.ledger, 0, 0
+        wants = [
+            _Wants(client, ledger.frameworks[client.framework], task, ())
+            for client in clients
+            if client in ledger.clients
+        ]
+        for alike in self._alike.values():
+            free, all_ = dict[str, int](), dict[str, int]()
+            if not wants and alike.state is None:
+                held = alike.held_for is not None
+                free = dict.fromkeys(alike.ids, 0 if held else _copies(alike.free, task))
+                all_ = dict.fromkeys(alike.ids, _copies(alike.total, task))
+            for each in wants:
+                allowed = self._allowed(each.client, alike.ids)
+                fits = not each.framework.lacking(alike.agent, each.client.role, self._rules)
+                if allowed and fits and alike.state is None:
+                    ours = alike.held_for in {None, each.client}
+                    number = each.number(alike.free) if ours else 0
+                    total = each.number(alike.total)
+                    for agent in allowed:
+                        free[agent] = max(free.get(agent, 0), number)
+                        all_[agent] = max(all_.get(agent, 0), total)
+            now += sum(free.values())
+            empty += sum(all_.values())
+            yield
+        return now, empty
+
+    def can_be_served(self, client: Client) -> Steps[bool]:
+        """Return whether some agent could serve a client that wants offers."""
+        ledger, filters = self._cluster.ledger, self._cluster.filters
+        framework = ledger.frameworks.get(client.framework)
+        if framework is None or client not in ledger.clients:
+            return False
+        if self._own(client, framework) is not None:
+            return False
+        task = ledger.task(client)
+        minimum = framework.min_allocatable.get(client.role, self._rules.min_allocatable)
+        wants = _Wants(client, framework, task, minimum)
+        refuses = filters.count(client) > 0
+        for alike in self._alike.values():
+            allowed = self._allowed(client, alike.ids)
+            kept, give = self._kept(wants, alike) if allowed else ("constraint", NOTHING)
+            if kept in _SERVED and not self._is_at_limit(wants, alike.total):
+                if not give and task is not None:
+                    give = alike.total.plain.taken(task) or NOTHING
+                if not refuses or not give:
+                    return True
+                declined, _ = yield from self._refusals(client, allowed, give)
+                if declined.total() < len(allowed):
+                    return True
+            yield
+        return False
+
+    def _is_at_limit(self, wants: _Wants, total: Resources) -> bool:
+        """Return whether the limits of a client's own role keep an agent from it, however free."""
+        role, headroom = wants.client.role, self._headroom
+        if headroom is None or any(not (kind.plain and kind.scalar) for kind in total):
+            return False
+        if role in headroom.quotas and not headroom.divisible:
+            return not any(total.scalars[name] for name in headroom.missing(role))
+        left = {name: headroom.left(top_level(role), name) for name in total.scalars}
+        if wants.task is None:
+            return all(each is not None and each <= 0 for each in left.values())
+        return any(
+            (most := left.get(name)) is not None and amount > most
+            for name, amount in wants.task.items()
+        )
+
+    def others_are_smaller(self, task: Quantities) -> bool:
+        """Return whether a client that wants offers takes less than a task, or anything."""
+        if self._smallest is None:
+            ledger = self._cluster.ledger
+            tasks = map(ledger.task, ledger.clients.wanting)
+            different = {frozenset((each or Quantities()).items()) for each in tasks}
+            self._smallest = [Quantities(dict(each)) for each in different]
+        return any(task.contains(each) and each != task for each in self._smallest)
 
     def _refusals(
         self, client: Client, agents: set[str], give: Resources
-    ) -> Steps[tuple[int, int | None]]:
-        """Return on how many agents a client refuses something, and when the first of that ends."""
-        filters, ends = self._cluster.filters, []
+    ) -> Steps[tuple["Counter[Reason]", int | None]]:
+        """Return on how many agents a client refuses something, and when the first of that ends.
+
+        What it has left over of offers that it accepted is told apart.
+        """
+        filters, ends, declined = self._cluster.filters, [], Counter[Reason]()
         for number, agent in enumerate(agents, start=1):
             end = filters.refused_until(client, agent, give)
             if end is not None:
                 ends.append(end)
+                left_over = filters.left_over(client, agent, give)
+                declined["left_over" if left_over else "refused"] += 1
             if number % _AT_ONCE == 0:
                 yield
-        return len(ends), min(ends, default=None)
+        return declined, min(ends, default=None)
 
     def _own(self, client: Client, framework: Framework) -> Reason | None:
         """Return what keeps a client from all agents alike."""
@@ -250,11 +415,11 @@ class Survey:
 
         Its own refusals are left out.
         """
-        role, rules = wants.client.role, self._cluster.rules
-        if not wants.framework.can_use(alike.agent, role, rules):
-            return "capability", NOTHING
+        lacking = wants.framework.lacking(alike.agent, wants.client.role, self._rules)
+        if lacking is not None:
+            return lacking, NOTHING
         if not wants.fits(alike.total):
-            return "too_large", NOTHING
+            return self._too_little(wants, alike.total), NOTHING
         if alike.state is not None:
             return alike.state, NOTHING
         if not wants.fits(alike.free):
@@ -264,6 +429,23 @@ class Survey:
         give = wants.of(alike.free)
         held_back = self._headroom is not None and self._holds_back(self._headroom, wants, give)
         return ("quota" if held_back else "turn"), give
+
+    @property
+    def _rules(self) -> Rules:
+        return self._cluster.rules
+
+    @staticmethod
+    def _too_little(wants: _Wants, total: Resources) -> Reason:
+        """Return why all of an agent is too little for a client."""
+        if not wants.enough(total.quantities):
+            unknown = wants.task is not None and wants.task.keys() - total.quantities.keys()
+            return "no_such_resource" if unknown else "too_large"
+        role = wants.client.role
+        for_it = total.where(lambda kind: kind.offerable_to(role))
+        if not wants.enough(for_it.quantities) or not for_it:
+            return "reserved"
+        lacks = (wants.framework.lacking_for(kind) for kind in for_it)
+        return next((lack for lack in lacks if lack is not None), "too_large")
 
     @staticmethod
     def _holds_back(headroom: Headroom, wants: _Wants, give: Resources) -> bool:
@@ -281,6 +463,32 @@ class Survey:
         if headroom.admits(role, give.scalars):
             return False
         return not headroom.divisible or not headroom.within(role, give)
+
+
+def _copies(available: Resources, task: Quantities) -> int:
+    """Return how many tasks what is for everybody has room for."""
+    room = available.plain.divisible
+    return min((room.get(name, 0) // amount for name, amount in task.items()), default=0)
+
+
+def could_be_served(cluster: Cluster, client: Client) -> bool:
+    """Return whether some agent could serve a client that wants offers.
+
+    O(agents), each in a fraction of what a survey takes, and mostly it is the first that could.
+    """
+    ledger, seen = cluster.ledger, set[object]()
+    for agent in ledger.agents.values():
+        key = (
+            *(id(agent.total), agent.region, cluster.withheld(agent)),
+            *(agent.multi_role, agent.hierarchical_role),
+        )
+        if key not in seen and ledger.admits(client, agent.id):
+            seen.add(key)
+            alone = Survey(cluster)
+            alone.put(agent)
+            if finished(alone.can_be_served(client)):
+                return True
+    return False
 
 
 def survey(cluster: Cluster) -> Steps[Survey]:

@@ -105,6 +105,7 @@ class Apart(_message.Message):
     SHADOW_TURN_FIELD_NUMBER: _builtins.int
     COMMITMENT_FIELD_NUMBER: _builtins.int
     GAIN_FIELD_NUMBER: _builtins.int
+    PASSED_OVER_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     turn: _builtins.int
     """among those that want offers, as is decided; 0: it wants none"""
@@ -114,6 +115,8 @@ class Apart(_message.Message):
     """what it would owe, for what it really holds and held"""
     gain: _builtins.float
     """whole cluster x seconds that it would have had more; less: negative"""
+    passed_over: _builtins.bool
+    """it wants offers, and no agent could serve it"""
     def __init__(
         self,
         *,
@@ -122,10 +125,11 @@ class Apart(_message.Message):
         shadow_turn: _builtins.int = ...,
         commitment: _builtins.float = ...,
         gain: _builtins.float = ...,
+        passed_over: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitment", b"commitment", "gain", b"gain", "shadow_turn", b"shadow_turn", "turn", b"turn", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitment", b"commitment", "gain", b"gain", "passed_over", b"passed_over", "shadow_turn", b"shadow_turn", "turn", b"turn", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -387,6 +391,7 @@ class UserShare(_message.Message):
     WEIGHT_BY_FIELD_NUMBER: _builtins.int
     BOOST_ENDS_AFTER_FIELD_NUMBER: _builtins.int
     WEIGHT_AFTER_BOOST_FIELD_NUMBER: _builtins.int
+    PASSED_OVER_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     """ROLE/. is what the frameworks of a role that has sub-roles do in it"""
     parent: _builtins.str
@@ -415,6 +420,8 @@ class UserShare(_message.Message):
     boost_ends_after: _builtins.float
     """seconds; absent: the weight is no boost"""
     weight_after_boost: _builtins.float
+    passed_over: _builtins.bool
+    """it wants offers, and no agent could serve it; as of a few seconds ago"""
     @_builtins.property
     def allocation(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -460,10 +467,11 @@ class UserShare(_message.Message):
         weight_by: _builtins.str = ...,
         boost_ends_after: _builtins.float | None = ...,
         weight_after_boost: _builtins.float | None = ...,
+        passed_over: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after", "_offered_share", b"_offered_share", "_task_share", b"_task_share", "_weight_after_boost", b"_weight_after_boost", "boost_ends_after", b"boost_ends_after", "offered_share", b"offered_share", "task_share", b"task_share", "weight_after_boost", b"weight_after_boost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after", "_offered_share", b"_offered_share", "_task_share", b"_task_share", "_weight_after_boost", b"_weight_after_boost", "active", b"active", "allocation", b"allocation", "boost_ends_after", b"boost_ends_after", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "offered", b"offered", "offered_share", b"offered_share", "parent", b"parent", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "task_share", b"task_share", "user", b"user", "weight", b"weight", "weight_after_boost", b"weight_after_boost", "weight_by", b"weight_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after", "_offered_share", b"_offered_share", "_task_share", b"_task_share", "_weight_after_boost", b"_weight_after_boost", "active", b"active", "allocation", b"allocation", "boost_ends_after", b"boost_ends_after", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "offered", b"offered", "offered_share", b"offered_share", "parent", b"parent", "passed_over", b"passed_over", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "task_share", b"task_share", "user", b"user", "weight", b"weight", "weight_after_boost", b"weight_after_boost", "weight_by", b"weight_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__boost_ends_after: _TypeAlias = _typing.Literal["boost_ends_after"]  # noqa: Y015
     _WhichOneofArgType__boost_ends_after: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after"]  # noqa: Y015
@@ -610,6 +618,9 @@ class Explanation(_message.Message):
     REASONS_FIELD_NUMBER: _builtins.int
     WAITED_FIELD_NUMBER: _builtins.int
     MEANWHILE_FIELD_NUMBER: _builtins.int
+    PASSED_OVER_FIELD_NUMBER: _builtins.int
+    USERS_AHEAD_FIELD_NUMBER: _builtins.int
+    ABOVE_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Among siblings that want offers, from 1; 0: it wants none."""
     priority_without_debt: _builtins.float
@@ -622,6 +633,12 @@ class Explanation(_message.Message):
     """Messages that reached the engine since this was asked for; 0: all is of one instant. Else users
     stand as they did when each was looked at, and what is free and the cluster are of the end.
     """
+    passed_over: _builtins.bool
+    """Whether it wants offers, and no agent could serve it: it is passed over, also in forecasts and
+    by shadows.
+    """
+    users_ahead: _builtins.int
+    """that are served before it, at all levels of the role tree"""
     @_builtins.property
     def cluster(self) -> Global___Cluster: ...
     @_builtins.property
@@ -650,6 +667,10 @@ class Explanation(_message.Message):
     def waited(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Seconds in which its frameworks got nothing more, by why, since the service began; sampled."""
 
+    @_builtins.property
+    def above(self) -> _containers.RepeatedCompositeFieldContainer[Global___Above]:
+        """users above it that are served after others, the top first"""
+
     def __init__(
         self,
         *,
@@ -668,16 +689,44 @@ class Explanation(_message.Message):
         reasons: _abc.Iterable[Global___Reason] | None = ...,
         waited: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         meanwhile: _builtins.int = ...,
+        passed_over: _builtins.bool = ...,
+        users_ahead: _builtins.int = ...,
+        above: _abc.Iterable[Global___Above] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after", "ahead", b"ahead", "behind", b"behind", "cluster", b"cluster", "halved_after", b"halved_after", "priority", b"priority", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after", "ahead", b"ahead", "behind", b"behind", "cluster", b"cluster", "halved_after", b"halved_after", "meanwhile", b"meanwhile", "no_offers", b"no_offers", "passings", b"passings", "priority", b"priority", "priority_without_debt", b"priority_without_debt", "rank_without_debt", b"rank_without_debt", "reasons", b"reasons", "turn", b"turn", "user", b"user", "waited", b"waited", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after", "above", b"above", "ahead", b"ahead", "behind", b"behind", "cluster", b"cluster", "halved_after", b"halved_after", "meanwhile", b"meanwhile", "no_offers", b"no_offers", "passed_over", b"passed_over", "passings", b"passings", "priority", b"priority", "priority_without_debt", b"priority_without_debt", "rank_without_debt", b"rank_without_debt", "reasons", b"reasons", "turn", b"turn", "user", b"user", "users_ahead", b"users_ahead", "waited", b"waited", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__halved_after: _TypeAlias = _typing.Literal["halved_after"]  # noqa: Y015
     _WhichOneofArgType__halved_after: _TypeAlias = _typing.Literal["_halved_after", b"_halved_after"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__halved_after) -> _WhichOneofReturnType__halved_after | None: ...
 
 Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
+
+@_typing.final
+class Above(_message.Message):
+    """A user above, which is served after another."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    @_builtins.property
+    def ahead(self) -> Global___Neighbour: ...
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        ahead: Global___Neighbour | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Above: _TypeAlias = Above  # noqa: Y015
 
 @_typing.final
 class Reason(_message.Message):
@@ -711,6 +760,8 @@ class Reason(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     AGENTS_FIELD_NUMBER: _builtins.int
     ENDS_AFTER_FIELD_NUMBER: _builtins.int
+    RESERVED_FOR_FIELD_NUMBER: _builtins.int
+    WITHOUT_FIELD_NUMBER: _builtins.int
     framework: _builtins.str
     name: _builtins.str
     role: _builtins.str
@@ -722,6 +773,14 @@ class Reason(_message.Message):
     def agents(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """by reason, each agent once"""
 
+    @_builtins.property
+    def reserved_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """roles for which agents are reserved that would do otherwise"""
+
+    @_builtins.property
+    def without(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """resources that its task needs, and some agents do not have"""
+
     def __init__(
         self,
         *,
@@ -731,10 +790,12 @@ class Reason(_message.Message):
         reason: _builtins.str = ...,
         agents: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         ends_after: _builtins.float | None = ...,
+        reserved_for: _abc.Iterable[_builtins.str] | None = ...,
+        without: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_after", b"_ends_after", "ends_after", b"ends_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_after", b"_ends_after", "agents", b"agents", "ends_after", b"ends_after", "framework", b"framework", "name", b"name", "reason", b"reason", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_after", b"_ends_after", "agents", b"agents", "ends_after", b"ends_after", "framework", b"framework", "name", b"name", "reason", b"reason", "reserved_for", b"reserved_for", "role", b"role", "without", b"without"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ends_after: _TypeAlias = _typing.Literal["ends_after"]  # noqa: Y015
     _WhichOneofArgType__ends_after: _TypeAlias = _typing.Literal["_ends_after", b"_ends_after"]  # noqa: Y015
@@ -1242,6 +1303,7 @@ class ForecastReply(_message.Message):
     COST_FIELD_NUMBER: _builtins.int
     ASSUMPTIONS_FIELD_NUMBER: _builtins.int
     WORDS_FIELD_NUMBER: _builtins.int
+    PASSED_OVER_FIELD_NUMBER: _builtins.int
     below_after: _builtins.float
     """seconds; absent: never, or it is not asked for"""
     @_builtins.property
@@ -1264,6 +1326,10 @@ class ForecastReply(_message.Message):
     def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """all this in sentences"""
 
+    @_builtins.property
+    def passed_over(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """users that want offers, and that no agent could serve"""
+
     def __init__(
         self,
         *,
@@ -1274,10 +1340,11 @@ class ForecastReply(_message.Message):
         cost: Global___Cost | None = ...,
         assumptions: _abc.Iterable[_builtins.str] | None = ...,
         words: _abc.Iterable[_builtins.str] | None = ...,
+        passed_over: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_below_after", b"_below_after", "_cost", b"_cost", "_wait", b"_wait", "below_after", b"below_after", "cluster", b"cluster", "cost", b"cost", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_below_after", b"_below_after", "_cost", b"_cost", "_wait", b"_wait", "assumptions", b"assumptions", "below_after", b"below_after", "cluster", b"cluster", "cost", b"cost", "passings", b"passings", "wait", b"wait", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_below_after", b"_below_after", "_cost", b"_cost", "_wait", b"_wait", "assumptions", b"assumptions", "below_after", b"below_after", "cluster", b"cluster", "cost", b"cost", "passed_over", b"passed_over", "passings", b"passings", "wait", b"wait", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__below_after: _TypeAlias = _typing.Literal["below_after"]  # noqa: Y015
     _WhichOneofArgType__below_after: _TypeAlias = _typing.Literal["_below_after", b"_below_after"]  # noqa: Y015
@@ -1303,10 +1370,11 @@ class Wait(_message.Message):
     AT_ONCE_FIELD_NUMBER: _builtins.int
     FIRST_AFTER_FIELD_NUMBER: _builtins.int
     ROOM_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
     tasks: _builtins.int
     """that are asked for"""
     ahead: _builtins.int
-    """users that are before it now"""
+    """users that are before it now, at all levels of the role tree"""
     at_once: _builtins.int
     """tasks that have their turn before anybody else does"""
     first_after: _builtins.float
@@ -1315,6 +1383,8 @@ class Wait(_message.Message):
     """
     room: _builtins.int
     """tasks for which what is free now would do"""
+    most: _builtins.int
+    """tasks for which there would be room if nothing else ran; 0: it waits in vain"""
     def __init__(
         self,
         *,
@@ -1323,10 +1393,11 @@ class Wait(_message.Message):
         at_once: _builtins.int = ...,
         first_after: _builtins.float | None = ...,
         room: _builtins.int = ...,
+        most: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_after", b"_first_after", "first_after", b"first_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_after", b"_first_after", "ahead", b"ahead", "at_once", b"at_once", "first_after", b"first_after", "room", b"room", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_after", b"_first_after", "ahead", b"ahead", "at_once", b"at_once", "first_after", b"first_after", "most", b"most", "room", b"room", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_after: _TypeAlias = _typing.Literal["first_after"]  # noqa: Y015
     _WhichOneofArgType__first_after: _TypeAlias = _typing.Literal["_first_after", b"_first_after"]  # noqa: Y015

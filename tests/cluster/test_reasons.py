@@ -14,12 +14,14 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.show.why import in_words
 from tests.cluster.master_side import (
+    ALL_AGENT_CAPABILITIES,
     SECOND,
     START_NS,
     MasterSide,
     agent_call,
     framework_info,
     resource,
+    resources,
 )
 
 
@@ -176,7 +178,7 @@ def test_of_whom_nobody_knows_there_is_nothing_to_tell() -> None:
 
 
 def test_gpus_are_not_for_a_framework_without_the_capability() -> None:
-    assert why(cluster("cpus:4;gpus:1").engine).reason == "capability"
+    assert why(cluster("cpus:4;gpus:1").engine).reason == "gpu_resources"
 
 
 @pytest.mark.parametrize(
@@ -219,3 +221,195 @@ def test_a_demand_of_too_many_resources_is_none_and_the_limit_is_named() -> None
     master = cluster(demand=";".join(f"r{number}:1" for number in range(65)))
     assert why(master.engine).task is None
     assert "limits.resources" in master.engine.misfits()["f1"]
+
+
+def of_agent(
+    total: str,
+    *roles: str,
+    capabilities: tuple[int, ...] = (),
+    agent_capabilities: tuple[int, ...] = ALL_AGENT_CAPABILITIES,
+    demand: str = "cpus:1;mem:512",
+    **marks: bool,
+) -> Why:
+    """Why a framework gets nothing of an agent, with resources that are revocable, or shared."""
+    master = MasterSide()
+    info = mesos.FrameworkInfo.FromString(framework_info("f1", *roles, capabilities=capabilities))
+    info.labels.labels.add(key="longshare.demand", value=demand)
+    call = contract.AddFramework(framework_id="f1", info=info.SerializeToString(), active=True)
+    agent = agent_call("s1", total, None, agent_capabilities)
+    messages = [mesos.Resource.FromString(data) for data in agent.total]
+    for message in messages:
+        if marks.get("revocable"):
+            message.revocable.SetInParent()
+    del agent.total[:]
+    agent.total.extend(message.SerializeToString() for message in messages)
+    assert master.send(call, agent) == []
+    return why(master.engine, role=roles[0])
+
+
+MULTI = mesos.FrameworkInfo.Capability.MULTI_ROLE
+
+
+def test_agents_that_are_reserved_for_another_role_are_told_as_that_and_for_which() -> None:
+    told = of_agent("cpus(prod):8;mem(prod):4096", "a")
+    assert (told.reason, set(told.reserved_for)) == ("reserved", {"prod"})
+    words = in_words(told, 0.0)
+    assert words == "1 agent would do, but reserved for other roles; reserved for role prod"
+    partly = of_agent("cpus:0.5;cpus(prod):8;mem:4096", "a")
+    assert partly.reason == "reserved", "what is for everybody is less than a task"
+    assert of_agent("cpus(prod):8;mem(prod):4096", "a", demand="cpus:9").reason == "too_large"
+
+
+def test_a_capability_that_is_missing_is_a_reason_under_its_name() -> None:
+    gpus = of_agent("cpus:8;mem:4096;gpus:1", "a")
+    assert (gpus.reason, "GPU_RESOURCES" in in_words(gpus, 0.0)) == ("gpu_resources", True)
+    revocable = of_agent("cpus:8;mem:4096", "a", revocable=True)
+    assert revocable.reason == "revocable_resources"
+    assert "REVOCABLE_RESOURCES" in in_words(revocable, 0.0)
+    refined = of_agent("cpus(a,a/b):8;mem(a,a/b):4096", "a/b")
+    assert refined.reason == "reservation_refinement"
+    several = of_agent("cpus:8;mem:4096", "a", capabilities=(MULTI,), agent_capabilities=())
+    assert (several.reason, "MULTI_ROLE" in in_words(several, 0.0)) == ("multi_role", True)
+    only = (mesos.SlaveInfo.Capability.MULTI_ROLE,)
+    nested = of_agent("cpus:8;mem:4096", "a/b", agent_capabilities=only)
+    assert (nested.reason, "HIERARCHICAL_ROLE" in in_words(nested, 0.0)) == (
+        "hierarchical_role",
+        True,
+    )
+
+
+def test_another_region_is_a_reason_under_the_name_of_its_capability() -> None:
+    master = cluster(demand="cpus:1")
+    agent = agent_call("s1", "cpus:8;mem:4096")
+    info = mesos.SlaveInfo.FromString(agent.info)
+    info.domain.fault_domain.region.name = "far"
+    info.domain.fault_domain.zone.name = "one"
+    agent.info = info.SerializeToString()
+    assert master.send(agent) == []
+    told = why(master.engine)
+    assert (told.reason, "REGION_AWARE" in in_words(told, 0.0)) == ("region_aware", True)
+
+
+@pytest.mark.parametrize(
+    ("demand", "said"),
+    [
+        ("cpu:1;mem:512", "the cluster has no cpu; did you mean cpus?"),
+        ("CPUS:1", "the cluster has no CPUS; did you mean cpus?"),
+        ("cpus:1;memory:512", "the cluster has no memory; did you mean mem?"),
+        ("cpus:1;port:1", "the cluster has no port; did you mean ports?"),
+        ("cpus:1;fpga:1", "the cluster has no fpga"),
+    ],
+)
+def test_a_demand_of_a_resource_that_no_agent_has_is_named_with_what_was_meant(
+    demand: str, said: str
+) -> None:
+    master = cluster("cpus:4;mem:2048;ports:[1-9]", demand=demand)
+    assert master.engine.misfits() == {"f1": said}
+    told = why(master.engine)
+    name = said.removeprefix("the cluster has no ").partition(";")[0]
+    assert (told.reason, set(told.without)) == ("no_such_resource", {name})
+    assert f"some agents have no {name}" in in_words(told, 0.0)
+
+
+def test_a_least_amount_of_a_resource_that_no_agent_has_is_named_as_well() -> None:
+    master = MasterSide()
+    info = mesos.FrameworkInfo.FromString(framework_info("f1", "a"))
+    least = info.offer_filters["a"].min_allocatable_resources.quantities.add()
+    least.quantities["cpu"].value = 1.0
+    call = contract.AddFramework(framework_id="f1", info=info.SerializeToString(), active=True)
+    master.send(call, agent_call("s1", "cpus:4;mem:512"))
+    said = "its offer_filters for the role 'a': the cluster has no cpu; did you mean cpus?"
+    assert master.engine.misfits() == {"f1": said}
+
+
+def test_a_framework_whose_label_has_a_slip_fits_though_it_is_named() -> None:
+    master = cluster("cpus:4;mem:512", whitelits="s1")
+    [fit] = master.engine.fits("a")
+    assert (fit.misfit, "did you mean longshare.whitelist?" in fit.slip) == ("", True)
+    assert list(master.engine.slips()) == list(master.engine.misfits()) == ["f1"]
+    nowhere = cluster("cpus:4;mem:512", whitelits="s1", whitelist="s9")
+    assert nowhere.engine.slips() == {}
+    assert "no agent meets" in nowhere.engine.misfits()["f1"]
+
+
+def test_resources_that_a_demand_does_not_name_are_told_as_not_offered() -> None:
+    master = cluster("cpus:4;mem:512;ports:[1-9]", demand="cpus:1")
+    [fit] = master.engine.fits("a")
+    assert fit.unnamed == ("mem", "ports")
+    [whole] = cluster("cpus:4;mem:512;ports:[1-9]").engine.fits("a")
+    assert whole.unnamed == (), "whose demand is not known is offered all there is"
+
+
+def test_what_is_left_over_of_an_accepted_offer_is_not_told_as_refused() -> None:
+    master = MasterSide()
+    master.send(labelled("f1", "a"))
+    [first] = master.add_agent("s1", "cpus:4;mem:512")
+    [second] = master.add_agent("s2", "cpus:4;mem:512")
+    rest = contract.RecoverResources(
+        framework_id="f1",
+        agent_id="s1",
+        resources=resources("cpus:3;mem:512", "a"),
+        filters=mesos.Filters(refuse_seconds=300).SerializeToString(),
+    )
+    master.send(contract.Pause(), rest, contract.Resume())
+    assert first.agent == "s1"
+    told = why(master.engine)
+    assert dict(told.agents) == {"left_over": 1, "nothing_free": 1}
+    assert "the master refused what it launched" in in_words(told, START_NS / SECOND)
+    master.recover(second, refuse_seconds=60)
+    assert dict(why(master.engine).agents) == {"refused": 1, "left_over": 1}
+
+
+def test_a_task_is_told_when_smaller_ones_may_take_the_gaps() -> None:
+    master = cluster("cpus:4;mem:512", demand="cpus:4")
+    assert not why(master.engine, closely=True).smaller
+    master.send(labelled("f2", "b", demand="cpus:1"))
+    assert why(master.engine, closely=True).smaller
+    assert not why(master.engine, "f2", "b", closely=True).smaller
+    master.send(contract.SuppressOffers(framework_id="f2"))
+    assert not why(master.engine, closely=True).smaller
+
+
+def passed_over(engine: Engine) -> frozenset[str]:
+    return finished(engine.passed_over())
+
+
+def test_a_user_is_passed_over_as_long_as_no_agent_could_serve_it() -> None:
+    master = cluster(demand="cpus:32")
+    assert passed_over(master.engine) == frozenset(), "while no agent is known nobody is"
+    master.add_agent("s1", "cpus:8;mem:512")
+    master.send(labelled("f2", "b/c", demand="cpus:1"), labelled("f3", "b/d", demand="cpus:9"))
+    assert passed_over(master.engine) == {"a", "b/d"}, "b is not, as b/c is below it"
+    for user in ("a", "b", "b/c", "b/d"):
+        could = user not in passed_over(master.engine)
+        assert master.engine.could_be_served(user) == could
+    master.add_agent("s2", "cpus:32;mem:512")
+    assert passed_over(master.engine) == frozenset()
+    master.send(contract.SuppressOffers(framework_id="f1"))
+    master.remove_agent("s2")
+    assert passed_over(master.engine) == {"b/d"}, "a wants nothing"
+
+
+def test_a_user_is_passed_over_while_it_refuses_every_agent() -> None:
+    master = cluster(demand="cpus:1")
+    [offer] = master.add_agent("s1", "cpus:4;mem:512")
+    assert passed_over(master.engine) == frozenset()
+    master.recover(offer, refuse_seconds=60)
+    assert passed_over(master.engine) == {"a"}
+    master.tick(30)
+    master.add_agent("s2", "cpus:4;mem:512")
+    assert passed_over(master.engine) == frozenset()
+    master.remove_agent("s2")
+    assert passed_over(master.engine) == {"a"}
+    master.tick(31)
+    assert passed_over(master.engine) == frozenset()
+
+
+def test_a_user_at_the_limit_of_its_role_is_passed_over() -> None:
+    master = cluster(demand="cpus:2")
+    limits = contract.Quantities(amounts={"cpus": 3.0})
+    master.send(contract.UpdateQuota(role="a", limits=limits))
+    master.add_agent("s1", "cpus:8;mem:512")
+    assert passed_over(master.engine) == {"a"}, "it holds 2 of 3"
+    master.send(contract.UpdateQuota(role="a", limits=contract.Quantities(amounts={"cpus": 4.0})))
+    assert passed_over(master.engine) == frozenset()

@@ -36,7 +36,9 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
         if client in cluster.ledger.clients:
             cluster.ledger.note_task(client)
         if resources:
-            refuse(cluster, client, agent, resources, refusal, cluster.now_ns)
+            # A master puts the calls of an ACCEPT between PAUSE and RESUME, not that of a DECLINE.
+            left_over = cluster.paused
+            refuse(cluster, client, agent, resources, refusal, cluster.now_ns, left_over=left_over)
             if cluster.meter is not None:
                 note_refusal(cluster.meter, cluster.ledger.clients, client, cluster.now_ns / 1e9)
 
@@ -206,6 +208,8 @@ def refuse(  # noqa: PLR0913, PLR0917 - what is refused, by whom, where, and for
     resources: Resources,
     refusal: int,
     now_ns: int,
+    *,
+    left_over: bool = False,
 ) -> None:
     """Install a filter that no refuser escapes before the next batch.
 
@@ -226,7 +230,7 @@ def refuse(  # noqa: PLR0913, PLR0917 - what is refused, by whom, where, and for
         until = now_ns - 1
     else:
         return
-    cluster.filters.add(client, agent.id, resources, until)
+    cluster.filters.add(client, agent.id, resources, until, left_over=left_over)
 
 
 def _parse_conversion(sieve: Sieve, conversion: contract.Conversion, role: str) -> Conversion:

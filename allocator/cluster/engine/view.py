@@ -9,10 +9,11 @@ from allocator.cluster.frameworks import Client, Framework
 from allocator.cluster.holding.holds import Hold
 from allocator.cluster.quarantine import SetAside
 from allocator.cluster.quota import Quota
-from allocator.cluster.reasons import Survey, survey
+from allocator.cluster.reasons import Survey, could_be_served, survey
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, Statistics, Withheld
 from allocator.cluster.steps import Steps
+from allocator.cluster.text import shortened
 from allocator.cluster.users import Users
 from allocator.cluster.weights import Weights
 from allocator.fairness.pool import Pool
@@ -56,9 +57,23 @@ class Fit:
     agents: int
     """How many it may use."""
     misfit: str
-    """What it has said that cannot be met or understood; empty: nothing."""
+    """What it has said that cannot be met, so that it gets no offers; empty: nothing."""
+    slip: str
+    """What it has said that cannot be understood, and is passed over; empty: nothing."""
     at_a_time: int
     """How many of its tasks count as one, because one is below the floor of demands."""
+    unnamed: tuple[str, ...]
+    """Resources that it is not offered, because its demand is known and does not name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of the role tree, at which a user or a user above it competes."""
+
+    pool: Pool[str]
+    """Its members."""
+    member: str
+    """The user, or the one above it."""
 
 
 class View:
@@ -128,6 +143,30 @@ class View:
         """Return a copy of the pool in which a user competes; None: it is not known. O(n)."""
         return self._users.twin(user)
 
+    def path(self, user: str) -> list[Level]:
+        """Return the levels at which a user competes, the top first; none: it is not known.
+
+        A user is served next if at each level its member is the first that can be served.
+        """
+        return [Level(pool, member) for pool, member in self._users.path(user)]
+
+    def turns(self) -> dict[str, int]:
+        """Return by user its place in the order of those that want offers at its level, from 0."""
+        return {user: n for pool in self._users.pools() for n, user in enumerate(pool)}
+
+    def passed_over(self) -> Steps[frozenset[str]]:
+        """Return the users, at all levels, that want offers while no agent could serve them."""
+        found = yield from survey(self._cluster)
+        return (yield from found.passed_over())
+
+    def could_be_served(self, user: str) -> bool:
+        """Return whether some agent could serve a user; what `passed_over` says of one. O(agents).
+
+        That is the least that is asked for a user that has just begun to want offers.
+        """
+        clients = self._users.clients(user)
+        return not self.agents or any(could_be_served(self._cluster, each) for each in clients)
+
     @property
     def weights(self) -> Weights:
         """Whose word the users' weights are."""
@@ -166,11 +205,26 @@ class View:
     def misfits(self) -> dict[str, str]:
         """Return which frameworks have said what cannot be met or understood, and what.
 
-        Until enough agents are back after a failover, a constraint may still be met. O(frameworks).
+        `slips` returns those among them that get offers nevertheless. Until enough agents are back
+        after a failover, a constraint may still be met. O(frameworks).
         """
         frameworks = self._cluster.ledger.frameworks.values()
-        found = ((framework.id, self._misfit(framework)) for framework in frameworks)
-        return {framework: misfit for framework, misfit in found if misfit}
+        found = ((each.id, self._misfit(each), each.said.unreadable) for each in frameworks)
+        return {
+            framework: "; ".join(filter(None, [slip, misfit]))
+            for framework, misfit, slip in found
+            if misfit or slip
+        }
+
+    def slips(self) -> dict[str, str]:
+        """Return which frameworks have labels that are not understood, but fit nevertheless."""
+        frameworks = self._cluster.ledger.frameworks.values()
+        said = {each.id: each.said.unreadable for each in frameworks if each.said.unreadable}
+        return {
+            framework: slip
+            for framework, slip in said.items()
+            if not self._misfit(self._cluster.ledger.frameworks[framework])
+        }
 
     def set_aside(self) -> Iterator[SetAside]:
         """Go through what could not be accepted of what anybody has said."""
@@ -298,12 +352,23 @@ class View:
             constraint=ledger.placements.describe(framework.id),
             agents=ledger.placements.number(framework.id),
             misfit=self._misfit(framework),
+            slip=framework.said.unreadable,
             at_a_time=max(map(ledger.at_a_time, ledger.clients.of(framework.id))),
+            unnamed=tuple(self._unnamed(framework)),
         )
+
+    def _unnamed(self, framework: Framework) -> list[str]:
+        ledger = self._cluster.ledger
+        clients = ledger.clients.of(framework.id)
+        demands = [self._cluster.demands.of(client, framework) for client in clients]
+        if None in demands:
+            return []
+        named = {name for demand in demands if demand is not None for name in demand}
+        return ledger.floor.unnamed(named)
 
     def _misfit(self, framework: Framework) -> str:
         ledger = self._cluster.ledger
-        wrong = [framework.said.unreadable] if framework.said.unreadable else []
+        wrong = list[str]()
         if self._cluster.quarantine:
             wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         known = len(ledger.agents)
@@ -313,8 +378,16 @@ class View:
                 constraint = ledger.placements.describe(framework.id)
                 wrong.append(f"no agent meets its constraint: {constraint}")
             demands = [self._cluster.demands.of(client, framework) for client in clients]
-            beyond = [ledger.floor.beyond(demand) for demand in demands if demand is not None]
+            needed = [demand for demand in demands if demand is not None]
+            beyond = map(ledger.floor.beyond, needed)
             wrong += dict.fromkeys(f"one task needs {words}" for words in beyond if words)
+            unknown = map(ledger.floor.unknown, needed)
+            wrong += dict.fromkeys(shortened(words) for words in unknown if words)
+            least = framework.min_allocatable.items()
+            for role, alternatives in least:
+                names = [ledger.floor.unknown(each) for each in alternatives]
+                if names and all(names):
+                    wrong.append(shortened(f"its offer_filters for the role {role!r}: {names[0]}"))
         for client in clients:
             if ledger.exclusions.number(client) == known:
                 role = client.role

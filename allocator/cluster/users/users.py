@@ -241,6 +241,30 @@ class Users:
         pool = self._pool_of(name)
         return None if pool is None else pool.twin()
 
+    def path(self, name: str) -> list[tuple[Pool[str], str]]:
+        """Return where a user competes, and as which member of each pool, the top first."""
+        self.settle()
+        user = self._known.get(name)
+        if user is None:
+            pool = self._pool_of(name)
+            return [] if pool is None else [*self.path(name.removesuffix("/.")), (pool, name)]
+        places = []
+        while user.parent is not None:
+            places.append((user.siblings, user.name))
+            user = user.parent
+        return places[::-1]
+
+    def pools(self) -> Iterator[Pool[str]]:
+        """Go through the pools of all levels, the top first."""
+        yield from self._levels
+
+    def clients(self, name: str) -> Iterator[Client]:
+        """Go through the clients of a user, and of those below it; leaves no trace."""
+        user = self._known[name]
+        yield from user.tasks
+        for child in user.children:
+            yield from self.clients(child)
+
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Take over weights of roles; roles that are not named keep theirs."""
         self._weights.take_over(weights)

@@ -409,11 +409,11 @@ class Session:
 
     def _report_misfits(self) -> None:
         """Say once of each framework what it should know when it waits for offers in vain."""
-        found = self._engine.misfits()
+        found, slips = self._engine.misfits(), self._engine.slips()
         for framework, reason in found.items():
             if self._misfits.get(framework) != reason:
                 _log.warning(
-                    "framework does not fit",
+                    "label not understood" if framework in slips else "framework does not fit",
                     framework=framework,
                     name=self._engine.framework_name(framework),
                     reason=reason,

@@ -8,7 +8,7 @@ from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.standing import Standing
 from allocator.service.show.shares import UserShare, dominant
 from allocator.service.show.speech import called, duration
-from allocator.service.show.why import Kept, add_reasons, add_waited
+from allocator.service.show.why import PASSED_OVER, Kept, add_reasons, add_waited
 
 
 def explain(engine: Engine, row: UserShare, rows: list[UserShare], kept: Kept) -> admin.Explanation:
@@ -21,25 +21,37 @@ def explain(engine: Engine, row: UserShare, rows: list[UserShare], kept: Kept) -
         kept: What keeps it from more.
     """
     siblings = [other for other in rows if other.parent == row.parent]
-    wanting = [other for other in siblings if other.standing.active]
+    wanting = [
+        other for other in siblings if other.standing.active and other.user not in kept.passed_over
+    ]
     own = row.standing
     explanation = admin.Explanation(
         priority=_priority(engine.pool.policy, own),
         priority_without_debt=_without_debt(engine.pool.policy, own),
-        passings=_passings(engine, own.user),
+        passings=_passings(engine, own.user, kept.passed_over),
     )
     explanation.rank_without_debt = 1 + sum(
         (other.standing.priority, other.rank) < (explanation.priority_without_debt, row.rank)
         for other in siblings
         if other is not row
     )
-    if own.active:
+    explanation.passed_over = own.user in kept.passed_over
+    if explanation.passed_over:
+        explanation.no_offers = PASSED_OVER
+    elif own.active and row in wanting:
         place = next(place for place, other in enumerate(wanting) if other is row)
         explanation.turn = place + 1
         if place > 0:
             explanation.ahead.CopyFrom(_neighbour(row, wanting[place - 1]))
         if place + 1 < len(wanting):
             explanation.behind.CopyFrom(_neighbour(row, wanting[place + 1]))
+        before = users_before(engine, own.user, kept.passed_over)
+        explanation.users_ahead = sum(map(len, before.values()))
+        by_name = {other.user: other for other in rows}
+        for member, others in before.items():
+            if member != own.user and others and {member, others[-1]} <= by_name.keys():
+                ahead = _neighbour(by_name[member], by_name[others[-1]])
+                explanation.above.append(admin.Above(user=member, ahead=ahead))
     else:
         explanation.no_offers = _why_none(engine, own.user)
     if kept.alone is not None:
@@ -53,6 +65,21 @@ def explain(engine: Engine, row: UserShare, rows: list[UserShare], kept: Kept) -
         add_reasons(explanation, engine, kept.found)
     add_waited(explanation, kept.waited)
     return explanation
+
+
+def users_before(engine: Engine, user: str, passed_over: frozenset[str]) -> dict[str, list[str]]:
+    """Return who comes before a user, by its member at each level of the role tree.
+
+    Args:
+        engine: Who knows.
+        user: One that wants offers.
+        passed_over: The users that no agent could serve.
+    """
+    before = dict[str, list[str]]()
+    for level in engine.path(user):
+        order = [each for each in level.pool if each == level.member or each not in passed_over]
+        before[level.member] = order[: order.index(level.member)] if level.member in order else []
+    return before
 
 
 def halved_after(standing: Standing[str], tau: float | None) -> float | None:
@@ -101,15 +128,16 @@ def _without_debt(policy: Policy, standing: Standing[str]) -> float:
     return max(standing.measured.values(), default=0.0) / standing.weight
 
 
-def _passings(engine: Engine, user: str) -> list[admin.Passing]:
-    if user not in engine.pool:
-        return []
+def _passings(engine: Engine, user: str, passed_over: frozenset[str]) -> list[admin.Passing]:
+    """Return when a user, or one above it, passes others or is passed, soonest first."""
     now = engine.pool.now
-    return [
+    passings = [
         admin.Passing(after=max(when - now, 0.0), passing=right, passed=left)
-        for when, left, right in engine.pool.crossings()
-        if user in (left, right)
+        for level in engine.path(user)
+        for when, left, right in level.pool.crossings()
+        if level.member in (left, right) and passed_over.isdisjoint((left, right))
     ]
+    return sorted(passings, key=lambda passing: passing.after)
 
 
 def _neighbour(row: UserShare, other: UserShare) -> admin.Neighbour:
@@ -148,8 +176,10 @@ def _words(
         when, who, whom = duration(passing.after), called(passing.passing), called(passing.passed)
         if passing.passing == own.user:
             words.append(f"If nothing changes, it may overtake {whom} in {when}.")
-        else:
+        elif passing.passed == own.user:
             words.append(f"If nothing changes, {who} may overtake it in {when}.")
+        else:
+            words.append(f"If nothing changes, {who} may overtake {whom} in {when}.")
     return words
 
 
@@ -160,6 +190,8 @@ def _words_of_rank(
     rank = f"{called(row.user)} has rank {row.rank} of {siblings} among {among}"
     if explanation.no_offers:
         return f"{rank}, but gets no offers: {explanation.no_offers}."
+    if explanation.turn == 1 and explanation.above:
+        return f"{rank}; of those that want offers there it is first."
     if explanation.turn == 1:
         return f"{rank}; of those that want offers it is next."
     return f"{rank}, and is number {explanation.turn} of the {wanting} that want offers."
@@ -194,6 +226,11 @@ def _words_of_neighbours(explanation: admin.Explanation) -> list[str]:
     if explanation.HasField("behind"):
         behind = explanation.behind
         words.append(f"Directly behind it is {called(behind.user)}, by {behind.distance:.4f}.")
+    words.extend(
+        f"{called(above.user)}, to which it belongs, is served after {called(above.ahead.user)}, "
+        f"which is ahead by {above.ahead.distance:.4f}."
+        for above in explanation.above
+    )
     return words
 
 
@@ -211,7 +248,14 @@ def _words_of_fits(engine: Engine, user: str) -> list[str]:
         if fit.misfit:
             end = "" if fit.misfit.endswith("?") else "."
             words.append(f"{name} does not fit: {fit.misfit}{end}")
-        elif fit.constraint:
+        if fit.slip:
+            end = "" if fit.slip.endswith("?") else "."
+            words.append(f"{name} says what is not understood and passed over: {fit.slip}{end}")
+        if fit.unnamed and not fit.misfit:
+            words.append(
+                f"{name} is not offered {', '.join(fit.unnamed)}: its demand does not name them."
+            )
+        if not fit.misfit and fit.constraint:
             words.append(
                 f"{name} may run on {fit.agents} of {engine.agents} agents: {fit.constraint}."
             )

@@ -119,7 +119,7 @@ def dominant(ratios: Mapping[str, float]) -> str:
 
 
 def _described(engine: Engine, standings: list[Standing[str]]) -> Work[list[UserShare]]:
-    places = {user: place for place, user in enumerate(engine.pool)}
+    places = engine.turns()
     levels: dict[str, list[Standing[str]]] = {}
     for standing in standings:
         parent = "" if standing.user in engine.pool else standing.user.rpartition("/")[0]

@@ -24,15 +24,32 @@ _SAID: dict[Reason, str] = {
     "held": "{n} would do, but held back for somebody whose task fits nowhere",
     "quota": "what {n} would give it is held back for quota: its own limit, or what others lack",
     "refused": "it has itself refused what {n} would give it",
+    "left_over": "of what {n} would give it, it has accepted offers and not used all of them: it "
+    "left that over, or the master refused what it launched",
     "nothing_free": "{n} would do, but not with what is free now",
     "deactivated": "{n} would do, but deactivated",
     "not_whitelisted": "{n} would do, but not on the master's whitelist",
     "agent_set_aside": "{n} would do, but set aside, since what was said of them is not acceptable",
+    "reserved": "{n} would do, but reserved for other roles",
     "too_large": "{n} could not hold its task even if nothing else ran there",
-    "capability": "{n} ask for a capability that it lacks, or lack one that it needs",
+    "no_such_resource": "{n} have none of a resource that its task needs",
+    "gpu_resources": "{n} have GPUs, and it lacks the capability GPU_RESOURCES",
+    "region_aware": "{n} are in another region than the master, and it lacks the capability "
+    "REGION_AWARE",
+    "multi_role": "{n} lack the capability MULTI_ROLE, which it has",
+    "hierarchical_role": "{n} lack the capability HIERARCHICAL_ROLE, which its role needs",
+    "revocable_resources": "{n} would do with revocable resources, and it lacks the capability "
+    "REVOCABLE_RESOURCES",
+    "shared_resources": "{n} would do with shared resources, and it lacks the capability "
+    "SHARED_RESOURCES",
+    "reservation_refinement": "{n} would do with what has refined reservations, and it lacks the "
+    "capability RESERVATION_REFINEMENT",
     "constraint": "{n} are forbidden by its constraint",
 }
 """{n}: so many agents."""
+
+PASSED_OVER = "no agent could serve it, so that it is passed over"
+"""Said of a user that wants offers."""
 
 BRIEFLY: dict[str, str] = {
     "no_master": "no master",
@@ -46,12 +63,21 @@ BRIEFLY: dict[str, str] = {
     "held": "held back for somebody",
     "quota": "held back for quota",
     "refused": "refused by itself",
+    "left_over": "left over by itself",
     "nothing_free": "nothing free that would do",
     "deactivated": "agents deactivated",
     "not_whitelisted": "agents not on the whitelist",
     "agent_set_aside": "agents set aside",
+    "reserved": "reserved for others",
     "too_large": "fits nowhere",
-    "capability": "lacks a capability",
+    "no_such_resource": "needs a resource that agents lack",
+    "gpu_resources": "lacks GPU_RESOURCES",
+    "region_aware": "lacks REGION_AWARE",
+    "multi_role": "agents lack MULTI_ROLE",
+    "hierarchical_role": "agents lack HIERARCHICAL_ROLE",
+    "revocable_resources": "lacks REVOCABLE_RESOURCES",
+    "shared_resources": "lacks SHARED_RESOURCES",
+    "reservation_refinement": "lacks RESERVATION_REFINEMENT",
     "constraint": "forbidden by its constraint",
 }
 """Each reason in a few words."""
@@ -67,6 +93,8 @@ class Kept:
     """Seconds by reason, since the service began."""
     alone: float | None = None
     """For how many seconds no leading master has been connected; None: one is."""
+    passed_over: frozenset[str] = frozenset()
+    """The users, at all levels, that want offers while no agent could serve them."""
 
 
 def look_into(engine: Engine, user: str) -> Work[list[Why]]:
@@ -92,6 +120,8 @@ def add_reasons(explanation: admin.Explanation, engine: Engine, found: Sequence[
             role=why.client.role,
             reason=why.reason,
             agents=why.agents,
+            reserved_for=sorted(why.reserved_for),
+            without=sorted(why.without),
         )
         if why.until is not None:
             told.ends_after = max(why.until - engine.now, 0.0)
@@ -99,6 +129,30 @@ def add_reasons(explanation: admin.Explanation, engine: Engine, found: Sequence[
             f"Its framework {told.name} ({told.framework}) gets nothing more in role "
             f"{called(told.role)} now: {in_words(why, engine.now)}{_ahead(explanation, why)}."
         )
+        if why.smaller and why.reason == "nothing_free":
+            explanation.words.append(f"Its framework {told.name} {words_of_gaps(engine)}")
+
+
+def words_of_gaps(engine: Engine) -> str:
+    """Say what becomes of a task for which no gap is large enough, under the present settings."""
+    settings = engine.settings
+    if settings.hold_for != "off":
+        return (
+            "has a task that is larger than others': room for it is kept on an agent in its turn "
+            f'(offers.hold_for = "{settings.hold_for}").'
+        )
+    hold = 'offers.hold_for = "one" would keep room on an agent for it'
+    batch = 'offers.allocation = "batch" would let more come free before it is offered'
+    if settings.allocation == "batch":
+        change = hold
+        when = "what comes free within an interval is offered together, and"
+    else:
+        change, when = f"{hold}; {batch}", "each gap is offered as soon as it is free, and"
+    if settings.policy.per_machine:
+        change = "" if settings.allocation == "batch" else batch
+    waits = f"has a task that is larger than others': {when} smaller tasks may fill every gap, so "
+    waits += "that its task may wait until others want nothing more"
+    return f"{waits}. To change that: {change}." if change else f"{waits}."
 
 
 def add_waited(explanation: admin.Explanation, waited: Mapping[str, float]) -> None:
@@ -124,6 +178,10 @@ def in_words(why: Why, now: float) -> str:
         for reason in ORDER
         if reason in why.agents
     ]
+    if why.reserved_for:
+        parts.append(f"reserved for {', '.join(map(_role, sorted(why.reserved_for)))}")
+    if why.without:
+        parts.append(f"some agents have no {' and no '.join(sorted(why.without))}")
     if why.task is not None and "too_large" in why.agents:
         needs = ";".join(f"{name}:{each:g}" for name, each in why.task.to_doubles().items())
         parts.append(f"nothing less than {needs} is offered to it")
@@ -137,11 +195,17 @@ def in_words(why: Why, now: float) -> str:
     return "; ".join(parts) or _SAID[why.reason]
 
 
+def _role(role: str) -> str:
+    return f"role '{role}'" if "*" in role else f"role {role}"
+
+
 def _ahead(explanation: admin.Explanation, why: Why) -> str:
     """Say who is asked before, and until when."""
-    if why.reason not in {"turn", "nothing_free"} or not explanation.HasField("ahead"):
+    if why.reason not in {"turn", "nothing_free"}:
         return ""
-    ahead = explanation.ahead.user
+    ahead = explanation.above[0].ahead.user if explanation.above else explanation.ahead.user
+    if not ahead:
+        return ""
     until = next((p.after for p in explanation.passings if p.passed == ahead), None)
     how_long = "" if until is None else f", for {duration(until)} if nothing changes"
     return f"; {called(ahead)} is asked before{how_long}"
