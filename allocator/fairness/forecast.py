@@ -6,7 +6,7 @@ twin of the pool, by the same operations as facts.
 """
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -106,9 +106,33 @@ def turn(pool: Pool[User], user: User, demand: Quantities, tasks: int, until: fl
         tasks: How many, at least one.
         until: How far to look, in the pool's time.
     """
-    order = list(pool)
-    ahead = order.index(user)
-    others = [other for other in order if other != user]
+    return turn_below([(pool, user)], demand, tasks, until)
+
+
+def turn_below(
+    levels: Sequence[tuple[Pool[User], User]], demand: Quantities, tasks: int, until: float
+) -> Turn:
+    """Return when further tasks of a user in a tree have their turn, if there is room for them.
+
+    A user is first in a tree if at each level its member is the first.
+
+    Args:
+        levels: Pools as they are now, the top first, each with its member: the user or one above.
+        demand: Of one task.
+        tasks: How many, at least one.
+        until: How far to look, in the pools' time.
+    """
+    ahead = sum(list(pool).index(member) for pool, member in levels)
+    at_once = min(_at_once(pool, member, demand, tasks) for pool, member in levels)
+    later = [(pool.twin(), member) for pool, member in levels]
+    for pool, member in later:
+        pool.allocate(member, demand.times(tasks - 1), times=tasks - 1)
+    return Turn(ahead, at_once, _first_after(later, until))
+
+
+def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> int:
+    """Return how many of its tasks a user is given before another member of its pool is first."""
+    others = [other for other in pool if other != user]
     (held, had), prospect = pool.holding(user), pool.prospect(user)
     low, high = 0, tasks
     if others:
@@ -124,10 +148,7 @@ def turn(pool: Pool[User], user: User, demand: Quantities, tasks: int, until: fl
                 low = middle + 1
             else:
                 high = middle
-    at_once = low if others else tasks
-    later = pool.twin()
-    later.allocate(user, demand.times(tasks - 1), times=tasks - 1)
-    return Turn(ahead, at_once, _first_after(later, user, until))
+    return low if others else tasks
 
 
 def cost(
@@ -178,19 +199,23 @@ def _overtaken(
     return [(other, back.get(other)) for other in order if other in before]
 
 
-def _first_after(pool: Pool[User], user: User, until: float) -> float | None:
-    """Return in how many seconds a user is before all others; None: not until then."""
-    order = list(pool)
-    before = set(order[: order.index(user)])
+def _first_after(levels: Sequence[tuple[Pool[User], User]], until: float) -> float | None:
+    """Return in how many seconds each member is the first of its pool; None: not until then."""
+    before = set[tuple[int, User]]()
+    changes = list[tuple[float, int, Passing[User]]]()
+    for level, (pool, member) in enumerate(levels):
+        order = list(pool)
+        before.update((level, other) for other in order[: order.index(member)])
+        changes += [(each.when, level, each) for each in passings(pool, member, until)]
     if not before:
         return 0.0
-    for passing in passings(pool, user, until):
-        if passing.passing == user:
-            before.discard(passing.passed)
+    for when, level, passing in sorted(changes, key=lambda change: change[0]):
+        if passing.passing == levels[level][1]:
+            before.discard((level, passing.passed))
         else:
-            before.add(passing.passing)
+            before.add((level, passing.passing))
         if not before:
-            return passing.when - pool.now
+            return when - levels[level][0].now
     return None
 
 

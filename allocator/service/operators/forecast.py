@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import grpc
@@ -10,11 +11,13 @@ import grpc
 from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
-from allocator.fairness.forecast import Passing, below_after, cost, passings, turn
+from allocator.fairness.forecast import Passing, below_after, cost, passings, turn_below
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.service.loop.slices import Work, spread
 from allocator.service.loop.turn import Turn
 from allocator.service.show.speech import called, counted, duration
+from allocator.service.show.why import PASSED_OVER, words_of_gaps
 
 MOST_PASSINGS = 100
 """That are told; the first."""
@@ -24,6 +27,8 @@ LONGEST = 366 * 86400.0
 _CONSTANTS = 4.0
 """Time constants after which what has been is hardly felt."""
 _LEAST = 86400.0
+_NAMED = 8
+"""Users that are passed over and named in a sentence."""
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -45,30 +50,54 @@ async def foretell(
         InvalidQuestionError: it asks for what cannot be.
     """
     async with turn:
-        found = engine.twin(request.user)
-        newcomer = found is None
-        if found is None:
-            if not request.tasks or "/" in request.user:
-                raise UnknownUserError(
-                    f"no such user: {request.user}; a newcomer at the top is asked for with --tasks"
-                )
-            found = engine.pool.twin()
-        demands = engine.demands().get(request.user, [])
-        room = None
-        demand = _demand(request, demands)
-        if demand is not None:
-            room = sum(
-                min((free[name] // amount for name, amount in demand.items()), default=0)
-                for free in engine.available().values()
-            )
-    asked = _Asked(request, found, demand, room, newcomer=newcomer)
+        demand = _demand(request, engine)
+    seen = await spread(_look(engine, request.user, demand), turn)
+    async with turn:
+        levels = [(level.pool.twin(), level.member) for level in engine.path(request.user)]
+        newcomer = not levels
+        if newcomer and (not request.tasks or "/" in request.user):
+            raise UnknownUserError(f"{request.user} has just been forgotten")
+        if newcomer:
+            levels = [(engine.pool.twin(), request.user)]
+        asked = _Asked(request, levels, demand, seen, newcomer=newcomer)
     return await asyncio.to_thread(asked.answer)
 
 
-def _demand(request: admin.ForecastRequest, known: list[Quantities]) -> Quantities | None:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What of the agents matters to a forecast."""
+
+    passed_over: frozenset[str]
+    """The users, at all levels, that want offers while no agent could serve them."""
+    room: int = 0
+    """Tasks for which what is free would do."""
+    most: int = 0
+    """Tasks for which there would be room if nothing else ran."""
+    gaps: str = ""
+    """What becomes of tasks for which no gap is large enough; empty: there is no such trouble."""
+
+
+def _look(engine: Engine, user: str, demand: Quantities | None) -> Work[_Seen]:
+    """Look at the agents for a forecast. O(agents + users · different agents)."""
+    survey = yield from engine.survey()
+    passed_over = yield from survey.passed_over()
+    if demand is None:
+        return _Seen(passed_over)
+    room, most = yield from survey.room(engine.clients(user.removesuffix("/.")), demand)
+    waits = most and not room and survey.others_are_smaller(demand)
+    return _Seen(passed_over, room, most, words_of_gaps(engine) if waits else "")
+
+
+def _demand(request: admin.ForecastRequest, engine: Engine) -> Quantities | None:
     """Return what one task needs; None: no tasks are asked for."""
+    user = request.user
+    if engine.standing(user) is None and (not request.tasks or "/" in user):
+        raise UnknownUserError(
+            f"no such user: {user}; a newcomer at the top is asked for with --tasks"
+        )
     if not request.tasks:
         return None
+    known = engine.demands().get(user.removesuffix("/."), [])
     demand = _amounts(request.demand) if request.demand else next(iter(known), None)
     if not demand:
         raise InvalidQuestionError("nobody knows what one of its tasks needs; say it with --demand")
@@ -88,62 +117,93 @@ class _Asked:
     def __init__(
         self,
         request: admin.ForecastRequest,
-        pool: Pool[str],
+        levels: list[tuple[Pool[str], str]],
         demand: Quantities | None,
-        room: int | None,
+        seen: _Seen,
         *,
         newcomer: bool,
     ) -> None:
         self._request = request
-        self._pool = pool
+        self._levels = levels
+        self._pool = levels[-1][0]
         self._user = request.user
         self._demand = demand
-        self._room = room or 0
+        self._seen = seen
         self._newcomer = newcomer
-        self._horizon = _horizon(request.horizon, pool.policy.tau)
+        self._horizon = _horizon(request.horizon, self._pool.policy.tau)
         self._check()
 
     def answer(self) -> admin.ForecastReply:
         """Answer, in numbers and in words."""
         request, pool, user = self._request, self._pool, self._user
-        reply = admin.ForecastReply(assumptions=self._assumptions())
         if self._newcomer:
             pool.add(user, weight=request.weight if request.HasField("weight") else 1.0)
         was_active = pool.standing(user).active
-        pool.set_active(user, True)
+        passed_over = self._pass_over()
+        reply = admin.ForecastReply(
+            assumptions=self._assumptions(passed_over), passed_over=passed_over[:MOST_PASSINGS]
+        )
         until = pool.now + self._horizon
-        for passing in passings(pool, user, until)[:MOST_PASSINGS]:
+        found = [each for level in self._levels for each in passings(*level, until)]
+        for passing in sorted(found, key=lambda each: each.when)[:MOST_PASSINGS]:
             reply.passings.append(_passing(passing, pool.now))
         if request.HasField("below"):
             after = below_after(pool.standing(user), pool.policy.tau, request.below)
             if after is not None:
                 reply.below_after = after
         if self._demand is not None:
-            said = turn(pool, user, self._demand, request.tasks, until)
+            said = turn_below(self._levels, self._demand, request.tasks, until)
+            ever = self._seen.most > 0
             reply.wait.CopyFrom(
                 admin.Wait(
                     tasks=request.tasks,
                     ahead=said.ahead,
-                    at_once=said.at_once,
-                    first_after=said.first_after,
-                    room=self._room,
+                    at_once=said.at_once if ever else 0,
+                    first_after=said.first_after if ever else None,
+                    room=self._seen.room,
+                    most=self._seen.most,
                 )
             )
         if request.burst:
             burst, seconds = _amounts(request.burst), request.burst_seconds
-            what = cost(pool, user, burst, seconds, until + seconds)
+            costs = [cost(*level, burst, seconds, until + seconds) for level in self._levels]
+            what = costs[-1]
             reply.cost.CopyFrom(
                 admin.Cost(
                     commitment_after=what.after,
                     commitment_without=what.without,
                     recovered_after=what.recovered,
                     overtaken_by=[
-                        admin.Overtaking(user=other, until=back) for other, back in what.overtaken
+                        admin.Overtaking(user=other, until=back)
+                        for each in costs
+                        for other, back in each.overtaken
                     ],
                 )
             )
+        if user in self._seen.passed_over:
+            reply.words.append(
+                f"{called(user)} wants offers, but {PASSED_OVER}; longshare explain says why. "
+                "This is as if one could."
+            )
         reply.words.extend(_words(request, reply, self._horizon, wants=was_active))
+        if self._seen.gaps:
+            reply.words.append(f"{called(user)} {self._seen.gaps}")
         return reply
+
+    def _pass_over(self) -> list[str]:
+        """Have those passed over that no agent could serve; return them.
+
+        The user that is asked about, and those above it, are in the order in any case.
+        """
+        passed_over = []
+        for pool, member in self._levels:
+            pool.set_active(member, True)
+            others = [other for other in pool if other in self._seen.passed_over]
+            for other in others:
+                if other != member:
+                    pool.set_active(other, False)
+                    passed_over.append(other)
+        return passed_over
 
     def _check(self) -> None:
         request, capacity = self._request, self._pool.capacity
@@ -160,7 +220,8 @@ class _Asked:
             raise InvalidQuestionError(f"{request.user} is known, and has a weight")
         if request.HasField("below") and not request.below > 0.0:
             raise InvalidQuestionError("a commitment never falls to 0; ask for a level above")
-        for what, amounts in (("task", self._demand), ("burst", _amounts(request.burst))):
+        for what, named in (("task", request.demand), ("burst", request.burst)):
+            amounts = _amounts(named)
             if amounts and not capacity.contains(amounts):
                 raise InvalidQuestionError(
                     f"a {what} of {amounts}; the whole cluster has {capacity}"
@@ -170,7 +231,7 @@ class _Asked:
                 f"a burst of {request.burst_seconds:g} s; say for how long with --for"
             )
 
-    def _assumptions(self) -> list[str]:
+    def _assumptions(self, passed_over: list[str]) -> list[str]:
         pool = self._pool
         said = [
             "Nobody else's allocation, weight or demand changes; no agent or user comes or goes.",
@@ -180,6 +241,10 @@ class _Asked:
             said.append(
                 "When something becomes free nobody knows: what is told is whose turn it is."
             )
+        if passed_over:
+            some = ", ".join(map(called, passed_over[:_NAMED]))
+            more = f" and {len(passed_over) - _NAMED} more" if len(passed_over) > _NAMED else ""
+            said.append(f"Passed over, as no agent could serve them: {some}{more}. They stay so.")
         if pool.policy.tau is None:
             said.append(f"The policy {pool.policy.name} remembers no over-use.")
         return said
@@ -205,8 +270,10 @@ def _words(
         when = duration(passing.after)
         if passing.passing == request.user:
             words.append(f"In {when} it overtakes {called(passing.passed)}.")
-        else:
+        elif passing.passed == request.user:
             words.append(f"In {when} {called(passing.passing)} overtakes it.")
+        else:
+            words.append(f"In {when} {called(passing.passing)} overtakes {called(passing.passed)}.")
     if not reply.passings:
         words.append(f"{user} neither overtakes anybody nor is overtaken within {within}.")
     if request.HasField("below"):
@@ -225,6 +292,9 @@ def _words(
 def _words_of_wait(wait: admin.Wait, within: str) -> list[str]:
     ahead = f"{counted(wait.ahead, 'user')} {'is' if wait.ahead == 1 else 'are'} ahead of it now"
     words = [f"{ahead if wait.ahead else 'Nobody is ahead of it now'}."]
+    if not wait.most:
+        words.append("No agent could hold such a task for it, even if nothing else ran there.")
+        return words
     if wait.at_once >= wait.tasks:
         words.append(f"All of its {wait.tasks} tasks come before anybody else has a turn.")
     else:

@@ -1,0 +1,210 @@
+"""What a forecast says of turns is what the engine then does, played forward in a role tree."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from allocator.cluster.settings import DeclaredUser
+from allocator.cluster.steps import finished
+from allocator.contract import admin_pb2 as admin
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.service.loop.turn import Turn
+from allocator.service.operators.forecast import foretell
+from allocator.service.show.explain import explain, users_before
+from allocator.service.show.shares import user_shares
+from allocator.service.show.why import Kept
+from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info
+
+ROLES = ("a", "b", "b/c", "b/d", "c/e", "c/f", "g")
+SLOTS = 6
+"""Agents of one task each, which come free one by one."""
+
+
+def framework(role: str, demand: str = "cpus:1") -> contract.AddFramework:
+    info = mesos.FrameworkInfo.FromString(framework_info(f"f-{role}", role))
+    info.labels.labels.add(key="longshare.demand", value=demand)
+    data = info.SerializeToString()
+    return contract.AddFramework(framework_id=f"f-{role}", info=data, active=True)
+
+
+@dataclass
+class Played:
+    """A full cluster in which roles hold several tasks each, and agents whose slots are closed."""
+
+    master: MasterSide
+    hopeless: set[str]
+    """Roles that no agent could serve."""
+
+    def forecast(self, user: str, tasks: int) -> admin.ForecastReply:
+        request = admin.ForecastRequest(user=user, tasks=tasks, demand={"cpus": 1.0})
+        return asyncio.run(foretell(self.master.engine, request, Turn()))
+
+    def free(self, slot: int) -> list[Offered]:
+        """Have a slot come free, which changes nothing of what anybody holds."""
+        return self.master.send(contract.ActivateAgent(agent_id=f"slot{slot}"), contract.Tick())
+
+
+def played(seed: int, policy: str = "sdrf") -> Played:
+    chance = random.Random(seed)
+    owing = tuple(DeclaredUser(role, commitment=chance.random()) for role in ROLES)
+    parameters = {"half_life": 600.0} if policy == "sdrf" else {}
+    master = MasterSide(policy, parameters, users=owing)
+    for slot in range(SLOTS):
+        master.send(agent_call(f"slot{slot}", "cpus:1;mem:64"))
+        master.send(contract.DeactivateAgent(agent_id=f"slot{slot}"))
+    roles = chance.sample(ROLES, chance.randint(3, len(ROLES)))
+    running = list[Offered]()
+    for number in range(chance.randint(4, 10)):
+        running += master.add_agent(f"s{number}", "cpus:1;mem:64")
+        if chance.random() < 0.7 and roles:
+            role = roles.pop()
+            running += master.send(framework(role))
+            running += master.tick(chance.random() * 20)
+    for role in roles:
+        running += master.send(framework(role))
+    holders = sorted({offer.framework for offer in running})
+    for gone in chance.sample(holders, min(2, len(holders))):
+        master.send(contract.SuppressOffers(framework_id=gone))
+        for offer in running:
+            if offer.framework == gone:
+                master.recover(offer)
+        master.tick(chance.random() * 20)
+        master.send(contract.ReviveOffers(framework_id=gone))
+    hopeless = set(chance.sample(("h", "b/h", "i/j"), chance.randint(0, 3)))
+    for role in hopeless:
+        demands = ("cpus:32", "cpu:1", "cpus:1;gpus:1")
+        master.send(framework(role, chance.choice(demands)))
+    master.tick(chance.random() * 20)
+    return Played(master, hopeless)
+
+
+def users(state: Played) -> list[str]:
+    return [client.role for client in state.master.engine.clients()]
+
+
+@pytest.mark.parametrize("policy", ["sdrf", "drf"])
+@pytest.mark.parametrize("seed", range(15))
+def test_tasks_come_before_anybody_elses_as_often_as_was_foretold(seed: int, policy: str) -> None:
+    for user in set(users(played(seed, policy))):
+        state = played(seed, policy)
+        if user in state.hopeless:
+            continue
+        name = f"{user}/." if f"{user}/." in state.master.engine.users() else user
+        said = state.forecast(name, SLOTS).wait
+        served = [offer.role for slot in range(SLOTS) for offer in state.free(slot)]
+        first = next((n for n, role in enumerate(served) if role != user), len(served))
+        assert len(served) == SLOTS
+        assert said.at_once == first
+        assert (said.ahead == 0) == (served[0] == user)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_turn_comes_when_it_was_foretold(seed: int) -> None:
+    for user in set(users(played(seed))):
+        state = played(seed)
+        if user in state.hopeless:
+            continue
+        name = f"{user}/." if f"{user}/." in state.master.engine.users() else user
+        said = state.forecast(name, 1).wait
+        if not said.HasField("first_after") or said.first_after <= 2.0:
+            continue
+        for wait, has_it in ((said.first_after - 1.0, False), (said.first_after + 1.0, True)):
+            state = played(seed)
+            state.master.wait(wait)
+            [offer] = state.free(0)
+            assert (offer.role == user) == has_it
+
+
+def test_there_are_turns_that_come_later() -> None:
+    later = 0
+    for seed in range(12):
+        state = played(seed)
+        for user in set(users(state)) - state.hopeless:
+            said = state.forecast(user, 1).wait
+            later += said.HasField("first_after") and said.first_after > 2.0
+    assert later > 3
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_forecast_and_explanation_say_the_same_of_who_is_ahead(seed: int) -> None:
+    state = played(seed)
+    engine = state.master.engine
+    passed_over, rows = finished(engine.passed_over()), user_shares(engine)
+    for row in rows:
+        if not row.standing.active:
+            continue
+        kept = Kept(passed_over=passed_over)
+        told = explain(engine, row, rows, kept)
+        said = state.forecast(row.user, 1).wait
+        if row.user in passed_over:
+            assert (told.turn, told.passed_over) == (0, True)
+            assert "no agent could serve it" in told.words[0]
+            continue
+        assert told.users_ahead == said.ahead
+        assert sum(map(len, users_before(engine, row.user, passed_over).values())) == said.ahead
+        assert (told.turn == 1 and not told.above) == (said.ahead == 0)
+        assert ("it is next" in told.words[0]) == (said.ahead == 0)
+
+
+def branch() -> MasterSide:
+    """B/c holds an agent; A and B/b wait."""
+    master = MasterSide()
+    master.send(agent_call("slot", "cpus:1;mem:64"), contract.DeactivateAgent(agent_id="slot"))
+    master.send(framework("B/c"))
+    master.add_agent("s1", "cpus:1;mem:64")
+    master.send(framework("A"), framework("B/b"))
+    return master
+
+
+def test_whoever_is_ahead_of_the_role_above_is_ahead() -> None:
+    master = branch()
+    state = Played(master, set())
+    said = state.forecast("B/b", 1)
+    assert (said.wait.ahead, said.wait.at_once) == (1, 0)
+    rows = user_shares(master.engine)
+    [row] = [row for row in rows if row.user == "B/b"]
+    told = explain(master.engine, row, rows, Kept())
+    assert [(each.user, each.ahead.user) for each in told.above] == [("B", "A")]
+    assert any("B, to which it belongs, is served after A" in words for words in told.words)
+    [offer] = master.send(contract.ActivateAgent(agent_id="slot"), contract.Tick())
+    assert offer.role == "A"
+
+
+def test_a_task_that_no_agent_could_hold_is_never_said_to_come() -> None:
+    master = branch()
+    master.send(framework("huge", "cpus:32"))
+    request = admin.ForecastRequest(user="huge", tasks=1)
+    said = asyncio.run(foretell(master.engine, request, Turn()))
+    assert (said.wait.at_once, said.wait.most, said.wait.HasField("first_after")) == (0, 0, False)
+    assert "No agent could hold such a task for it, even if nothing else ran there." in said.words
+    assert "no agent could serve it" in said.words[0]
+    others = asyncio.run(foretell(master.engine, admin.ForecastRequest(user="A", tasks=1), Turn()))
+    assert (others.wait.ahead, list(others.passed_over)) == (0, ["huge"])
+    assert any(words.startswith("Passed over") and "huge" in words for words in others.assumptions)
+
+
+def test_room_is_counted_on_agents_that_the_user_may_have_alone() -> None:
+    master = MasterSide()
+    master.send(framework("a"), contract.SuppressOffers(framework_id="f-a"))
+    master.send(agent_call("s1", "cpus(b):4;mem(b):64"), agent_call("s2", "cpus:3;mem:64"))
+    master.send(agent_call("s3", "cpus:8;mem:64"), contract.DeactivateAgent(agent_id="s3"))
+    state = Played(master, set())
+    for user in ("a", "newcomer"):
+        wait = state.forecast(user, 1).wait
+        assert (wait.room, wait.most) == (3, 3)
+
+
+def test_a_task_that_smaller_ones_keep_out_is_told_with_what_would_change_it() -> None:
+    master = MasterSide()
+    master.send(framework("small"))
+    master.add_agent("s1", "cpus:4;mem:64")
+    master.send(framework("large", "cpus:4"))
+    request = admin.ForecastRequest(user="large", tasks=1)
+    said = " ".join(asyncio.run(foretell(master.engine, request, Turn())).words)
+    assert "smaller tasks may fill every gap" in said
+    assert 'offers.hold_for = "one"' in said
+    assert 'offers.allocation = "batch"' in said
+    assert "smaller" not in " ".join(Played(master, set()).forecast("small", 1).words)
