@@ -137,6 +137,9 @@ class Shadow(Generic[User]):
 
     def __init__(self, policy: Policy, pool: Pool[User]) -> None:
         self.policy = policy
+        self._wanting = set[User]()
+        """Users that want offers, with those that are passed over."""
+        self._passed_over: frozenset[User] = frozenset()
         self._claims: Claims[User] = Claims()
         self._pool = self._copy(pool, None)
 
@@ -154,6 +157,7 @@ class Shadow(Generic[User]):
 
     def attach(self, pool: Pool[User]) -> None:
         """Follow another pool from now on, that has taken the place of the one before."""
+        self._passed_over = frozenset()
         own = self._copy(pool, self._pool)
         former, self._pool = self._pool, own
         for user in former.users():
@@ -161,16 +165,36 @@ class Shadow(Generic[User]):
                 self._note_kept(user, former.held(user), pool.held(user))
         self._claims.forget({user for user in former.users() if user not in own}, pool.now)
 
+    def pass_over(self, users: frozenset[User]) -> None:
+        """Give nothing to these users from now on, though they want offers; to all others again."""
+        own, before = self._pool, self._passed_over
+        self._passed_over = users
+        for user in before ^ users:
+            if user in own:
+                own.set_active(user, user in self._wanting and user not in users)
+
     def follow(self, deeds: Iterable[Deed]) -> None:
-        """Do what has been done to the pool that is followed, in order."""
+        """Do what has been done to the pool that is followed, in order.
+
+        A deed `Shadow.pass_over` is done to the shadow.
+        """
         own = self._pool
         for now, do, arguments in deeds:
             own.advance(now)
+            if do is Shadow.pass_over:
+                self.pass_over(*arguments)
+                continue
+            if do is Pool.set_active:
+                user, active = arguments
+                (self._wanting.add if active else self._wanting.discard)(user)
+                if user in self._passed_over:
+                    continue
             if do is Pool.hold:
                 user, held, _ = arguments
                 self._note_kept(user, own.held(user), held)
             elif do is Pool.remove:
                 self._claims.forget({arguments[0]}, now)
+                self._wanting.discard(arguments[0])
             do(own, *arguments)
 
     def follow_run(self, deeds: Sequence[Deed]) -> None:
@@ -257,6 +281,7 @@ class Shadow(Generic[User]):
         if pool.counts_for < math.inf:
             accounts = pool.accounts()
             own.set_counted(pool.counted, {user: each.counted for user, each in accounts.items()})
+        self._wanting = {user for user, account in pool.accounts().items() if account.active}
         return own
 
 

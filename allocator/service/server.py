@@ -119,7 +119,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         registry.register(metrics.RefusalCollector(rights))
         if bookkeeper is not None:
             registry.register(metrics.AccountingCollector(bookkeeper.statistics))
-        waits = Waits(engine, statistics)
+        waits = Waits(engine, statistics, shadows)
         await stack.enter_async_context(touring(waits, turn))
         if shadows.followers:
             registry.register(ShadowCollector(shadows))

@@ -94,10 +94,13 @@ class Admin(AdminServicer):
             )
             await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}{words}")
         found = await spread(look_into(self._engine, row.user), self._turn)
+        passed_over = await spread(self._engine.passed_over(), self._turn)
         async with self._turn:
-            kept = Kept(found, self._waits.seconds(row.user), self._statistics.alone)
+            waited, alone = self._waits.seconds(row.user), self._statistics.alone
+            kept = Kept(found, waited, alone, passed_over)
             explanation = explain(self._engine, row, rows, kept)
             explanation.user.CopyFrom(message(row, self._engine))
+            explanation.user.passed_over = explanation.passed_over
             explanation.cluster.CopyFrom(self._cluster())
             explanation.meanwhile = explanation.cluster.messages - before
         return explanation
@@ -147,7 +150,9 @@ class Admin(AdminServicer):
         engine, reply = self._engine, admin.SharesReply()
         before = engine.statistics.messages
         for row in (yield from reading(engine, engine.users())):
-            reply.users.append(message(row, engine))
+            told = message(row, engine)
+            told.passed_over = row.user in self._waits.passed_over
+            reply.users.append(told)
             yield
         reply.cluster.CopyFrom(self._cluster())
         reply.meanwhile = reply.cluster.messages - before

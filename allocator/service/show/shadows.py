@@ -56,6 +56,8 @@ class Apart:
     gain: float
     """What it would have had more until now, as far as a look one step ahead can tell: the whole
     cluster × seconds. Negative: less."""
+    passed_over: bool = False
+    """Whether it wants offers, and no agent could serve it; both turns are 0 then."""
 
 
 @dataclass(slots=True)
@@ -113,6 +115,9 @@ class Shadows:
         self._at_once = any(policy.counts_tasks for policy in policies.values())
         self._pool: Pool[str] | None = None
         self._journal: deque[Deed] = deque()
+        self._fresh = set[str]()
+        """Users that have begun to want offers, of which it is not known who could serve them."""
+        self._passed_over = frozenset[str]()
 
     @property
     def waiting(self) -> int:
@@ -128,10 +133,24 @@ class Shadows:
         elif len(self._journal) > MOST_WAITING:
             self._follow(FASTER)
 
+    def pass_over(self, engine: Engine, users: frozenset[str]) -> None:
+        """Have written down that users get nothing from now on, and nobody else.
+
+        Args:
+            engine: Whose users these are.
+            users: Those that want offers while no agent could serve them.
+        """
+        users = frozenset(filter(engine.pool.__contains__, users))
+        if engine.pool is self._pool and users != self._passed_over:
+            self._passed_over = users
+            self._journal.append((engine.pool.now, Shadow.pass_over, (users,)))
+
     def before_run(self, engine: Engine) -> None:
         """Have written down that what comes is done by a run."""
         if engine.pool is not self._pool:
             self._go_on_in(engine.pool)
+        if self.followers:
+            self._look_at_fresh(engine)
         self._journal.append(_BEGIN)
 
     def after_run(self, _engine: Engine, _decisions: contract.Decisions) -> None:
@@ -153,17 +172,35 @@ class Shadows:
         Something may be applied wherever this yields.
         """
         self.before_change(engine, engine.now)
+        self.pass_over(engine, (yield from engine.passed_over()))
         yield from self.following()
         found: list[Apart] = []
         if engine.pool is self._pool:
-            yield from follower.doing(_apart(engine.pool, follower, found))
+            yield from follower.doing(_apart(engine.pool, follower, self._passed_over, found))
         return found
+
+    def _look_at_fresh(self, engine: Engine) -> None:
+        """Have those passed over at once that have begun to want offers, and can have none."""
+        for deed in reversed(self._journal):
+            if deed is _END:
+                break
+            self._note_fresh(deed)
+        fresh, self._fresh = self._fresh - self._passed_over, set()
+        unserved = {user for user in fresh if not engine.could_be_served(user)}
+        if unserved:
+            self.pass_over(engine, self._passed_over | unserved)
+
+    def _note_fresh(self, deed: Deed) -> None:
+        _, do, arguments = deed
+        if do is Pool.set_active and arguments[1]:
+            self._fresh.add(arguments[0])
 
     def _go_on_in(self, pool: Pool[str]) -> None:
         """Follow a pool that a snapshot has made, in which all that was known is replaced."""
         self._follow_all()
         if pool.capacity:  # otherwise there is no cluster yet
             self._pool, self._journal = pool, pool.keep_journal()
+            self._fresh, self._passed_over = set(pool), frozenset()
             for follower in self.followers:
                 follower.do(partial(_attach, follower, pool))
 
@@ -194,6 +231,7 @@ class Shadows:
         if not journal:
             return None
         if journal[0] is not _BEGIN:
+            self._note_fresh(journal[0])
             return Shadow.follow, [journal.popleft()]
         run: list[Deed] = []
         for deed in islice(journal, 1, None):
@@ -228,12 +266,15 @@ def _attach(follower: Follower, pool: Pool[str]) -> None:
         follower.shadow.attach(pool)
 
 
-def _apart(pool: Pool[str], follower: Follower, found: list[Apart]) -> Work[None]:
+def _apart(
+    pool: Pool[str], follower: Follower, passed_over: frozenset[str], found: list[Apart]
+) -> Work[None]:
     shadow = follower.shadow
     assert shadow is not None
     shadow.pool.advance(pool.now)
     gains = yield from shadow.gaining()
-    turns = {user: turn for turn, user in enumerate(pool, start=1)}
+    wanting = (user for user in pool if user not in passed_over)
+    turns = {user: turn for turn, user in enumerate(wanting, start=1)}
     own = {user: turn for turn, user in enumerate(shadow.pool, start=1)}
     remembers = shadow.policy.tau is not None
     for user in [*own, *(each for each in pool.users() if each not in own)]:
@@ -241,7 +282,8 @@ def _apart(pool: Pool[str], follower: Follower, found: list[Apart]) -> Work[None
         if user in shadow.pool:
             owed = shadow.pool.standing(user).commitment if remembers else 0.0
             turn, shadow_turn = turns.get(user, 0), own.get(user, 0)
-            found.append(Apart(user, turn, shadow_turn, owed, gains.get(user, 0.0)))
+            passed = user in passed_over
+            found.append(Apart(user, turn, shadow_turn, owed, gains.get(user, 0.0), passed))
 
 
 class ShadowCollector(Collector):

@@ -100,7 +100,8 @@ class Status:
         if row is None:
             return None
         found = yield from look_into(self._engine, user)
-        kept = Kept(found, self.waits.seconds(user), self._statistics.alone)
+        passed_over = yield from self._engine.passed_over()
+        kept = Kept(found, self.waits.seconds(user), self._statistics.alone, passed_over)
         return list(explain(self._engine, row, rows, kept).words)
 
     def _user(self, row: UserShare, constraints: Iterable[str]) -> dict[str, Any]:
@@ -109,6 +110,7 @@ class Status:
             **_user(row),
             "constraints": list(islice(constraints, MOST_TOLD)),
             "kept_by": "" if reason is None else BRIEFLY[reason],
+            "passed_over": row.user in self.waits.passed_over,
         }
 
     def _of_shadows(self) -> Work[list[dict[str, Any]]]:

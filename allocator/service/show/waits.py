@@ -17,6 +17,7 @@ from allocator.cluster.reasons import ORDER, Why
 from allocator.service.loop.slices import Work, spread
 from allocator.service.loop.turn import Turn
 from allocator.service.masters.session import SessionStatistics
+from allocator.service.show.shadows import Shadows
 from allocator.service.show.why import in_words
 
 EVERY = 5.0
@@ -52,10 +53,14 @@ class Waits:
     Args:
         engine: Who knows.
         statistics: Whether a master is connected.
+        shadows: Policies that follow; are told whom to pass over.
     """
 
-    def __init__(self, engine: Engine, statistics: SessionStatistics) -> None:
+    def __init__(
+        self, engine: Engine, statistics: SessionStatistics, shadows: Shadows | None = None
+    ) -> None:
         self._engine = engine
+        self._shadows = Shadows({}) if shadows is None else shadows
         self.statistics = statistics
         self._clients: dict[Client, _Wait] = {}
         self._users: dict[str, str] = {}
@@ -64,6 +69,8 @@ class Waits:
         """The master's clock at the tour before; None: there was none, or another master's."""
         self._alone = 0.0
         """Seconds without a master that have been counted."""
+        self.passed_over = frozenset[str]()
+        """The users that wanted offers at the latest look while no agent could serve them."""
 
     def reason(self, user: str) -> str | None:
         """Return what kept a user from more at the latest look; None: it has no framework."""
@@ -104,6 +111,8 @@ class Waits:
                 found[client] = why.reason
                 lines += self._follow(why, quiet=lines >= MOST_LINES)
             yield
+        self.passed_over = yield from survey.passed_over()
+        self._shadows.pass_over(engine, self.passed_over)
         return found
 
     def _follow(self, why: Why, *, quiet: bool) -> bool:

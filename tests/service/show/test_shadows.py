@@ -10,11 +10,14 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.service.config import ConfigError, load
+from allocator.service.masters.session import SessionStatistics
 from allocator.service.show import shadows as shadows_module
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.sightings import OfferTrail
+from allocator.service.show.waits import Waits
 from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
 from tests.forks import longshare
 from tests.service.served import Stream, service
@@ -217,3 +220,47 @@ name = "holding"
         asked = longshare("shadow", "--address", running.address)
         assert "as decided" in asked.stdout
         stream.close()
+
+
+def labelled(framework: str, role: str, demand: str) -> contract.AddFramework:
+    info = mesos.FrameworkInfo.FromString(framework_info(framework, role))
+    info.labels.labels.add(key="longshare.demand", value=demand)
+    data = info.SerializeToString()
+    return contract.AddFramework(framework_id=framework, info=data, active=True)
+
+
+@pytest.mark.parametrize("follow", ["at once", "late"])
+def test_a_user_that_no_agent_could_serve_gains_nothing_and_has_no_turn(follow: str) -> None:
+    shadows = Shadows({"drf": policies.create("drf", {})})
+    master = FollowedMaster(shadows)
+    waits = Waits(master.engine, SessionStatistics(connected=True), shadows)
+    master.add_agent("s1", "cpus:8;mem:64")
+    master.send(labelled("huge", "huge", "cpus:32"))
+    master.send(labelled("one", "one", "cpus:1"), labelled("two", "two", "cpus:1"))
+    for second in range(120):
+        if second == 40:
+            master.add_agent("s2", "cpus:8;mem:64")
+        if second == 80:
+            master.send(contract.SuppressOffers(framework_id="huge"))
+            master.send(contract.ReviveOffers(framework_id="huge"))
+            master.add_agent("s3", "cpus:8;mem:64")
+        if follow == "at once":
+            finished(shadows.following())
+        master.tick()
+    [follower] = shadows.followers
+    apart = {each.user: each for each in finished(shadows.comparing(master.engine, follower))}
+    huge = apart["huge"]
+    assert (huge.gain, huge.turn, huge.shadow_turn, huge.passed_over) == (0.0, 0, 0, True)
+    assert sorted((apart[user].turn, apart[user].shadow_turn) for user in ("one", "two")) == [
+        (1, 1),
+        (2, 2),
+    ]
+    finished(waits.tour())
+    assert waits.passed_over == {"huge"}
+    master.add_agent("s9", "cpus:32;mem:64")
+    finished(waits.tour())
+    assert waits.passed_over == frozenset()
+    [follower] = shadows.followers
+    apart = {each.user: each for each in finished(shadows.comparing(master.engine, follower))}
+    assert not apart["huge"].passed_over
+    assert apart["huge"].shadow_turn > 0
