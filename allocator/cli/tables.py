@@ -226,8 +226,12 @@ def _remark(name: str, user: admin.UserShare) -> str:
     return "" if name in user.counted else "does not count"
 
 
+def _wants(row: admin.UserShare) -> str:
+    return "passed over" if row.passed_over else "yes" if row.active else "no"
+
+
 _COLUMNS: dict[str, tuple[str, Callable[[admin.UserShare], str]]] = {
-    "wants": ("wants\noffers", lambda row: "yes" if row.active else "no"),
+    "wants": ("wants\noffers", _wants),
     "weight": ("weight", lambda row: f"{row.weight:g}"),
     "entitled": ("entit-\nled to", lambda row: f"{row.entitlement:.1%}"),
     "share": ("share", lambda row: f"{row.dominant_share:.1%}"),

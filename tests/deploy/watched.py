@@ -26,6 +26,8 @@ name = "owing"
 commitment = 0.9
 [[users.declared]]
 name = "holding"
+[offers.demands]
+"f3 of the tests" = "cpus:100"
 [accounting]
 every = 60
 """
@@ -55,7 +57,7 @@ def busy_service(folder: Path, metrics: str = "127.0.0.1:0") -> Iterator[tuple[S
                 contract.AddFramework(
                     framework_id=framework, info=framework_info(framework, role), active=True
                 )
-                for framework, role in (("f1", "holding"), ("f2", "owing"))
+                for framework, role in (("f1", "holding"), ("f2", "owing"), ("f3", "huge"))
             ],
             quotas=[contract.SetQuota(role="holding", info=guarantee.SerializeToString())],
         )

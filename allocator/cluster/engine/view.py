@@ -1,6 +1,6 @@
 """What people may look at of an engine: users, agents, frameworks, and what stands in their way."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -209,22 +209,14 @@ class View:
         after a failover, a constraint may still be met. O(frameworks).
         """
         frameworks = self._cluster.ledger.frameworks.values()
-        found = ((each.id, self._misfit(each), each.said.unreadable) for each in frameworks)
-        return {
-            framework: "; ".join(filter(None, [slip, misfit]))
-            for framework, misfit, slip in found
-            if misfit or slip
-        }
+        found = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
+        return {framework: misfit for framework, misfit in found if misfit}
 
     def slips(self) -> dict[str, str]:
         """Return which frameworks have labels that are not understood, but fit nevertheless."""
         frameworks = self._cluster.ledger.frameworks.values()
-        said = {each.id: each.said.unreadable for each in frameworks if each.said.unreadable}
-        return {
-            framework: slip
-            for framework, slip in said.items()
-            if not self._misfit(self._cluster.ledger.frameworks[framework])
-        }
+        slips = (framework for framework in frameworks if framework.said.unreadable)
+        return {each.id: each.said.unreadable for each in slips if not self._misfit(each)}
 
     def set_aside(self) -> Iterator[SetAside]:
         """Go through what could not be accepted of what anybody has said."""
@@ -357,6 +349,16 @@ class View:
             unnamed=tuple(self._unnamed(framework)),
         )
 
+    def _unknown(self, framework: Framework, demands: Iterable[Quantities | None]) -> Iterator[str]:
+        """Go through what a framework needs of resources that no agent has, each in words."""
+        floor = self._cluster.ledger.floor
+        unknown = dict.fromkeys(floor.unknown(each) for each in demands if each is not None)
+        yield from (shortened(words) for words in unknown if words)
+        for role, alternatives in framework.min_allocatable.items():
+            least = [floor.unknown(each) for each in alternatives]
+            if least and all(least):
+                yield shortened(f"its offer_filters for the role {role!r}: {least[0]}")
+
     def _unnamed(self, framework: Framework) -> list[str]:
         ledger = self._cluster.ledger
         clients = ledger.clients.of(framework.id)
@@ -366,9 +368,9 @@ class View:
         named = {name for demand in demands if demand is not None for name in demand}
         return ledger.floor.unnamed(named)
 
-    def _misfit(self, framework: Framework) -> str:
+    def _misfit(self, framework: Framework, *, slips: bool = False) -> str:
         ledger = self._cluster.ledger
-        wrong = list[str]()
+        wrong = [framework.said.unreadable] if slips and framework.said.unreadable else []
         if self._cluster.quarantine:
             wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         known = len(ledger.agents)
@@ -378,16 +380,10 @@ class View:
                 constraint = ledger.placements.describe(framework.id)
                 wrong.append(f"no agent meets its constraint: {constraint}")
             demands = [self._cluster.demands.of(client, framework) for client in clients]
-            needed = [demand for demand in demands if demand is not None]
-            beyond = map(ledger.floor.beyond, needed)
+            beyond = [ledger.floor.beyond(demand) for demand in demands if demand is not None]
             wrong += dict.fromkeys(f"one task needs {words}" for words in beyond if words)
-            unknown = map(ledger.floor.unknown, needed)
-            wrong += dict.fromkeys(shortened(words) for words in unknown if words)
-            least = framework.min_allocatable.items()
-            for role, alternatives in least:
-                names = [ledger.floor.unknown(each) for each in alternatives]
-                if names and all(names):
-                    wrong.append(shortened(f"its offer_filters for the role {role!r}: {names[0]}"))
+            if beyond or framework.min_allocatable:
+                wrong += self._unknown(framework, demands)
         for client in clients:
             if ledger.exclusions.number(client) == known:
                 role = client.role

@@ -126,6 +126,12 @@ _WAITING = partial(
     "Frameworks, each in each of its roles, by what keeps them from more than they hold.",
     labels=("reason",),
 )
+_TAKES_NOTHING = partial(
+    GaugeMetricFamily,
+    "longshare_user_takes_nothing",
+    "1 for a user that wants offers while no agent could serve it, or it declines what is free.",
+    labels=("user", "why"),
+)
 _WAITED = partial(
     CounterMetricFamily,
     "longshare_user_waited_seconds",
@@ -211,6 +217,9 @@ def exposition(  # noqa: PLR0913 - all that is shown
         for reason, seconds in list(waits.seconds(user).items())
     )
     yield from _written(_WAITED, waited, parts)
+    takers = ((user, waits.takes_nothing(user)) for user in users)
+    nothing = (((user, why), 1.0) for user, why in takers if why is not None)
+    yield from _written(_TAKES_NOTHING, nothing, parts)
     if bookkeeper is not None:
         totals = [(u, bookkeeper.totals[u]) for u in users if u in bookkeeper.totals]
         yield from _accounts(totals, parts)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import structlog
 
@@ -31,6 +32,7 @@ MOST_LINES = 20
 _FRESH = 60.0
 """Seconds of the master's clock for which what was found of the agents is good enough."""
 _AT_ONCE = 50
+_DECLINED = {"refused", "left_over"}
 NO_MASTER = "no_master"
 _RANK = {reason: rank for rank, reason in enumerate((NO_MASTER, *ORDER))}
 
@@ -75,6 +77,12 @@ class Waits:
     def reason(self, user: str) -> str | None:
         """Return what kept a user from more at the latest look; None: it has no framework."""
         return self._users.get(user)
+
+    def takes_nothing(self, user: str) -> Literal["no_agent", "declines"] | None:
+        """Return why a user that wanted offers at the latest look would take none."""
+        if user in self.passed_over:
+            return "no_agent"
+        return "declines" if self._users.get(user) in _DECLINED else None
 
     def seconds(self, user: str) -> Mapping[str, float]:
         """Return by reason for how long a user has got nothing more, since the service began."""

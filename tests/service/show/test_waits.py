@@ -187,3 +187,24 @@ def test_who_comes_under_ever_new_names_adds_no_series_without_end() -> None:
     now += AN_HOUR
     add(master, "honest", "honest")
     assert "honest" in users_in(told_to_prometheus(master, waits, listed))
+
+
+def test_a_user_that_takes_nothing_is_told_to_prometheus_with_why() -> None:
+    def told(master: MasterSide, waits: Waits) -> dict[tuple[str, str], float]:
+        return {
+            (sample.labels["user"], sample.labels["why"]): sample.value
+            for family in told_to_prometheus(master, waits, Listed(9))
+            for sample in family.samples
+            if sample.name == "longshare_user_takes_nothing"
+        }
+
+    master, waits = waiting()
+    finished(waits.tour())
+    assert told(master, waits) == {("b", "no_agent"): 1.0}, "whose task needs 100 CPUs"
+    master.add_framework("f3", "c")
+    [offer] = master.add_agent("s9", "cpus:4;mem:512")
+    [other] = master.recover(offer, refuse_seconds=300)
+    assert master.recover(other, refuse_seconds=300) == []
+    finished(waits.tour())
+    declines = {("a", "declines"): 1.0, ("c", "declines"): 1.0}
+    assert told(master, waits) == {("b", "no_agent"): 1.0, **declines}

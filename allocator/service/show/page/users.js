@@ -21,7 +21,7 @@ const COLUMNS = [
   { name: "shortfall", down: true, sort: (row) => -row.shortfall, text: (row) => percent(row.shortfall) },
   { name: "priority", sort: (row) => row.priority, text: (row) => row.priority.toFixed(4) },
   { name: "weight", down: true, sort: (row) => -row.weight, text: (row) => amount(row.weight) },
-  { name: "wants offers", sort: (row) => !row.wants, text: (row) => (row.wants ? "yes" : "no") },
+  { name: "wants offers", sort: (row) => !row.wants, text: (row) => (row.passed_over ? "passed over" : row.wants ? "yes" : "no") },
   { name: "why not more", kind: "text", sort: (row) => row.kept_by || "\uffff", text: (row) => row.kept_by },
 ];
 
