@@ -60,7 +60,7 @@ def test_every_alert_has_a_rule_test_and_a_section_that_says_what_to_do() -> Non
 def test_the_service_shows_every_metric_that_rules_name(tmp_path: Path) -> None:
     named = names_in(rules())
     assert len(named) > 10
-    with busy_service(tmp_path) as (running, _):
+    with busy_service(tmp_path, hopeless=True) as (running, _):
 
         def missing() -> set[str]:
             with urllib.request.urlopen(running.metrics_url) as answer:
@@ -75,7 +75,7 @@ def test_a_real_prometheus_scrapes_the_service_and_evaluates_every_rule(tmp_path
     if prometheus() is None:
         pytest.skip("prometheus is not installed, so nothing is scraped")
     with (
-        busy_service(tmp_path) as (running, _),
+        busy_service(tmp_path, hopeless=True) as (running, _),
         scraping(tmp_path, urlsplit(running.metrics_url).netloc) as asked,
     ):
         wait_for(lambda: bool(asked.samples('up{job="longshare",cluster="tested"} == 1')))

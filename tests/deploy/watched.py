@@ -42,8 +42,17 @@ def prometheus() -> str | None:
 
 
 @contextmanager
-def busy_service(folder: Path, metrics: str = "127.0.0.1:0") -> Iterator[tuple[Service, Stream]]:
-    """Run a service for a cluster with a holder, a debtor, quota, filters, an overtaking ahead."""
+def busy_service(
+    folder: Path, metrics: str = "127.0.0.1:0", *, hopeless: bool = False
+) -> Iterator[tuple[Service, Stream]]:
+    """Run a service for a cluster with a holder, a debtor, quota, filters, an overtaking ahead.
+
+    Args:
+        folder: For its files.
+        metrics: Address of its HTTP port.
+        hopeless: Whether there is a user as well that no agent could serve.
+    """
+    roles = [("f1", "holding"), ("f2", "owing"), *([("f3", "huge")] if hopeless else [])]
     guarantee = mesos.QuotaInfo(role="holding")
     guarantee.guarantee.append(mesos.Resource.FromString(resources("cpus:1")[0]))
     arguments = ["--record", str(folder / "events.log")]
@@ -57,7 +66,7 @@ def busy_service(folder: Path, metrics: str = "127.0.0.1:0") -> Iterator[tuple[S
                 contract.AddFramework(
                     framework_id=framework, info=framework_info(framework, role), active=True
                 )
-                for framework, role in (("f1", "holding"), ("f2", "owing"), ("f3", "huge"))
+                for framework, role in roles
             ],
             quotas=[contract.SetQuota(role="holding", info=guarantee.SerializeToString())],
         )

@@ -178,7 +178,7 @@ class Admin(AdminServicer):
             wanting=engine.pool.active,
             capacity=engine.pool.capacity.to_doubles(),
             allocation=engine.pool.held().to_doubles(),
-            next_passing=upcoming(engine),
+            next_passing=next(upcoming(engine, self._waits.passed_over), None),
             alone=self._statistics.alone,
             messages=engine.statistics.messages,
         )

@@ -241,6 +241,10 @@ class _Asked:
             said.append(
                 "When something becomes free nobody knows: what is told is whose turn it is."
             )
+            said.append(
+                "What becomes free is enough for a task of each user that is ahead; otherwise it "
+                "goes to the next user for which it is enough."
+            )
         if passed_over:
             some = ", ".join(map(called, passed_over[:_NAMED]))
             more = f" and {len(passed_over) - _NAMED} more" if len(passed_over) > _NAMED else ""

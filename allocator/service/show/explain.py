@@ -1,5 +1,7 @@
 """Why a user is where it is in the order, and when that will change, in numbers and in words."""
 
+from collections.abc import Iterator
+
 from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
 from allocator.fairness.forecast import below_after
@@ -92,13 +94,17 @@ def halved_after(standing: Standing[str], tau: float | None) -> float | None:
     return below_after(standing, tau, owed / 2) if owed > 0.0 else None
 
 
-def upcoming(engine: Engine) -> admin.Passing | None:
-    """Return the next change of the order among the users at the top."""
-    crossing = next(engine.pool.crossings(), None)
-    if crossing is None:
-        return None
-    after = max(crossing.when - engine.pool.now, 0.0)
-    return admin.Passing(after=after, passing=crossing.right, passed=crossing.left)
+def upcoming(engine: Engine, passed_over: frozenset[str]) -> Iterator[admin.Passing]:
+    """Go through the next changes of the order among the users at the top, soonest first.
+
+    Args:
+        engine: Who knows.
+        passed_over: Users whose changes do not matter, as no agent could serve them.
+    """
+    for when, left, right in engine.pool.crossings():
+        if passed_over.isdisjoint((left, right)):
+            after = max(when - engine.pool.now, 0.0)
+            yield admin.Passing(after=after, passing=right, passed=left)
 
 
 def _priority(policy: Policy, standing: Standing[str]) -> admin.Priority:

@@ -110,10 +110,11 @@ class Filming:
 
 def _users(engine: Engine) -> Iterator[UserNow]:
     waits = _waits(engine)
+    passed_over = finished(engine.passed_over())
     rows = user_shares(engine)
     turns: dict[str, int] = {}
     for row in sorted(rows, key=lambda row: row.rank):
-        if row.standing.active:
+        if row.standing.active and row.user not in passed_over:
             turns[row.parent] = turn = turns.get(row.parent, 0) + 1
         else:
             turn = 0

@@ -9,7 +9,7 @@ from typing import Any
 from allocator import __version__
 from allocator.cluster.engine import Engine, Place
 from allocator.service.loop.slices import Work
-from allocator.service.show.explain import explain
+from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.sightings import OfferTrail, Sighting
@@ -125,9 +125,8 @@ class Status:
         return told
 
     def _overtakings(self) -> Iterator[dict[str, Any]]:
-        pool = self._engine.pool
-        for when, left, right in pool.crossings():
-            yield {"after": max(when - pool.now, 0.0), "passing": right, "passed": left}
+        for each in upcoming(self._engine, self.waits.passed_over):
+            yield {"after": each.after, "passing": each.passing, "passed": each.passed}
 
 
 def _user(row: UserShare) -> dict[str, Any]:
