@@ -267,12 +267,15 @@ class Survey:
             smaller=closely and task is not None and self.others_are_smaller(task),
         )
 
-    def passed_over(self) -> Steps[frozenset[str]]:
+    def passed_over(self, *, declining: bool = False) -> Steps[frozenset[str]]:
         """Return the users, at all levels, that want offers while no agent could serve them.
 
         An agent could serve a user if one of its clients would be offered something of it once
-        tasks there end: neither constraint, size, reservation, capability, limit nor filter is in
-        the way. While no agent is known, or agents are awaited, nobody is passed over.
+        tasks there end: neither constraint, size, reservation, capability nor limit is in the way.
+        While no agent is known, or agents are awaited, nobody is passed over.
+
+        Args:
+            declining: Whether users that refuse every such agent are to be among them.
         """
         ledger = self._cluster.ledger
         wanting, served = set[str](), set[str]()
@@ -282,7 +285,7 @@ class Survey:
             names = ledger.clients.shown(client)
             if not served.issuperset(names):
                 wanting.update(names)
-                if (yield from self.can_be_served(client)):
+                if (yield from self.can_be_served(client, declining=declining)):
                     served.update(names)
             yield
         return frozenset(wanting - served)
@@ -319,8 +322,13 @@ class Survey:
             yield
         return now, empty
 
-    def can_be_served(self, client: Client) -> Steps[bool]:
-        """Return whether some agent could serve a client that wants offers."""
+    def can_be_served(self, client: Client, *, declining: bool = False) -> Steps[bool]:
+        """Return whether some agent could serve a client that wants offers.
+
+        Args:
+            client: The client.
+            declining: Whether an agent that it refuses could not.
+        """
         ledger, filters = self._cluster.ledger, self._cluster.filters
         framework = ledger.frameworks.get(client.framework)
         if framework is None or client not in ledger.clients:
@@ -330,7 +338,7 @@ class Survey:
         task = ledger.task(client)
         minimum = framework.min_allocatable.get(client.role, self._rules.min_allocatable)
         wants = _Wants(client, framework, task, minimum)
-        refuses = filters.count(client) > 0
+        refuses = declining and filters.count(client) > 0
         for alike in self._alike.values():
             allowed = self._allowed(client, alike.ids)
             kept, give = self._kept(wants, alike) if allowed else ("constraint", NOTHING)
@@ -361,11 +369,11 @@ class Survey:
         )
 
     def others_are_smaller(self, task: Quantities) -> bool:
-        """Return whether a client that wants offers takes less than a task, or anything."""
+        """Return whether a client that wants offers is known to need less than a task."""
         if self._smallest is None:
             ledger = self._cluster.ledger
             tasks = map(ledger.task, ledger.clients.wanting)
-            different = {frozenset((each or Quantities()).items()) for each in tasks}
+            different = {frozenset(each.items()) for each in tasks if each is not None}
             self._smallest = [Quantities(dict(each)) for each in different]
         return any(task.contains(each) and each != task for each in self._smallest)
 

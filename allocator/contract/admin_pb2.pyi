@@ -116,7 +116,7 @@ class Apart(_message.Message):
     gain: _builtins.float
     """whole cluster x seconds that it would have had more; less: negative"""
     passed_over: _builtins.bool
-    """it wants offers, and no agent could serve it"""
+    """it wants offers, and no agent could serve it, or it refuses each"""
     def __init__(
         self,
         *,

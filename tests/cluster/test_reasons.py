@@ -390,19 +390,23 @@ def test_a_user_is_passed_over_as_long_as_no_agent_could_serve_it() -> None:
     assert passed_over(master.engine) == {"b/d"}, "a wants nothing"
 
 
-def test_a_user_is_passed_over_while_it_refuses_every_agent() -> None:
+def test_a_user_that_refuses_every_agent_is_told_apart_from_one_that_none_could_serve() -> None:
+    def declining() -> frozenset[str]:
+        return finished(master.engine.passed_over(declining=True))
+
     master = cluster(demand="cpus:1")
     [offer] = master.add_agent("s1", "cpus:4;mem:512")
-    assert passed_over(master.engine) == frozenset()
+    assert declining() == frozenset()
     master.recover(offer, refuse_seconds=60)
-    assert passed_over(master.engine) == {"a"}
+    assert declining() == {"a"}
+    assert passed_over(master.engine) == frozenset()
     master.tick(30)
     master.add_agent("s2", "cpus:4;mem:512")
-    assert passed_over(master.engine) == frozenset()
+    assert declining() == frozenset()
     master.remove_agent("s2")
-    assert passed_over(master.engine) == {"a"}
+    assert declining() == {"a"}
     master.tick(31)
-    assert passed_over(master.engine) == frozenset()
+    assert declining() == frozenset()
 
 
 def test_a_user_at_the_limit_of_its_role_is_passed_over() -> None:

@@ -154,10 +154,14 @@ class View:
         """Return by user its place in the order of those that want offers at its level, from 0."""
         return {user: n for pool in self._users.pools() for n, user in enumerate(pool)}
 
-    def passed_over(self) -> Steps[frozenset[str]]:
-        """Return the users, at all levels, that want offers while no agent could serve them."""
+    def passed_over(self, *, declining: bool = False) -> Steps[frozenset[str]]:
+        """Return the users, at all levels, that want offers while no agent could serve them.
+
+        Args:
+            declining: Whether users that refuse every such agent are to be among them.
+        """
         found = yield from survey(self._cluster)
-        return (yield from found.passed_over())
+        return (yield from found.passed_over(declining=declining))
 
     def could_be_served(self, user: str) -> bool:
         """Return whether some agent could serve a user; what `passed_over` says of one. O(agents).

@@ -57,7 +57,7 @@ class Apart:
     """What it would have had more until now, as far as a look one step ahead can tell: the whole
     cluster × seconds. Negative: less."""
     passed_over: bool = False
-    """Whether it wants offers, and no agent could serve it; both turns are 0 then."""
+    """Whether it wants offers, and no agent could serve it or it refuses each; both turns are 0."""
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class Shadows:
 
         Args:
             engine: Whose users these are.
-            users: Those that want offers while no agent could serve them.
+            users: Those that want offers while no agent could serve them, or that refuse each.
         """
         users = frozenset(filter(engine.pool.__contains__, users))
         if engine.pool is self._pool and users != self._passed_over:
@@ -172,7 +172,7 @@ class Shadows:
         Something may be applied wherever this yields.
         """
         self.before_change(engine, engine.now)
-        self.pass_over(engine, (yield from engine.passed_over()))
+        self.pass_over(engine, (yield from engine.passed_over(declining=True)))
         yield from self.following()
         found: list[Apart] = []
         if engine.pool is self._pool:

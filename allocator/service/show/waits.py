@@ -120,7 +120,9 @@ class Waits:
                 lines += self._follow(why, quiet=lines >= MOST_LINES)
             yield
         self.passed_over = yield from survey.passed_over()
-        self._shadows.pass_over(engine, self.passed_over)
+        if self._shadows.followers:
+            declining = yield from survey.passed_over(declining=True)
+            self._shadows.pass_over(engine, declining)
         return found
 
     def _follow(self, why: Why, *, quiet: bool) -> bool:
