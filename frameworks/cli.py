@@ -166,8 +166,8 @@ def run_experiment(
 ) -> None:
     """Run an experiment and hold it against the paper.
 
-    Exit codes: 0, it comes out as the paper says; 1, it does not; 3, this machine was too slow for
-    --speed to tell.
+    Exit codes: 0, it comes out as the paper says; 1, it does not; 2, the policy failed; 3, this
+    machine was too slow for --speed to tell.
 
     Starts the allocator service, a Mesos and one pymesos framework for each user,
     shows how they share the cluster, stops them all, and writes summary.json, allocations.csv,
@@ -176,6 +176,7 @@ def run_experiment(
     """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
 
+    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415
     from frameworks.harness.comparison import compare  # noqa: PLC0415
     from frameworks.harness.processes import ChildFailed  # noqa: PLC0415
     from frameworks.harness.runner import Settings, run  # noqa: PLC0415
@@ -214,9 +215,9 @@ def run_experiment(
     except KeyboardInterrupt as error:
         console.print("Stopped; nothing is left running.")
         raise typer.Exit(130) from error
-    except (ChildFailed, TimeoutError, OSError) as error:
+    except (PolicyFailedError, ChildFailed, TimeoutError, OSError) as error:
         console.print(f"longshare experiment: {error}", style="red", markup=False)
-        raise typer.Exit(1) from error
+        raise typer.Exit(_failed(error, as_json=as_json)) from error
     _report(outcome, folder, console if as_json else Console())
     if master is None:
         _film(folder, record, seed, console if as_json else Console())
@@ -224,6 +225,17 @@ def run_experiment(
         typer.echo(json.dumps(outcome.summary(), indent=2))
     if not outcome.agrees:
         raise typer.Exit(3 if _was_too_slow(outcome) else 1)
+
+
+def _failed(error: Exception, *, as_json: bool) -> int:
+    """Return the exit code of an experiment without a result; print a failed policy as JSON."""
+    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415
+
+    if not isinstance(error, PolicyFailedError):
+        return 1
+    if as_json:
+        typer.echo(json.dumps(error.summary(), indent=2))
+    return 2
 
 
 def framework(

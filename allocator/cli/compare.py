@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.connection import USAGE, AsJson, fail
+from allocator.cli.connection import AsJson, fail_study
 from allocator.cli.parameters import Debts, PolicyFiles, Weights, bring, by_user, parse
 from allocator.cli.simulate import (
     Blocking,
@@ -91,7 +91,7 @@ def compare(
         file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, dpi=150)
     except (OSError, ValueError) as error:
-        fail(USAGE, error)
+        fail_study(error, as_json=as_json)
     found = compared.rows(fared)
     if as_json:
         told = {"figure": str(file), "policies": [asdict(row) for row in found]}

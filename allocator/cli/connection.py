@@ -1,6 +1,7 @@
 """How commands reach a running allocator service, and what they say when they do not."""
 
 import difflib
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -176,6 +177,19 @@ def fail(code: int, why: str | Exception) -> NoReturn:
     text = in_words(why) if isinstance(why, Exception) else why
     typer.echo(f"longshare: {printable(text)}", err=True)
     raise typer.Exit(code)
+
+
+def fail_study(error: Exception, *, as_json: bool) -> NoReturn:
+    """End a study that has no result; with --json, the field `failed` names a failed policy.
+
+    Raises:
+        typer.Exit: always.
+    """
+    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415 - keeps `--help` fast
+
+    if as_json and isinstance(error, PolicyFailedError):
+        typer.echo(json.dumps(error.summary(), indent=2))
+    fail(USAGE, error)
 
 
 def in_words(error: Exception) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allocator.cli.connection import USAGE, AsJson, fail
+from allocator.cli.connection import AsJson, fail_study
 from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 from allocator.cli.simulate import (
     Blocking,
@@ -67,7 +67,7 @@ def lies(
         if out is not None:
             _write(out, found)
     except (OSError, ValueError) as error:
-        fail(USAGE, error)
+        fail_study(error, as_json=as_json)
     if as_json:
         typer.echo(json.dumps({"policy": policy, "lies": [_as_json(r) for r in rows(found)]}))
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allocator.cli.connection import USAGE, fail
+from allocator.cli.connection import USAGE, fail, fail_study
 from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def optimum(
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
     from rich.progress import Progress  # noqa: PLC0415
 
+    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415
     from allocator.theory.divisible import optimum as divisible  # noqa: PLC0415
     from allocator.theory.divisible.problem import read_problem  # noqa: PLC0415
 
@@ -50,6 +51,8 @@ def optimum(
                 chosen,
                 lambda done, of: progress.update(task, completed=done, total=of),
             )
+    except PolicyFailedError as error:
+        fail_study(error, as_json=as_json)
     except (ValueError, ArithmeticError) as error:
         fail(USAGE, f"{file}: {error}")
     if as_json:

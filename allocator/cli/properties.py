@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allocator.cli.connection import USAGE, fail
+from allocator.cli.connection import USAGE, fail, fail_study
 from allocator.cli.optimum import divisible_policy
 from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 
@@ -44,12 +44,13 @@ def properties(
 ) -> None:
     """Search for cases in which a policy lacks a property, and print the smallest found.
 
-    Exit codes: 0, the search is done, whatever it found; 2, wrong usage, or a file cannot be
-    written.
+    Exit codes: 0, the search is done, whatever it found; 2, wrong usage, the policy failed, or a
+    file cannot be written.
     """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
     from rich.progress import Progress  # noqa: PLC0415
 
+    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415
     from allocator.theory.properties.search import search  # noqa: PLC0415
 
     bring(policy_files)
@@ -61,13 +62,16 @@ def properties(
     with Progress(console=Console(stderr=True), transient=True) as progress:
         for each in asked:
             task = progress.add_task(each.name, total=trials)
-            outcomes[each.name] = search(
-                chosen,
-                each,
-                trials=trials,
-                seed=seed,
-                watch=lambda tried, _of, task=task: progress.update(task, completed=tried),  # type: ignore[misc]
-            )
+            try:
+                outcomes[each.name] = search(
+                    chosen,
+                    each,
+                    trials=trials,
+                    seed=seed,
+                    watch=lambda tried, _of, task=task: progress.update(task, completed=tried),  # type: ignore[misc]
+                )
+            except PolicyFailedError as error:
+                fail_study(error, as_json=as_json)
     if as_json:
         found = {name: _as_json(outcome) for name, outcome in outcomes.items()}
         typer.echo(json.dumps({"policy": policy, "seed": seed, "properties": found}, indent=2))
@@ -127,7 +131,7 @@ def _show(policy: str, asked: "list[Property]", outcomes: "dict[str, Outcome]") 
     for name, outcome in outcomes.items():
         table.add_row(
             name,
-            "none found" if outcome.violation is None else "found",
+            _verdict(outcome),
             str(outcome.tried),
             str(outcome.undecided),
         )
@@ -138,6 +142,12 @@ def _show(policy: str, asked: "list[Property]", outcomes: "dict[str, Outcome]") 
             for problem in filter(None, (violation.problem, violation.lie)):
                 typer.echo()
                 typer.echo(_file(policy, each.name, violation, problem), nl=False)
+
+
+def _verdict(outcome: "Outcome") -> str:
+    if outcome.violation is not None:
+        return "found"
+    return "undecided" if outcome.undecided == outcome.tried else "none found"
 
 
 def _file(policy: str, name: str, violation: "Violation", problem: "Problem") -> str:

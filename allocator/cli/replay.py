@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.connection import in_words
+from allocator.cli.connection import fail_study, in_words
 from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 from allocator.contract.printable import printable
 
@@ -46,7 +46,7 @@ def replay(
     """Recompute every decision of an event log, and compare; or ask what another policy would do.
 
     Exit codes: 0, all decisions are the same; 1, one differs, which is shown; 2, the file or the
-    policy cannot be used.
+    policy cannot be used, or the policy failed.
 
     With --policy a model answers: each user has the tasks it really ran, for as long as they
     took, ready since its framework began to take all it was offered; all machines are one. The
@@ -57,6 +57,7 @@ def replay(
     nothing else: agents and who holds them, shares and debts over time, and at each moment why.
     """
     from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415
     from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
 
     console = tables.console()
@@ -74,6 +75,8 @@ def replay(
                     "it shows what was decided; with --policy a model answers", param_hint="--html"
                 )
             _ask(file, _policy(policy, parameters), console, as_json=as_json)
+    except PolicyFailedError as error:
+        fail_study(error, as_json=as_json)
     except (EventLogError, OSError) as error:
         typer.echo(f"longshare replay: {printable(in_words(error))}", err=True)
         raise typer.Exit(2) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allocator.cli.connection import USAGE, AsJson, fail
+from allocator.cli.connection import AsJson, fail_study
 from allocator.cli.parameters import (
     Debts,
     Parameters,
@@ -186,7 +186,7 @@ def simulate(
         if out is not None:
             written = _write(outcome, fared, answer, out, series)
     except (OSError, ValueError) as error:
-        fail(USAGE, error)
+        fail_study(error, as_json=as_json)
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
     else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.connection import USAGE, fail
+from allocator.cli.connection import fail_study
 from allocator.cli.parameters import PolicyFiles, bring
 from allocator.cli.simulate import compiled
 
@@ -80,7 +80,7 @@ def sweep(
         write_index(folder, f"{file}, tried on {names}" if traces else plan.title, cells)
         computed = compute(cells, folder / "cells", Engine(backend, jobs, scheduler))
     except (OSError, ValueError) as error:
-        fail(USAGE, error)
+        fail_study(error, as_json=as_json)
     if as_json:
         told = {"folder": str(folder), "cells": len(cells), "computed": computed}
         typer.echo(json.dumps(told, indent=2))

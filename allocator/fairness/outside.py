@@ -24,6 +24,42 @@ _AFTER_ALL = 1e15
 Value = TypeVar("Value")
 
 
+class PolicyFailedError(ValueError):
+    """A policy from outside failed in a study, so the study has no result.
+
+    Args:
+        policy: The policy's name.
+        times: How often the policy failed.
+        latest: The latest error, with its file and line.
+    """
+
+    def __init__(self, policy: str, times: int, latest: str) -> None:
+        super().__init__(policy, times, latest)
+        self.policy = policy
+        self.times = times
+        self.latest = latest
+
+    @override
+    def __str__(self) -> str:
+        return f"policy {self.policy!r} failed, so there is no result: {self.latest}"
+
+    def summary(self) -> dict[str, object]:
+        """Return what a study prints as JSON in place of a result."""
+        failed = {"policy": self.policy, "times": self.times, "latest": self.latest}
+        return {"failed": failed}
+
+
+def require_success(policy: Policy) -> None:
+    """Refuse the results of a policy that has failed: the order of users was not the policy's.
+
+    Raises:
+        PolicyFailedError: The policy failed at least once.
+    """
+    faults = policy.faults
+    if faults.count:
+        raise PolicyFailedError(policy.name, faults.count, faults.latest)
+
+
 def adopted(kind: type[Policy], origin: Origin) -> type[Policy]:
     """Return a policy's class whose mistakes are contained.
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from allocator.fairness.machines import Machines
+from allocator.fairness.outside import require_success
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import KeyPolicy
 from allocator.fairness.quantities import Quantities
@@ -44,6 +45,7 @@ def simulate(
 
     Raises:
         SettingError: The setting does not fit the trace.
+        PolicyFailedError: The policy failed, so the starts would not be the policy's.
     """
     return Simulation(trace, setting, series).run(progress)
 
@@ -72,7 +74,7 @@ class Simulation:
         self._places: Machines[int] = Machines()
         for machine, capacity in enumerate(self._room.capacities):
             self._places.put(str(machine), capacity)
-        policy = setting.new_policy()
+        policy = self._policy = setting.new_policy()
         self._counts_tasks = policy.counts_tasks
         self._per_machine = policy.per_machine and setting.capacity is None
         self._watch = Watch()
@@ -106,10 +108,14 @@ class Simulation:
         Args:
             progress: Told how far it is.
             look: Called after each event; may look, not touch.
+
+        Raises:
+            PolicyFailedError: The policy failed.
         """
         reported = 0
         for _ in self._events():
             look()
+            require_success(self._policy)
             if progress is not None and self._dealt_with >= reported + _REPORTED:
                 reported = self._dealt_with
                 progress(reported)

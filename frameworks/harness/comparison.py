@@ -42,6 +42,7 @@ def compare(experiment: Experiment, settings: Settings, watch: Watch) -> Compari
         ChildFailed: a part ended before its time.
         TimeoutError: a part did not come up, or a user did not finish in time.
         OSError: the results cannot be written, or a master did not answer.
+        PolicyFailedError: the policy failed, so the allocations are not the policy's.
     """
     seeds = list(range(settings.seed, settings.seed + experiment.seeds))
     completions: dict[str, dict[str, list[float]]] = {v.name: {} for v in experiment.variants}

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 import urllib.error
 import urllib.parse
@@ -24,6 +25,21 @@ class Glance:
     """Whether its allocator service answers; a stock master needs none."""
     cpus: dict[str, float]
     """Cores that running tasks hold, by framework name."""
+
+
+def policy_failures(page: str) -> int:
+    """Return how often the policy of an allocator service has failed, as its metrics say.
+
+    Args:
+        page: URL of the service's status page.
+
+    Raises:
+        OSError: The service does not answer.
+    """
+    with urllib.request.urlopen(f"{page}metrics", timeout=TIMEOUT) as answer:  # noqa: S310 - our own
+        text = answer.read().decode()
+    found = re.search(r"^longshare_policy_faults_total (\S+)$", text, re.MULTILINE)
+    return int(float(found[1])) if found is not None else 0
 
 
 class Observer:

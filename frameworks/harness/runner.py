@@ -12,12 +12,13 @@ from typing import Any
 
 import tomli_w
 
+from allocator.fairness.outside import PolicyFailedError
 from frameworks.experiment import Experiment, Phase, User
 from frameworks.harness import real_mesos
 from frameworks.harness.figure import draw, draw_shares
 from frameworks.harness.film import EVENTS
 from frameworks.harness.measurement import Measurement, read_recorder, write_table
-from frameworks.harness.observer import Glance, Observer
+from frameworks.harness.observer import Glance, Observer, policy_failures
 from frameworks.harness.processes import Child, Children
 from frameworks.harness.real_mesos import MesosHome
 from frameworks.harness.verdict import Verdict, expectation, expected_cpus, judge
@@ -82,6 +83,7 @@ def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], 
         TimeoutError: a part did not come up.
         OSError: the results cannot be written, a master did not answer, or a folder for Mesos
             lacks something.
+        PolicyFailedError: the policy failed, so the allocations are not the policy's.
     """
     logs = settings.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -107,6 +109,9 @@ def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], 
         began = observer.started() + start
         if experiment.finite:
             measured.completions = _completions(experiment, observer.finished(start))
+        if allocator is not None and (times := policy_failures(allocator.page)):
+            name = str(experiment.policy["name"])
+            raise PolicyFailedError(name, times, f"{times} failures; see {logs / 'allocator.log'}")
     measured.cpus = measured.running
     if settings.master is None:
         recorded = read_recorder(recording, began, began + experiment.duration)

@@ -8,13 +8,15 @@ from typer.testing import CliRunner, Result
 
 from allocator import plugins
 from allocator.cli import app
+from allocator.cluster.settings import EngineSettings
 from allocator.fairness import policies
 from allocator.simulation import store
 from allocator.simulation.studies.cells import compute
 from allocator.simulation.studies.plan import read_sweep
 from allocator.simulation.studies.sources import resolve
 from allocator.simulation.studies.sweep import cells_of
-from tests.plugins.written import NORM, file
+from tests.plugins.written import LINE, NORM, file, key
+from tests.service.record.test_event_log import RecordedMaster
 from tests.simulation.test_advice import bursts_beside_a_hog
 
 SWEEP = """
@@ -107,6 +109,127 @@ def test_an_experiment_says_which_of_several_policies_it_wants(folder: Path) -> 
     told = longshare("experiment", "run", "drf-baseline", "--set", "power=2")
     assert told.exit_code == 2
     assert "it goes with --policy" in told.stderr
+
+
+FAILURES = {
+    "always": (key("return 1 / 0"), "ZeroDivisionError: division by zero"),
+    "by a slip": (key("return account.sharez"), "AttributeError: 'Account' object has no"),
+    "for large shares only": (
+        key("return 1 / 0 if account.share > 0.4 else account.share"),
+        "ZeroDivisionError: division by zero",
+    ),
+    "in its measure": (
+        NORM + "    def measure(self, account):\n        return {'cpus': -1.0}\n",
+        "ValueError: -1.0 is less than 0",
+    ),
+    "in a line": (
+        LINE.replace("return account.share\n", "return account.sharez\n"),
+        "AttributeError: 'Account' object has no",
+    ),
+}
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("how", FAILURES)
+@pytest.mark.parametrize("command", ["simulate", "simulate sampled", "compare", "lies", "sweep"])
+def test_a_policy_that_failed_has_no_result(
+    folder: Path, command: str, how: str, *, as_json: bool
+) -> None:
+    source, error = FAILURES[how]
+    file(folder, source)
+    (name,) = plugins.load(folder / "mine.py")
+    trace = str(folder / "hog.parquet")
+    (folder / "sweep.toml").write_text(SWEEP.replace("norm", name).replace(", power = [1, 64]", ""))
+    told = longshare(
+        *{
+            "simulate": ("simulate", trace, "--policy", name, "--load", "0.5"),
+            "simulate sampled": (
+                *("simulate", trace, "--policy", name, "--load", "0.5", "--sampled", "5m"),
+            ),
+            "compare": (
+                *("compare", trace, "--policies", f"drf,{name}", "--load", "0.5"),
+                *("--out", str(folder / "compare.png")),
+            ),
+            "lies": ("lies", trace, "--policy", name, "--load", "0.5", "--liars", "1"),
+            "sweep": (
+                *("sweep", str(folder / "sweep.toml"), "--out", str(folder / "out")),
+                *("--backend", "sequential"),
+            ),
+        }[command],
+        *("--policy-file", str(folder / "mine.py")),
+        *(["--json"] if as_json else []),
+    )
+    assert_no_result(told, name, error, as_json=as_json)
+    assert not (folder / "compare.png").exists()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("how", ["always", "by a slip", "for large shares only"])
+@pytest.mark.parametrize("command", ["properties", "optimum"])
+def test_a_policy_that_failed_has_no_properties_and_no_optimum(
+    folder: Path, command: str, how: str, *, as_json: bool
+) -> None:
+    source, error = FAILURES[how]
+    (folder / "problem.toml").write_text(PROBLEM)
+    told = longshare(
+        *{
+            "properties": ("properties", "--trials", "20"),
+            "optimum": ("optimum", str(folder / "problem.toml")),
+        }[command],
+        *("--policy", "mine", "--policy-file", str(file(folder, source))),
+        *(["--json"] if as_json else []),
+    )
+    assert_no_result(told, "mine", error, as_json=as_json)
+
+
+PROBLEM = """
+[[machines]]
+name = "m"
+resources = { cpus = 4, mem = 4 }
+[[users]]
+name = "a"
+demand = { cpus = 1, mem = 1 }
+[[users]]
+name = "b"
+demand = { cpus = 1, mem = 2 }
+"""
+
+
+def test_a_property_is_undecided_if_no_case_was_decided(folder: Path) -> None:
+    constant = file(folder, key("return 1 + account.share"))
+    told = longshare(
+        *("properties", "--policy", "mine", "--policy-file", str(constant)),
+        *("--property", "envy-freeness", "--trials", "5"),
+    )
+    assert (told.exit_code, "undecided" in told.stdout) == (0, True)
+    assert "none found" not in told.stdout
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_policy_that_failed_has_no_answer_about_a_log(folder: Path, *, as_json: bool) -> None:
+    master = RecordedMaster(folder / "log", EngineSettings(policies.create("drf", {})))
+    master.add_framework("f1", "a")
+    master.add_agent("s1", "cpus:4;mem:4096")
+    master.tick(10)
+    master.event_log.close()
+    failing = file(folder, key("return 1 / 0"))
+    told = longshare(
+        *("replay", str(folder / "log"), "--policy", "mine", "--policy-file", str(failing)),
+        *(["--json"] if as_json else []),
+    )
+    assert_no_result(told, "mine", "ZeroDivisionError", as_json=as_json)
+
+
+def assert_no_result(told: Result, name: str, error: str, *, as_json: bool) -> None:
+    assert told.exit_code == 2, told.stdout
+    assert f"policy'{name}'failed,sothereisnoresult:{_words(error)}" in _words(told.stderr)
+    if as_json:
+        failed = json.loads(told.stdout)["failed"]
+        assert failed["policy"] == name
+        assert failed["times"] > 0
+        assert error in failed["latest"]
+    else:
+        assert told.stdout.strip() == ""
 
 
 def _words(said: str) -> str:

@@ -15,7 +15,10 @@ import aiohttp
 import numpy as np
 import pytest
 
+from allocator import plugins
 from allocator.cli import own_history
+from allocator.fairness import policies
+from allocator.fairness.outside import PolicyFailedError
 from allocator.service.record.event_log import EventLogError
 from allocator.service.record.history import reconstruct
 from allocator.service.record.replay import header_and_rest, new_engine, replay
@@ -28,6 +31,7 @@ from frameworks.harness.observer import Observer
 from frameworks.harness.processes import Children
 from frameworks.harness.runner import Progress, Settings, run
 from tests.frameworks.local_mesos.shell import HttpScheduler
+from tests.plugins.written import file, key
 from tests.service.served import PATIENCE, service
 
 SPEED = 40.0
@@ -113,6 +117,21 @@ def assert_simulated_alike(events: Path, chosen: experiment.Experiment) -> None:
         cores = trace.demand[its, trace.resources.index("cpus")]
         holds = (cores * ((started <= instants) & (instants < finished))).sum(axis=1)
         assert np.abs(held - holds).mean() < 1.0, user
+
+
+def test_an_experiment_whose_policy_failed_has_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "_POLICIES", dict(policies._POLICIES))
+    failing = file(tmp_path, key("return 1 / 0 if account.shares.get('disk') else account.share"))
+    plugins.load(failing)
+    text = SMALL.partition("[[claims]]")[0].replace("mem:6144", "mem:6144;disk:9")
+    text = text.replace("duration = 120", "duration = 70").replace("mem:1024", "mem:1024;disk:1")
+    chosen = experiment.parse("small", text).under({"name": "mine"})
+    settings = Settings(speed=SPEED, seed=1, out=tmp_path / "out", policy_file=failing)
+    with pytest.raises(PolicyFailedError, match="policy 'mine' failed, so there is no result: "):
+        run(chosen, settings, lambda _: None)
+    assert not (tmp_path / "out" / "summary.json").exists()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from allocator.cluster.settings import EngineSettings
+from allocator.fairness.outside import require_success
 from allocator.fairness.policies import Policy
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
@@ -54,8 +55,13 @@ def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict
     """Return what would become of users under a policy.
 
     Costs O((n log n)·m) for n tasks and m resources, times the users whose next task does not fit.
+
+    Raises:
+        PolicyFailedError: The policy failed, so the model's order is not the policy's.
     """
-    return _Model(history, settings, policy).run()
+    fates = _Model(history, settings, policy).run()
+    require_success(policy)
+    return fates
 
 
 class _Model:

@@ -81,6 +81,7 @@ class Cell:
         del inputs["source"], inputs["code"]
         if self.code is not None:
             inputs["code"] = self.code.sha256
+            inputs["failures"] = "refused"  # former results may be of a policy that failed
         if self.sampled is None:  # results that are there already stay good
             del inputs["sampled"]
         if not self.liars:
@@ -140,7 +141,7 @@ def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
 
     Raises:
         OSError: a file cannot be read or written.
-        ValueError: the trace cannot be simulated so.
+        ValueError: the trace cannot be simulated so, or the policy failed.
     """
     if cell.is_finished(folder):
         return

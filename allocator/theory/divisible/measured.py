@@ -10,6 +10,7 @@ import math
 from fractions import Fraction
 
 from allocator.fairness.machines import Machines
+from allocator.fairness.outside import require_success
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import KeyPolicy
 from allocator.fairness.policies.sdrf import Sdrf
@@ -59,12 +60,14 @@ def _share(policy: Policy, problem: Problem, user: User) -> Fraction:
 
     Raises:
         ValueError: priorities are not in proportion to tasks, nor to a power of them.
+        PolicyFailedError: The policy failed.
     """
     scale = _scale(problem)
     said = _priorities(policy, problem, user, scale)
+    require_success(policy)
     one = said[1]
     power = math.log2(said[2] / one) if min(one, said[2]) > 0.0 else 0.0
-    if said[0] != 0.0 or power <= _EXACT or policy.faults.count:
+    if said[0] != 0.0 or power <= _EXACT:
         raise ValueError(_strange(policy, user, said))
     for tasks in _TRIED:
         if not math.isclose(said[tasks], one * tasks**power, rel_tol=_EXACT):
@@ -84,8 +87,6 @@ def _simple(value: float) -> Fraction:
 
 
 def _strange(policy: Policy, user: User, said: dict[int, float]) -> str:
-    if policy.faults.count:
-        return f"policy {policy.name!r} fails: {policy.faults.latest}"
     told = ", ".join(f"{tasks}: {priority:.6g}" for tasks, priority in said.items())
     return (
         f"policy {policy.name!r} has no divisible optimum: its priorities do not begin at 0 and "

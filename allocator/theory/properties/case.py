@@ -6,6 +6,7 @@ from fractions import Fraction
 from random import Random
 from typing import TypeAlias
 
+from allocator.fairness.outside import PolicyFailedError
 from allocator.theory.divisible.optimum import DivisiblePolicy, optimum
 from allocator.theory.divisible.problem import Problem, User
 
@@ -85,9 +86,12 @@ def proved(problem: Problem, policy: DivisiblePolicy) -> Allocation:
 
     Raises:
         UndecidedError: there is none, or no proof of it.
+        PolicyFailedError: The policy failed.
     """
     try:
         shared = optimum(problem, policy)
+    except PolicyFailedError:
+        raise
     except (ValueError, ArithmeticError) as error:
         raise UndecidedError(str(error)) from None
     if not shared.exact:
