@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -74,15 +74,44 @@ def words(problem: Mapping[str, Any]) -> str:
 
 
 def _meant(place: Sequence[int | str], model: type[BaseModel]) -> str:
+    """Suggest a setting of the same section, or else those of other sections, by full names."""
     wrong = str(place[-1])
-    known = {name for names in _names(model) for name in names}
-    close = difflib.get_close_matches(wrong, sorted(known), n=1, cutoff=_ALIKE)
-    return f"; did you mean {close[0]}?" if close else ""
+    section = _section(model, place[:-1])
+    for names in (list(_sections(section)), list(_names(model))):
+        last = {name: name.rpartition(".")[2] for name in names}
+        close = difflib.get_close_matches(wrong, sorted({*last.values()}), n=1, cutoff=_ALIKE)
+        if close:
+            meant = [name for name in names if last[name] == close[0]]
+            return f"; did you mean {' or '.join(meant)}?"
+    return ""
 
 
-def _names(model: type[BaseModel]) -> Iterator[set[str]]:
-    """Go through a model and those of its parts."""
-    yield {field.alias or name for name, field in model.model_fields.items()}
-    for field in model.model_fields.values():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _names(field.annotation)
+def _section(model: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel]:
+    """Return the model of the section that a place leads to."""
+    for part in place:
+        model = _sections(model).get(str(part)) or model
+    return model
+
+
+def _names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Go through the full names of a model's settings, such as `store.kind`."""
+    for name, section in _sections(model).items():
+        yield f"{prefix}{name}"
+        if section is not None:
+            yield from _names(section, f"{prefix}{name}.")
+
+
+def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
+    """Return a model's settings, each with the model of its section if it is a section."""
+    return {
+        field.alias or name: next(_models(field.annotation), None)
+        for name, field in model.model_fields.items()
+    }
+
+
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    """Go through the models that a type is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _models(each)

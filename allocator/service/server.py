@@ -37,7 +37,7 @@ from allocator.service.show.sightings import OfferTrail, Past
 from allocator.service.show.status import Status
 from allocator.service.show.waits import Waits, touring
 from allocator.service.show.web import serving
-from allocator.service.store import Store, StoreError, StoreUnavailable
+from allocator.service.store import Store, StoreError, StoreInUse, StoreUnavailable
 from allocator.service.store.keeper import Keeper, keeping
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.zookeeper import ZookeeperStore
@@ -86,6 +86,7 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         if accounts is not None and meter is not None:
             connect = partial(_database, accounts)
             bookkeeper = Bookkeeper(engine, meter, connect, config.accounting, turn)
+            await _claim(bookkeeper, accounts)
             await stack.enter_async_context(bookkeeping(bookkeeper, _LOOK_EVERY))
         await stack.enter_async_context(_policy_watched(engine.settings.policy))
         statistics, rights = SessionStatistics(), Rights(config.listen.rights)
@@ -154,6 +155,23 @@ def _accounts(config: Config) -> str | None:
     if none := why_none(config):
         _log.warning(none)
     return kept_at(config)
+
+
+async def _claim(bookkeeper: Bookkeeper, accounts: str) -> None:
+    """Open a SQLite file of accounts, which one service at a time may have.
+
+    A PostgreSQL database is opened later: services beside several masters share one.
+
+    Raises:
+        ConfigError: Another service has the file open.
+    """
+    if "://" in accounts:
+        return
+    try:
+        await bookkeeper.open()
+    except StoreInUse as error:
+        advice = "stop it, or choose another path"
+        raise ConfigError(f"accounting.database: {error}; {advice}") from error
 
 
 def _database(accounts: str) -> "Database":

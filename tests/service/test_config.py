@@ -78,6 +78,16 @@ def test_the_store_is_where_state_belongs(
     ("text", "complaint"),
     [
         ("[polcy]\nname = 'drf'", "polcy: there is no such setting; did you mean policy"),
+        ("[accounting]\nkind = 'none'", "accounting.kind: .*; did you mean store.kind[?]"),
+        ("[accounting]\ndatabse = 'none'", "accounting.databse: .*; did you mean database[?]"),
+        (
+            "[store]\nadress = ''",
+            "store.adress: .*; did you mean listen.address or metrics.address",
+        ),
+        ("kind = 'none'", "[^.]kind: there is no such setting; did you mean store.kind[?]"),
+        ("[constraints.x]\nwhitelst = []", "constraints.x.whitelst: .*; did you mean whitelist"),
+        ("[[users.declared]]\nname = 'x'\nwieght = 1.0", "wieght: .*; did you mean weight"),
+        ("[offers]\ncommitment = 0.5", "offers.commitment: .* mean users.declared.commitment"),
         ("[policy]\nname = 'lottery'", "policy: .*there are: cdrf, cmmf"),
         ("[policy]\nname = 'sdrf'\ndelta = 1", "policy: .*switch long-term fairness off"),
         ("[policy]\nname = 'drf'\ndelta = 0.5", "policy: .*delta: there is no such setting"),

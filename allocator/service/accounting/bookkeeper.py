@@ -24,7 +24,7 @@ from allocator.service.accounting.batch import Batch, Ordered
 from allocator.service.config import AccountingSection
 from allocator.service.loop.slices import PACE, Once, Work, repeating, spread
 from allocator.service.loop.turn import Turn
-from allocator.service.store import StoreError
+from allocator.service.store import StoreError, StoreInUse
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -124,6 +124,19 @@ class Bookkeeper:
         if len(self._orders) > MOST_ORDERS:  # nobody can push out what was carried out
             refused = (number for number, each in enumerate(self._orders) if each.refusal)
             del self._orders[next(refused, 0)]
+
+    async def open(self) -> None:
+        """Open the database now; one that fails is tried again with the next write.
+
+        Raises:
+            StoreInUse: Another service has the database open.
+        """
+        try:
+            await self._in_thread(self._open)
+        except StoreInUse:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the service starts without
+            self._failed(error)
 
     async def keep(self) -> bool:
         """Write what has been ordered at once, and wait for it not too long.

@@ -26,9 +26,9 @@ async def usage(
     bookkeeper: Bookkeeper | None, request: admin.UsageRequest, context: _Context
 ) -> admin.UsageReply:
     """Say who has had what until now."""
+    keeper = await _required(bookkeeper, context)
     from allocator.service.accounting.reading import usages  # noqa: PLC0415 - takes SQLAlchemy
 
-    keeper = await _required(bookkeeper, context)
     if request.by not in _BY:
         await abort(
             context,
@@ -49,9 +49,9 @@ async def audit(
     bookkeeper: Bookkeeper | None, request: admin.AuditRequest, context: _Context
 ) -> admin.AuditReply:
     """Say who has ordered what until now."""
+    keeper = await _required(bookkeeper, context)
     from allocator.service.accounting.reading import ordered  # noqa: PLC0415 - likewise
 
-    keeper = await _required(bookkeeper, context)
     await keeper.write()
     (orders, earlier), (refused, earlier_refusals) = await _read(
         keeper,

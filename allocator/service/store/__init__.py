@@ -13,6 +13,10 @@ class StoreUnavailable(StoreError):  # noqa: N818 - it says what is the case, an
     """A store does not answer now, and may later."""
 
 
+class StoreInUse(StoreError):  # noqa: N818 - likewise
+    """Another service has the file open."""
+
+
 class StoreTaken(StoreError):  # noqa: N818 - likewise
     """Another service has written to a store that this one has opened."""
 

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from allocator.service.store import StoreError, StoreUnavailable
+from allocator.service.store import StoreError, StoreInUse, StoreUnavailable
 
 COMPANIONS = ("-journal", "-wal")
 """What a crash may leave beside a file."""
@@ -31,7 +31,8 @@ def claim(path: Path, make: Callable[[sqlite3.Connection], object]) -> BinaryIO:
         make: Makes its tables.
 
     Raises:
-        StoreError: another service has it, or it is no plain file.
+        StoreInUse: another service has it.
+        StoreError: it is no plain file.
         OSError: it may not be written.
     """
     if not path.exists():
@@ -48,7 +49,7 @@ def claim(path: Path, make: Callable[[sqlite3.Connection], object]) -> BinaryIO:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         held.close()
-        raise StoreError(f"{path}: in use by another service") from None
+        raise StoreInUse(f"{path}: in use by another service") from None
     return held
 
 
