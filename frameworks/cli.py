@@ -269,6 +269,8 @@ def framework(
 
     try:
         each = Quantities.parse(demand).to_doubles()
+        if not each:
+            raise ValueError("no task needs nothing")  # noqa: TRY301 - told as the others are
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--demand") from error
     labels = {"longshare.whitelist": whitelist} if whitelist is not None else {}

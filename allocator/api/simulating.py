@@ -12,7 +12,7 @@ from allocator.simulation import reference, results
 from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.series import Series
-from allocator.simulation.setting import Setting, capacity_at
+from allocator.simulation.setting import Setting, capacity_at, pool_of
 from allocator.simulation.summary import Users, summary, users_of
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass, Trace, numbered
 
@@ -200,4 +200,4 @@ def _capacity(
             f"the capacity is of {', '.join(capacity)}; the trace's resources are "
             f"{', '.join(trace.resources)}"
         )
-    return tuple(capacity[name] for name in trace.resources)
+    return pool_of(trace, capacity)

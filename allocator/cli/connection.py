@@ -41,7 +41,9 @@ ConfigFile = Annotated[
     typer.Option("--config", "-c", help="The service's TOML file, to read its address from."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Timeout = Annotated[float, typer.Option(min=0.001, help="Seconds to wait for an answer.")]
+Timeout = Annotated[
+    float, typer.Option(min=0.001, max=86400.0, help="Seconds to wait for an answer.")
+]
 DEFAULT_TIMEOUT = 10.0
 
 Answer = TypeVar("Answer")

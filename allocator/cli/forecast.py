@@ -22,7 +22,12 @@ def forecast(
     *,
     tasks: Annotated[
         int,
-        typer.Option("--tasks", min=0, help="When would so many further tasks have their turn?"),
+        typer.Option(
+            "--tasks",
+            min=0,
+            max=2**32 - 1,
+            help="When would so many further tasks have their turn?",
+        ),
     ] = 0,
     demand: Annotated[
         str | None, typer.Option("--demand", help=f"What one of them needs, {_FORM}")

@@ -5,6 +5,7 @@ with (pydantic), would take longer than that.
 """
 
 import inspect
+import math
 import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -131,9 +132,10 @@ def _process(
 ) -> Any:  # noqa: ANN401 - what is asked for
     given = value is not None or parameter.required
     if plain is not None and (type(value) in plain or not given):
+        _require_finite(parameter, ctx, value)
         return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
     try:
-        return convert(ctx, value)
+        converted = convert(ctx, value)
     except typer.BadParameter as error:
         found = getattr(error.__cause__, "errors", None)  # of pydantic, which is not imported here
         if found is not None:
@@ -141,3 +143,16 @@ def _process(
 
             error.message = words(found()[0])
         raise
+    for each in converted if isinstance(converted, list | tuple) else (converted,):
+        _require_finite(parameter, ctx, each)
+    return converted
+
+
+def _require_finite(parameter: Any, ctx: Any, value: Any) -> None:  # noqa: ANN401 - of typer's
+    """Refuse infinite values and nan, which a range of numbers lets through.
+
+    Raises:
+        typer.BadParameter: The value is one of these.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number", ctx, parameter)

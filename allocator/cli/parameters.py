@@ -43,6 +43,8 @@ def by_user(given: list[str] | None, option: str) -> dict[str, float]:
             user = ""
         if not user:
             raise typer.BadParameter(f"{each!r} is not USER=NUMBER", param_hint=option)
+    if len(numbers) < len(given or []):
+        raise typer.BadParameter("give each user once", param_hint=option)
     return numbers
 
 
@@ -86,4 +88,6 @@ def parse(parameters: list[str] | None) -> dict[str, float | str]:
             given[key] = float(value)
         except ValueError:
             given[key] = value
+    if len(given) < len(parameters or []):
+        raise typer.BadParameter("give each parameter once", param_hint="--set")
     return given

@@ -268,7 +268,7 @@ def capacity_of(
     Raises:
         ValueError: There are two, or one cannot be understood.
     """
-    from allocator.simulation.setting import capacity_at  # noqa: PLC0415
+    from allocator.simulation.setting import capacity_at, pool_of  # noqa: PLC0415
 
     if load is not None:
         if capacity is not None:
@@ -291,7 +291,7 @@ def capacity_of(
             f"--capacity names {', '.join(names)}; the trace's resources are "
             f"{', '.join(trace.resources)}"
         )
-    return tuple(dict(amounts)[name] for name in trace.resources)
+    return pool_of(trace, dict(amounts))
 
 
 def simulator_for(

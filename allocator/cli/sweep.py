@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from allocator.simulation.studies.sweep import Engine
 
 Jobs = Annotated[
-    int, typer.Option("--jobs", "-j", help="Processes; -1: one per core.", show_default="-1")
+    int,
+    typer.Option("--jobs", "-j", max=1000, help="Processes; -1: one per core.", show_default="-1"),
 ]
 Backend = Annotated[
     str,

@@ -2,6 +2,10 @@
 
 import math
 
+_SHORTEST_HALF_LIFE = 1e-6
+_LONGEST_HALF_LIFE = 1e12
+"""Seconds; beyond, commitments are forgotten at once, or never build up."""
+
 
 def time_constant(delta: float) -> float:
     """Return τ in seconds for a discount factor δ per second: τ = −1/ln δ (Eq. 12).
@@ -21,12 +25,13 @@ def time_constant_of_half_life(seconds: float) -> float:
     """Return τ in seconds for commitments that halve in so many seconds.
 
     Raises:
-        ValueError: the half-life is not a positive, finite number.
+        ValueError: the half-life is not from a microsecond to 10¹² seconds.
     """
-    if not 0.0 < seconds < math.inf:
+    if not _SHORTEST_HALF_LIFE <= seconds <= _LONGEST_HALF_LIFE:
         raise ValueError(
-            f"half_life = {seconds} s would switch long-term fairness off; "
-            "give a positive time, such as 3600 or '1h'"
+            f"half_life = {seconds:g} s would switch long-term fairness off; "
+            f"give a time from {_SHORTEST_HALF_LIFE:g} to {_LONGEST_HALF_LIFE:g} seconds, such as "
+            "3600 or '1h'"
         )
     return seconds / math.log(2.0)
 

@@ -1,9 +1,12 @@
 """Where the service listens: how an address is written, and where it is if nobody says."""
 
 import ipaddress
+import os
 
 DEFAULT = "127.0.0.1:5060"
 """For masters and operators."""
+_LONGEST_SOCKET = 107
+"""Bytes of a Unix socket's path that Linux takes."""
 
 
 def host_and_port(address: str) -> str:
@@ -22,13 +25,15 @@ def target(address: str) -> str:
     """Accept `unix:///PATH` or `HOST:PORT`.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is neither, or the path is too long.
     """
     if address.startswith("unix:"):
         if not address.startswith("unix:///"):
             raise ValueError(
                 f"{address!r}: write the absolute path, as in unix:///run/longshare.sock"
             )
+        if len(os.fsencode(address.removeprefix("unix://"))) > _LONGEST_SOCKET:
+            raise ValueError(f"the path of a Unix socket has at most {_LONGEST_SOCKET} bytes")
         return address
     return host_and_port(address)
 

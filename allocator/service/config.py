@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -41,6 +42,13 @@ _Read = TypeVar("_Read", bound=BaseModel)
 _PSYCOPG = "postgresql+psycopg://"
 
 
+_MOST = 1_000_000_000
+"""Of things that are counted, of bytes, and of seconds: beyond what any cluster needs."""
+_LONGEST_PATH = 4095
+_LONGEST_NAME = 255
+"""Bytes of a path, and of a name in it, that Linux takes."""
+
+
 class ConfigError(ValueError):
     """The configuration cannot be used; the message says where and why."""
 
@@ -49,6 +57,39 @@ class _Section(BaseModel):
     """Its docstrings are the descriptions in docs/configuration.md, see docs/generate.py."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plausible(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse values that would be taken for other ones: true for 1, and text with a NUL."""
+        field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, bool) and field.annotation in {int, float}:
+            raise ValueError(f"{str(value).lower()} is not a number")
+        texts = value if isinstance(value, list | tuple | dict) else (value,)
+        if isinstance(value, dict) and field.annotation == dict[str, str]:
+            texts = (*value, *value.values())
+        for text in texts:
+            if isinstance(text, str) and "\0" in text:
+                raise ValueError(f"{text!r} has a NUL character in it")
+        return value
+
+
+def _possible_path(path: Path) -> Path:
+    """Accept a path that a file can have.
+
+    Raises:
+        ValueError: The path is empty or too long.
+    """
+    if path == Path():
+        raise ValueError("the path names no file")
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise ValueError(f"the path has more than {_LONGEST_PATH} bytes")
+    if any(len(os.fsencode(name)) > _LONGEST_NAME for name in path.parts):
+        raise ValueError(f"a name in the path has more than {_LONGEST_NAME} bytes")
+    return path
+
+
+_Path = Annotated[Path, AfterValidator(_possible_path)]
 
 
 class PolicySection(BaseModel):
@@ -111,7 +152,7 @@ class UsersSection(_Section):
 
     key: UserKey = "role"
     """What a user is."""
-    forget_after: Annotated[float, Field(gt=0)] = 86400.0
+    forget_after: Annotated[float, Field(gt=0, le=_MOST)] = 86400.0
     """Seconds without frameworks and debts after which an undeclared user is forgotten."""
     counts_for: Annotated[float, Field(ge=1)] = 4.0
     """How many times its use a user counts for at most in the sum of weights, if no operator has
@@ -140,7 +181,7 @@ class OffersSection(_Section):
     """
     demands: dict[str, str] = {}
     """What one task needs, by framework name: `{ spark = "cpus:1;mem:1024" }`."""
-    whole_from: Annotated[int, Field(ge=0)] = 100
+    whole_from: Annotated[int, Field(ge=0, le=_MOST)] = 100
     """With so many agents free at once, as after a failover, each framework's tasks are laid on as
     few as will do of those that it may use and does not refuse; with fewer, or with quotas,
     frameworks share each agent. Everybody gets as many tasks either way, or where tasks have
@@ -188,26 +229,26 @@ _LIMITS = Limits()
 class LimitsSection(_Section):
     """`[limits]`: how much of one thing anybody may say; whoever goes beyond is set aside alone."""
 
-    subscription: Annotated[int, Field(ge=1024)] = _LIMITS.subscription
+    subscription: Annotated[int, Field(ge=1024, le=_MOST)] = _LIMITS.subscription
     """Bytes of what a framework, or an agent, says of itself."""
-    name: Annotated[int, Field(ge=64)] = _LIMITS.name
+    name: Annotated[int, Field(ge=64, le=_MOST)] = _LIMITS.name
     """Bytes of a role, of a framework's name, of a principal."""
     role_depth: Annotated[int, Field(ge=1, le=200)] = _LIMITS.role_depth
     """Levels of a role: `eng/web` has two."""
-    roles: Annotated[int, Field(ge=1)] = _LIMITS.roles
+    roles: Annotated[int, Field(ge=1, le=_MOST)] = _LIMITS.roles
     """Of one framework, with all roles above them: `eng/web` and `eng/db` are three."""
-    all_roles: Annotated[int, Field(ge=1)] = _LIMITS.all_roles
+    all_roles: Annotated[int, Field(ge=1, le=_MOST)] = _LIMITS.all_roles
     """Of all frameworks together, counted likewise for each; one takes some 3 kB of memory. A
     principal may have half of what others leave, and so may all frameworks without one together.
     A framework with four roles or fewer does not count and always gets them. One that asks for
     more than are left is set aside until it subscribes again, or a snapshot comes."""
-    label: Annotated[int, Field(ge=64)] = _LIMITS.label
+    label: Annotated[int, Field(ge=64, le=_MOST)] = _LIMITS.label
     """Characters of a label that Longshare reads."""
-    patterns: Annotated[int, Field(ge=0)] = _LIMITS.patterns
+    patterns: Annotated[int, Field(ge=0, le=_MOST)] = _LIMITS.patterns
     """Globs, ranges and networks in each of a framework's lists of hosts; names do not count."""
-    attributes: Annotated[int, Field(ge=0)] = _LIMITS.attributes
+    attributes: Annotated[int, Field(ge=0, le=_MOST)] = _LIMITS.attributes
     """Attributes that a framework asks for."""
-    resources: Annotated[int, Field(ge=8)] = _LIMITS.resources
+    resources: Annotated[int, Field(ge=8, le=_MOST)] = _LIMITS.resources
     """Different resources in a demand, a request or a minimum that a framework states, and
     alternatives to the latter.
     """
@@ -229,9 +270,9 @@ class LimitsSection(_Section):
     `--offer_timeout`. It costs whoever fills offers to the brim that it gets no more than that
     part of the cluster in that time. 0: what is offered is taken to be used.
     """
-    resource: Annotated[int, Field(ge=1024)] = _LIMITS.resource
+    resource: Annotated[int, Field(ge=1024, le=_MOST)] = _LIMITS.resource
     """Bytes of one resource of an agent, with all its ranges, items and labels."""
-    idle_users: Annotated[int, Field(ge=0)] = _LIMITS.idle_users
+    idle_users: Annotated[int, Field(ge=0, le=_MOST)] = _LIMITS.idle_users
     """Users without frameworks and debts that stay known; beyond, those longest idle are forgotten
     before `users.forget_after`.
     """
@@ -261,11 +302,11 @@ class ConstraintSection(_Section):
 class TlsSection(_Section):
     """`[listen.tls]`: files in PEM format."""
 
-    certificate: Path
+    certificate: _Path
     """PEM file of the service, with certificates between it and the authority."""
-    key: Path
+    key: _Path
     """PEM file of the certificate's key."""
-    client_ca: Path | None = None
+    client_ca: _Path | None = None
     """PEM file: only whoever shows a certificate of this authority may connect."""
 
 
@@ -377,7 +418,7 @@ class StoreSection(_Section):
 
     kind: Literal["sqlite", "zookeeper", "none"] = "sqlite"
     """A file on a local disk; for masters that fail over between machines; or nothing is kept."""
-    path: Path = Field(default_factory=lambda: _state_directory() / "commitments.sqlite")
+    path: _Path = Field(default_factory=lambda: _state_directory() / "commitments.sqlite")
     """SQLite's file, made with its folder if it is not there; if absent `commitments.sqlite` in
     `$STATE_DIRECTORY` (systemd), else in `$XDG_STATE_HOME/longshare`, else in
     `~/.local/state/longshare`.
@@ -392,7 +433,7 @@ class StoreSection(_Section):
     """ZooKeeper's servers, needed if it is the store: `"zk1:2181,zk2:2181,zk3:2181"`."""
     znode: Annotated[str, Field(pattern=r"^(/[^/]+)+$")] = "/longshare/commitments"
     """Path of ZooKeeper's node."""
-    credentials: Path | None = None
+    credentials: _Path | None = None
     """A file with one line `USER:PASSWORD`; the node is then open to that user alone (digest),
     otherwise to everybody who reaches ZooKeeper.
     """
@@ -436,6 +477,8 @@ def _database(where: str) -> str:
     """Accept the URL of a PostgreSQL database, the path of a SQLite file, or `none`."""
     if not where or ("://" in where and not where.startswith(("postgresql://", _PSYCOPG))):
         raise ValueError(f"{where!r} is neither postgresql://HOST/DATABASE, nor a path, nor 'none'")
+    if "://" not in where:
+        _possible_path(Path(where))
     return where
 
 
@@ -468,9 +511,9 @@ class AccountingSection(_Section):
 class RecorderSection(_Section):
     """`[recorder]`: a file of shares and commitments over time."""
 
-    file: Path
+    file: _Path
     """A CSV file, overwritten when the first event comes."""
-    every: Annotated[float, Field(ge=0.001, allow_inf_nan=False)] = 1.0
+    every: Annotated[float, Field(ge=0.001, le=_MOST)] = 1.0
     """Seconds of the master's clock between samples; the file's times have three decimals. One
     message of the master has 20,000 rows written at the most, but one sample in any case.
     """

@@ -1,6 +1,5 @@
 """What is to be simulated: a policy, the cluster, and who counts as a user."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -13,6 +12,10 @@ from allocator.simulation.holding import Blocking
 from allocator.simulation.originals.catalogue import create_policy, period_of
 from allocator.simulation.originals.kai import Kai
 from allocator.simulation.trace import Trace
+
+_LEAST_LOAD, _LARGEST_LOAD = 1e-6, 1e6
+_LARGEST_CAPACITY = 1e18
+"""Of a pool, in a trace's units: beyond any cluster, also with memory in bytes."""
 
 
 class SettingError(ValueError):
@@ -60,8 +63,13 @@ class Setting:
         ):
             if (value := getattr(self, name)) not in allowed:
                 raise SettingError(f"{name} is {value!r}, not one of: {', '.join(allowed)}")
-        if self.capacity is not None and not all(0.0 <= c < math.inf for c in self.capacity):
-            raise SettingError(f"the capacity {self.capacity} is not of finite numbers ≥ 0")
+        if self.capacity is not None and not all(
+            0.0 <= amount <= _LARGEST_CAPACITY for amount in self.capacity
+        ):
+            raise SettingError(
+                f"the capacity {self.capacity} is not of finite numbers from 0 to "
+                f"{_LARGEST_CAPACITY:g}"
+            )
         policy = self.new_policy()
         if self.sampled is not None:
             try:
@@ -127,14 +135,35 @@ class Setting:
         )
 
 
+def pool_of(trace: Trace, capacity: Mapping[str, float]) -> tuple[float, ...]:
+    """Return the capacity of one pool in the order of a trace's resources.
+
+    Args:
+        trace: The tasks for the pool.
+        capacity: Amounts by the names of all of the trace's resources.
+
+    Raises:
+        SettingError: There is none of a resource that tasks need.
+    """
+    for name, tasks in zip(trace.resources, (trace.demand > 0.0).sum(axis=0), strict=True):
+        if not capacity[name] and tasks:
+            raise SettingError(
+                f"the capacity has 0 {name}, and {tasks:,} tasks of the trace need some; give a "
+                "positive amount"
+            )
+    return tuple(capacity[name] for name in trace.resources)
+
+
 def capacity_at(trace: Trace, load: float) -> tuple[float, ...]:
     """Return a fraction of what a trace uses on average, as the capacity of one pool.
 
     Raises:
-        SettingError: The load is not a positive, finite number, or the trace uses nothing.
+        SettingError: The load is not from a millionth to a million, or the trace uses nothing.
     """
-    if not 0.0 < load < math.inf:
-        raise SettingError(f"the load {load} is not a positive, finite number")
+    if not _LEAST_LOAD <= load <= _LARGEST_LOAD:
+        raise SettingError(
+            f"the load {load:g} is not a number from {_LEAST_LOAD:g} to {_LARGEST_LOAD:g}"
+        )
     used = trace.mean_use()
     if not used.any():
         raise SettingError("the trace uses nothing on average; give a capacity")

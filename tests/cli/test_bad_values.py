@@ -1,0 +1,127 @@
+"""Values that no command can use are refused, with the option's name, before anything is done."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from allocator.cli import app
+from allocator.simulation import store
+from tests.simulation.test_advice import bursts_beside_a_hog
+
+SERVICE = ("--address", "127.0.0.1:1")
+"""No service is asked: the values are refused first."""
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("traces") / "hog.parquet"
+    store.write(bursts_beside_a_hog(), path)
+    return str(path)
+
+
+def refused(*command: str) -> str:
+    """Return what a command says that exits with 2, as one line without a frame."""
+    told = CliRunner().invoke(app, command)
+    assert told.exit_code == 2, told.output
+    return " ".join(told.stderr.replace("│", " ").split())
+
+
+STUDIES = {
+    "simulate": ("--policy", "drf"),
+    "compare": ("--policies", "drf,tsf"),
+    "lies": ("--policy", "drf"),
+    "advise": (),
+}
+
+
+@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize(
+    ("capacity", "complaint"),
+    [
+        ("cpus=0", "tasks of the trace need some; give a positive amount"),
+        ("cpus=-1", "is not of finite numbers from 0 to 1e+18"),
+        ("cpus=nan", "is not of finite numbers from 0 to 1e+18"),
+        ("cpus=inf", "is not of finite numbers from 0 to 1e+18"),
+        ("cpus=1e300", "is not of finite numbers from 0 to 1e+18"),
+    ],
+)
+def test_a_pool_has_a_capacity_that_tasks_can_use(
+    trace: str, study: str, capacity: str, complaint: str
+) -> None:
+    assert complaint in refused(study, trace, *STUDIES[study], "--capacity", f"{capacity},mem=9")
+
+
+@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("load", ["1e300", "0", "-1", "1e-300", "nan", "inf"])
+def test_a_load_is_a_number_from_a_millionth_to_a_million(
+    trace: str, study: str, load: str
+) -> None:
+    said = refused(study, trace, *STUDIES[study], f"--load={load}")
+    assert f"the load {float(load):g} is not a number from 1e-06 to 1e+06" in said or (
+        f"{load} is not a finite number" in said
+    )
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (("games", "search", "--policy", "sdrf"), "--patience"),
+        (("games", "gains", "--policy", "sdrf"), "--delta"),
+        (("experiment", "run", "drf-baseline"), "--speed"),
+        (("local-mesos",), "--speed"),
+        (("framework", "--name", "x"), "--run-time"),
+        (("framework", "--name", "x"), "--jitter"),
+        (("forecast", "a", *SERVICE), "--weight"),
+        (("forecast", "a", *SERVICE), "--below"),
+        (("shares", *SERVICE), "--timeout"),
+        (("weight", "set", "a", *SERVICE, "--"), "weight"),
+    ],
+)
+def test_no_option_takes_a_number_that_is_not_finite(
+    command: tuple[str, ...], option: str, value: str
+) -> None:
+    given = (value,) if option == "weight" else (f"{option}={value}",)
+    said = refused(*command, *given)
+    assert f"Invalid value for '{option}'" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (("forecast", "a", *SERVICE, "--tasks", "9" * 20), "Invalid value for '--tasks'"),
+        (("shares", *SERVICE, "--timeout", "1e300"), "Invalid value for '--timeout'"),
+        (("sweep", "sdrf", "--jobs", "9" * 20), "Invalid value for '--jobs'"),
+        (("framework", "--name", "x", "--demand", ""), "no task needs nothing"),
+    ],
+)
+def test_no_number_is_larger_than_can_be_sent_or_waited_for(
+    command: tuple[str, ...], complaint: str
+) -> None:
+    assert complaint in refused(*command)
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        ("--weight", "hog=1", "--weight", "hog=2"),
+        ("--owes", "hog=0.1", "--owes", "hog=0.2"),
+        ("--set", "half_life=60", "--set", "half_life=90"),
+    ],
+)
+def test_nothing_is_said_twice_with_different_values(trace: str, twice: tuple[str, ...]) -> None:
+    said = refused("simulate", trace, "--policy", "sdrf", "--load", "0.5", *twice)
+    assert f"Invalid value for {twice[0]}: give each" in said
+
+
+def test_a_pool_may_lack_what_no_task_needs(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("submitted_s,runtime_s,user,cpus,gpus\n0,60,a,1,0\n")
+    path = str(tmp_path / "trace.parquet")
+    runner = CliRunner()
+    converted = runner.invoke(
+        app, ["trace", "convert", str(tmp_path / "trace.csv"), path, "--from", "csv"]
+    )
+    assert converted.exit_code == 0, converted.stderr
+    told = runner.invoke(app, ["simulate", path, "--policy", "drf", "--capacity", "cpus=1,gpus=0"])
+    assert told.exit_code == 0, told.stderr
