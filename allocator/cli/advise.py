@@ -96,7 +96,7 @@ def _show(found: "Advice") -> None:
 
     out = console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("half-life", "1 − δ", "mean wait", "against DRF", "lower half", "upper half"):
+    for heading in ("half-life", "1 − δ", "mean wait", "less by", "light", "heavy"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("users wait less, longer", justify="right")
     for trial in found.trials:
@@ -105,9 +105,9 @@ def _show(found: "Advice") -> None:
             duration(trial.half_life_s),
             f"{1 - trial.delta:.2g}",
             duration(trial.mean_user_wait_s),
-            f"{-trial.reduction:+.1%}",
-            f"{-trial.light:+.1%}",
-            f"{-trial.heavy:+.1%}",
+            f"{trial.reduction:+.1%}",
+            f"{trial.light:+.1%}",
+            f"{trial.heavy:+.1%}",
             f"{trial.waits_less}, {trial.waits_longer}",
             style=mark,
         )

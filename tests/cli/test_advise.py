@@ -27,6 +27,15 @@ def test_advice_is_a_table_and_a_sentence_for_people_and_json_for_scripts(trace:
     assert found["helps"] is True
     assert found["best"] in found["trials"]
     assert f"half_life = {found['best']['half_life_s']:.0f}" in told.stdout
+    half_life = found["best"]["half_life_s"]
+    compared = longshare(
+        *("compare", trace, "--policies", f"drf,sdrf:half_life={half_life}", "--load", "0.8"),
+        *("--out", f"{trace}.png"),
+    )
+    less = f"{found['best']['reduction']:+.1%}"
+    assert less.startswith("+")
+    assert less in compared.stdout, "both commands say by which part users wait less"
+    assert less in told.stdout
 
 
 @pytest.mark.timeout(600)

@@ -12,7 +12,7 @@ from allocator.simulation import fast, reference
 from allocator.simulation.generator import google_month
 from allocator.simulation.setting import Setting
 from allocator.simulation.statistics import statistics
-from allocator.simulation.studies import fitting, sdrf_findings
+from allocator.simulation.studies import fitting, sdrf_findings, tsf_findings
 from allocator.simulation.studies.estimates import all_of, estimate, resampled_ends
 from allocator.simulation.studies.fingerprints import Fingerprint, Months, miss
 from allocator.simulation.studies.results import Result
@@ -147,6 +147,42 @@ def test_most_seconds_must_be_the_light_users_whatever_they_gain_in_relative_ter
     assert light == [True, True, False, True]
     torn = verdicts(before, [[1.0, 1.0, 1000.0, 1000.0], [9.0, 9.0, 500.0, 500.0]], 0.0)
     assert torn[0] is None
+
+
+@pytest.mark.parametrize(
+    ("speedups", "agree"),
+    [
+        ((-0.002, 0.009, 0.005, 0.008), [False, False]),
+        ((0.005, 0.009, 0.008, 0.002), [False, False]),
+        ((0.1, 0.1, 0.1, 0.1), [True, False]),
+        ((0.01, 0.08, 0.12, 0.2), [True, True]),
+        ((0.01, 0.3, 0.4, 0.5), [False, True]),
+    ],
+)
+def test_the_bigger_jobs_gain_the_more_only_if_each_size_gains_more_than_the_smaller(
+    speedups: tuple[float, ...], agree: list[bool]
+) -> None:
+    sizes = ("small", "medium", "big", "huge")
+    faster = {"DRF": {name: np.full(3, each) for name, each in zip(sizes, speedups, strict=True)}}
+    tenth, bigger, _ = tsf_findings._speedup_claims(faster)
+    assert bigger.theirs == "Small jobs gain little; the bigger, the more."
+    assert [tenth.agrees, bigger.agrees] == agree
+
+
+@pytest.mark.parametrize(
+    ("saved", "agrees"),
+    [
+        ({"DRF": 1.0, "CDRF": 5.0, "CPU": 1.5}, True),
+        ({"DRF": 1.0, "CDRF": 5.0, "CPU": 4.0}, False),
+        ({"DRF": -0.1, "CDRF": -0.05, "CPU": -0.1}, False),
+    ],
+)
+def test_cdrf_does_worst_only_if_drf_and_cpu_are_close(
+    saved: dict[str, float], *, agrees: bool
+) -> None:
+    waits = {name: np.ones(2) for name in ("TSF", "FIFO", *saved)}
+    _, worst = tsf_findings._task_claims(waits, {n: np.full(2, s) for n, s in saved.items()})
+    assert worst.agrees is agrees
 
 
 def test_most_users_are_more_than_half_of_them() -> None:
