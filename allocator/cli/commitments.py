@@ -59,7 +59,8 @@ def set_commitments(
         list[str],
         typer.Argument(
             metavar="PART...",
-            help="Of every resource, as 0.25 or 25%, or by resource: cpus=0.25 mem=10%.",
+            help="Of every resource, as 0.25 or 25%, or by resource: cpus=0.25 mem=10%; with both "
+            "forms, as cpus=0.25 0, the first form is of every other resource.",
         ),
     ],
     *,
@@ -68,17 +69,18 @@ def set_commitments(
     as_json: AsJson = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Say what a user owes, as fractions of the cluster; of what is not named, nothing.
+    """Say what a user owes, as fractions of the cluster; of what is not named, what it owed.
 
     It fades from then on, and grows, as any commitment does. Sub-roles owe what they owed.
     """
     from allocator.contract import operator_pb2 as operator  # noqa: PLC0415 - keeps `--help` fast
 
-    change = operator.SetCommitments(user=user)
+    change = operator.SetCommitments(user=user, keep_others=True)
     for text in commitments:
         name, equals, part = text.rpartition("=")
-        if not equals and len(commitments) == 1:
+        if not equals and change.keep_others:
             change.others = _part(text)
+            change.keep_others = False
         elif not name or name in change.commitments:
             raise typer.BadParameter(f"{text!r} is not RESOURCE=PART, or comes twice")
         else:

@@ -106,11 +106,20 @@ class Connection:
         """Ask what will come."""
         return self._ask(self._stub.Forecast, request, [request.user])
 
-    def usage(self, since: float, until: float, by: str) -> "admin.UsageReply":
-        """Ask who has had what between two instants, in seconds since the epoch."""
+    def usage(
+        self, since: float, until: float, by: str, users: Sequence[str]
+    ) -> "admin.UsageReply":
+        """Ask who has had what between two instants, in seconds since the epoch.
+
+        Args:
+            since: The first instant.
+            until: The second one.
+            by: What a row is about: "user", "role" or "day".
+            users: Users or roles; empty: all.
+        """
         from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
 
-        request = admin.UsageRequest(since=since, until=until, by=by)
+        request = admin.UsageRequest(since=since, until=until, by=by, users=users)
         return self._ask(self._stub.Usage, request, ())
 
     def audit(self, since: float, until: float) -> "admin.AuditReply":

@@ -149,10 +149,11 @@ def _process(
 
 
 def _require_finite(parameter: Any, ctx: Any, value: Any) -> None:  # noqa: ANN401 - of typer's
-    """Refuse infinite values and nan, which a range of numbers lets through.
+    """Refuse infinite values and nan of an option, which a range of numbers lets through.
 
     Raises:
         typer.BadParameter: The value is one of these.
     """
-    if isinstance(value, float) and not math.isfinite(value):
+    option = parameter.param_type_name == "option"
+    if option and isinstance(value, float) and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a finite number", ctx, parameter)

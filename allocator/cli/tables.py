@@ -179,9 +179,7 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
         if before.weight != after.weight:
             parts.append(f"weight {before.weight:g} → {after.weight:g}{_lasting(after)}")
             parts.append(f"entitled to {before.entitlement:.1%} → {after.entitlement:.1%}")
-        if before.commitments != after.commitments:
-            owed, owes = before.dominant_commitment, after.dominant_commitment
-            parts.append(f"commitment {owed:.1%} → {owes:.1%}")
+        parts += _changed_commitments(before, after)
         lines.append(f"{printable(after.user)}: {', '.join(parts)}, rank {after.rank}")
     if not lines:
         lines.append("carried out; nothing is different for now")
@@ -192,6 +190,20 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
     if reply.volatile:
         lines.append("this will not last: the service has no store, and a restart forgets it")
     return "\n".join(lines)
+
+
+def _changed_commitments(before: admin.UserShare, after: admin.UserShare) -> list[str]:
+    """Return the change of the dominant commitment; of each resource if others did not change."""
+    names = sorted({*before.commitments, *after.commitments})
+    pairs = {name: (before.commitments[name], after.commitments[name]) for name in names}
+    changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    if any(max(pairs[name]) for name in pairs.keys() - changed.keys()):
+        return [
+            f"commitment of {printable(name)} {owed:.1%} → {owes:.1%}"
+            for name, (owed, owes) in changed.items()
+        ]
+    owed, owes = before.dominant_commitment, after.dominant_commitment
+    return [f"commitment {owed:.1%} → {owes:.1%}"] if changed else []
 
 
 def _lasting(row: admin.UserShare) -> str:

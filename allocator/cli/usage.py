@@ -49,6 +49,8 @@ _LEAST_WORTH = ("wanted", "refused", "offers", "entitled", "waited")
 _NAME = 16
 """Characters of a user's name that are shown in any case, if it has so many."""
 _UNBOUNDED = 10_000
+_TOTAL = "total"
+"""Stands in place of a user in the row of the sums."""
 
 
 class By(StrEnum):
@@ -66,6 +68,12 @@ def usage(
     by: Annotated[
         By, typer.Option("--by", help="A line for each user or role, or for each user and day.")
     ] = By.USER,
+    users: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--user", metavar="NAME", help="This user or role; repeatable.", show_default="all"
+        ),
+    ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in seconds.")] = False,
     address: Address = None,
     config: ConfigFile = None,
@@ -75,16 +83,24 @@ def usage(
     """Show what users have held, over-used and owed, and how long they waited.
 
     Amounts are resource-hours: 2 hours of 4 cores are 8 of cpus. All is counted until the master's
-    latest event, by hours that begin within the time asked for.
+    latest event, by hours that begin within the time asked for. What a role's sub-roles had is part
+    of what the role had; the total counts it once.
     """
     if as_csv and as_json:
         raise typer.BadParameter("--csv or --json, not both")
     begin, end = span(since, until)
-    reply = Connection(address, config, timeout).usage(begin, end, by.value)
+    reply = Connection(address, config, timeout).usage(begin, end, by.value, users or ())
     whom = By.ROLE.value if by is By.ROLE else By.USER.value
+    from allocator.contract.printable import printable  # noqa: PLC0415 - keeps `--help` fast
+
+    if missing := sorted({*(users or ())} - {row.user for row in reply.rows}):
+        typer.echo(
+            f"longshare: no accounts in that time: {printable(', '.join(missing))}", err=True
+        )
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(("day", whom, "resource", *_COLUMNS, "offers", "refused", *_TIMES))
+        figures = (*_COLUMNS, "offers", "refused", *_TIMES)
+        writer.writerow(("day", whom, "resource", *figures, "unit", "within"))
         writer.writerows(_rows(reply.rows))
         return
 
@@ -97,7 +113,9 @@ def usage(
         typer.echo("Nobody has had or wanted anything in that time.")
         return
     console = tables.console()
-    console.print(_table(reply.rows, whom, console.width, by_day=by is By.DAY))
+    rows = [*reply.rows, *([reply.total] if len(reply.rows) > 1 else ())]
+    console.print(_table(rows, whom, console.width, by_day=by is By.DAY))
+    console.print(_note(reply))
 
 
 def audit(
@@ -151,13 +169,9 @@ def _rows(rows: Sequence["admin.Usage"]) -> Iterator[tuple[object, ...]]:
         counted = (row.offers, row.refused, *(_told(row, each) for each in _TIMES))
         for name in sorted(row.resources) or [""]:
             used = row.resources[name]
-            yield (
-                day,
-                csv_cell(row.user),
-                csv_cell(name),
-                *(_told(used, each) for each in _COLUMNS),
-                *counted,
-            )
+            amounts = (_told(used, each) for each in _COLUMNS)
+            names = (csv_cell(row.user), csv_cell(name))
+            yield (day, *names, *amounts, *counted, used.unit, csv_cell(row.within))
 
 
 def _told(message: "admin.Usage | admin.Used", name: str) -> object:
@@ -167,6 +181,20 @@ def _told(message: "admin.Usage | admin.Used", name: str) -> object:
     return figures.get(name, absent)
 
 
+def _note(reply: "admin.UsageReply") -> str:
+    """Say in which units amounts are, and which rows the total leaves out."""
+    from allocator.contract.printable import printable  # noqa: PLC0415
+
+    units = {
+        f"{printable(name)} in {printable(used.unit.replace('-seconds', '-hours'))}"
+        for name, used in reply.total.resources.items()
+    }
+    words = f"Amounts: {', '.join(sorted(units))}."
+    if any(row.within for row in reply.rows):
+        words += " Amounts of sub-roles are part of their role's, and once in the total."
+    return words
+
+
 def _table(rows: Sequence["admin.Usage"], whom: str, width: int, *, by_day: bool) -> "Table":
     """Return lines for each user or role and resource.
 
@@ -174,7 +202,7 @@ def _table(rows: Sequence["admin.Usage"], whom: str, width: int, *, by_day: bool
     """
     from rich.console import Console  # noqa: PLC0415
 
-    longest = max(len(row.user) for row in rows)
+    longest = max(len(row.user or _TOTAL) for row in rows)
     spare = max(0, longest - _NAME)
     told = [*_HEADINGS]
     if not any(row.HasField("wanted") for row in rows):  # of roles where users are none
@@ -206,9 +234,9 @@ def _table_with(
     for column in told:
         table.add_column(_HEADINGS[column], justify="right", no_wrap=True)
     for row in rows:
-        first = [Text(printable(row.user))]
+        first = [Text(printable(row.user or _TOTAL))]
         if by_day:
-            first.insert(0, Text(_day(row)))
+            first.insert(0, Text(_day(row) if row.HasField("day") else ""))
         counted = {"offers": str(row.offers), "refused": str(row.refused)}
         counted |= {name: f"{getattr(row, name) / _HOUR:.1f}" for name in _TIMES}
         for name in sorted(row.resources):

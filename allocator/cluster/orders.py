@@ -62,13 +62,17 @@ def _set_commitments(order: operator.SetCommitments, users: Users, policy: Polic
                 f"user {order.user!r}: a commitment of {part:g} of {name}; it is a fraction of the "
                 "cluster, from 0 to 1"
             )
-    unknown = sorted(name for name in order.commitments if capacity and name not in capacity)
+    known = {*capacity, "tasks"} if order.keep_others and policy.counts_tasks else {*capacity}
+    unknown = sorted(name for name in order.commitments if capacity and name not in known)
     if unknown:
         raise InvalidOrder(
             f"the cluster has no {', '.join(map(repr, unknown))}; it has {', '.join(capacity)}"
         )
-    owed = dict.fromkeys(capacity, order.others) | dict(order.commitments)
-    users.owe(order.user, owed, order.others)
+    owed, others = dict.fromkeys(capacity, order.others), order.others
+    standing = users.standing(order.user) if order.keep_others else None
+    if standing is not None:
+        owed, others = standing.commitments, standing.inherited
+    users.owe(order.user, owed | dict(order.commitments), others)
 
 
 def _forget(named: Iterable[str], users: Users) -> None:

@@ -940,21 +940,27 @@ class UsageRequest(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     UNTIL_FIELD_NUMBER: _builtins.int
     BY_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
     since: _builtins.float
     """seconds since the epoch; of hours that begin then or later"""
     until: _builtins.float
     by: _builtins.str
     """"user", "role" or "day" """
+    @_builtins.property
+    def users(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """or roles; empty: all"""
+
     def __init__(
         self,
         *,
         since: _builtins.float = ...,
         until: _builtins.float = ...,
         by: _builtins.str = ...,
+        users: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "since", b"since", "until", b"until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "since", b"since", "until", b"until", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -965,16 +971,22 @@ class UsageReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROWS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___Usage]: ...
+    @_builtins.property
+    def total(self) -> Global___Usage:
+        """of the rows that are within no other; it has no user"""
+
     def __init__(
         self,
         *,
         rows: _abc.Iterable[Global___Usage] | None = ...,
+        total: Global___Usage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["total", b"total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1012,6 +1024,7 @@ class Usage(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     WANTED_FIELD_NUMBER: _builtins.int
     WAITED_FIELD_NUMBER: _builtins.int
+    WITHIN_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     day: _builtins.int
     """its begin in seconds since the epoch, UTC"""
@@ -1020,6 +1033,8 @@ class Usage(_message.Message):
     wanted: _builtins.float
     """Seconds. Absent of roles where users are none: frameworks' users want and wait."""
     waited: _builtins.float
+    within: _builtins.str
+    """the role among the rows that this one's amounts are part of; empty: none"""
     @_builtins.property
     def resources(self) -> _containers.MessageMap[_builtins.str, Global___Used]: ...
     def __init__(
@@ -1032,10 +1047,11 @@ class Usage(_message.Message):
         refused: _builtins.int = ...,
         wanted: _builtins.float | None = ...,
         waited: _builtins.float | None = ...,
+        within: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_day", b"_day", "_waited", b"_waited", "_wanted", b"_wanted", "day", b"day", "waited", b"waited", "wanted", b"wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_day", b"_day", "_waited", b"_waited", "_wanted", b"_wanted", "day", b"day", "offers", b"offers", "refused", b"refused", "resources", b"resources", "user", b"user", "waited", b"waited", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_day", b"_day", "_waited", b"_waited", "_wanted", b"_wanted", "day", b"day", "offers", b"offers", "refused", b"refused", "resources", b"resources", "user", b"user", "waited", b"waited", "wanted", b"wanted", "within", b"within"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__day: _TypeAlias = _typing.Literal["day"]  # noqa: Y015
     _WhichOneofArgType__day: _TypeAlias = _typing.Literal["_day", b"_day"]  # noqa: Y015
@@ -1062,10 +1078,13 @@ class Used(_message.Message):
     OVERUSED_FIELD_NUMBER: _builtins.int
     OWED_FIELD_NUMBER: _builtins.int
     ENTITLED_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
     held: _builtins.float
     overused: _builtins.float
     owed: _builtins.float
     entitled: _builtins.float
+    unit: _builtins.str
+    """as "core-seconds" """
     def __init__(
         self,
         *,
@@ -1073,10 +1092,11 @@ class Used(_message.Message):
         overused: _builtins.float | None = ...,
         owed: _builtins.float | None = ...,
         entitled: _builtins.float | None = ...,
+        unit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_entitled", b"_entitled", "_overused", b"_overused", "_owed", b"_owed", "entitled", b"entitled", "overused", b"overused", "owed", b"owed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_entitled", b"_entitled", "_overused", b"_overused", "_owed", b"_owed", "entitled", b"entitled", "held", b"held", "overused", b"overused", "owed", b"owed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_entitled", b"_entitled", "_overused", b"_overused", "_owed", b"_owed", "entitled", b"entitled", "held", b"held", "overused", b"overused", "owed", b"owed", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__entitled: _TypeAlias = _typing.Literal["entitled"]  # noqa: Y015
     _WhichOneofArgType__entitled: _TypeAlias = _typing.Literal["_entitled", b"_entitled"]  # noqa: Y015

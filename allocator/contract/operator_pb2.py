@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!allocator/contract/operator.proto\x12\x0clongshare.v1\"\xe8\x01\n\x05Order\x12-\n\nset_weight\x18\x01 \x01(\x0b\x32\x17.longshare.v1.SetWeightH\x00\x12;\n\x11reset_commitments\x18\x02 \x01(\x0b\x32\x1e.longshare.v1.ResetCommitmentsH\x00\x12\x37\n\x0fset_commitments\x18\x03 \x01(\x0b\x32\x1c.longshare.v1.SetCommitmentsH\x00\x12\x31\n\x0c\x66orget_users\x18\x04 \x01(\x0b\x32\x19.longshare.v1.ForgetUsersH\x00\x42\x07\n\x05order\"[\n\tSetWeight\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x13\n\x06weight\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07seconds\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\t\n\x07_weightB\n\n\x08_seconds\"!\n\x10ResetCommitments\x12\r\n\x05users\x18\x01 \x03(\t\"\x1c\n\x0b\x46orgetUsers\x12\r\n\x05users\x18\x01 \x03(\t\"\xa6\x01\n\x0eSetCommitments\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x42\n\x0b\x63ommitments\x18\x02 \x03(\x0b\x32-.longshare.v1.SetCommitments.CommitmentsEntry\x12\x0e\n\x06others\x18\x03 \x01(\x01\x1a\x32\n\x10\x43ommitmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!allocator/contract/operator.proto\x12\x0clongshare.v1\"\xe8\x01\n\x05Order\x12-\n\nset_weight\x18\x01 \x01(\x0b\x32\x17.longshare.v1.SetWeightH\x00\x12;\n\x11reset_commitments\x18\x02 \x01(\x0b\x32\x1e.longshare.v1.ResetCommitmentsH\x00\x12\x37\n\x0fset_commitments\x18\x03 \x01(\x0b\x32\x1c.longshare.v1.SetCommitmentsH\x00\x12\x31\n\x0c\x66orget_users\x18\x04 \x01(\x0b\x32\x19.longshare.v1.ForgetUsersH\x00\x42\x07\n\x05order\"[\n\tSetWeight\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x13\n\x06weight\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07seconds\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\t\n\x07_weightB\n\n\x08_seconds\"!\n\x10ResetCommitments\x12\r\n\x05users\x18\x01 \x03(\t\"\x1c\n\x0b\x46orgetUsers\x12\r\n\x05users\x18\x01 \x03(\t\"\xbb\x01\n\x0eSetCommitments\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x42\n\x0b\x63ommitments\x18\x02 \x03(\x0b\x32-.longshare.v1.SetCommitments.CommitmentsEntry\x12\x0e\n\x06others\x18\x03 \x01(\x01\x12\x13\n\x0bkeep_others\x18\x04 \x01(\x08\x1a\x32\n\x10\x43ommitmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,7 +42,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FORGETUSERS']._serialized_start=414
   _globals['_FORGETUSERS']._serialized_end=442
   _globals['_SETCOMMITMENTS']._serialized_start=445
-  _globals['_SETCOMMITMENTS']._serialized_end=611
-  _globals['_SETCOMMITMENTS_COMMITMENTSENTRY']._serialized_start=561
-  _globals['_SETCOMMITMENTS_COMMITMENTSENTRY']._serialized_end=611
+  _globals['_SETCOMMITMENTS']._serialized_end=632
+  _globals['_SETCOMMITMENTS_COMMITMENTSENTRY']._serialized_start=582
+  _globals['_SETCOMMITMENTS_COMMITMENTSENTRY']._serialized_end=632
 # @@protoc_insertion_point(module_scope)

@@ -169,9 +169,12 @@ class SetCommitments(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     COMMITMENTS_FIELD_NUMBER: _builtins.int
     OTHERS_FIELD_NUMBER: _builtins.int
+    KEEP_OTHERS_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     others: _builtins.float
     """of every resource that is not named"""
+    keep_others: _builtins.bool
+    """of resources that are not named the user owes what it owed"""
     @_builtins.property
     def commitments(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """by resource; those not named become `others`"""
@@ -182,10 +185,11 @@ class SetCommitments(_message.Message):
         user: _builtins.str = ...,
         commitments: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         others: _builtins.float = ...,
+        keep_others: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitments", b"commitments", "others", b"others", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitments", b"commitments", "keep_others", b"keep_others", "others", b"others", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -93,7 +93,9 @@ def test_usage_is_a_table_csv_and_json(running: Service) -> None:
 @pytest.mark.parametrize(("width", "by_day"), [(60, False), (80, False), (80, True)])
 def test_a_narrow_terminal_cuts_no_number_of_a_bill(name: str, width: int, *, by_day: bool) -> None:
     figures = {"held": 123_456.7, "overused": 12_345.6, "owed": 1_234.5, "entitled": 234_567.8}
-    used = admin.Used(**{column: 3600 * amount for column, amount in figures.items()})
+    used = admin.Used()
+    for column, amount in figures.items():
+        setattr(used, column, 3600 * amount)
     row = admin.Usage(
         user=name, day=1599955200, resources={"mem": used}, offers=123_456, wanted=3600 * 24.0
     )
@@ -128,23 +130,103 @@ def test_usage_by_role_where_users_are_frameworks_is_what_was_held_and_offered_i
         stream.now_ns += 3600 * SECOND
         stream.tell(tick=contract.Tick())
         shown = run(made, "usage", *SPAN, "--by", "role").output
-        assert [line.split() for line in shown.splitlines()] == [
+        assert [line.split() for line in shown.splitlines()][:7] == [
             ["held"],
             ["role", "resource", "×", "h", "offers", "refused"],
             ["eng", "cpus", "2.0", "0", "0"],
             ["mem", "2,048.0"],
             ["eng/web", "cpus", "2.0", "0", "0"],
             ["mem", "2,048.0"],
+            ["total", "cpus", "2.0", "0", "0"],
         ]
+        note = " ".join(shown.split())
+        assert "Amounts: cpus in core-hours, mem in MiB-hours. Amounts of sub-roles are" in note
         rows = csv.DictReader(
             io.StringIO(run(made, "usage", *SPAN, "--by", "role", "--csv").output)
         )
         [cpus] = [row for row in rows if (row["role"], row["resource"]) == ("eng", "cpus")]
         assert (cpus["held"], cpus["owed"], cpus["waited"]) == ("7200.0", "", "")
         told = json.loads(run(made, "usage", *SPAN, "--by", "role", "--json").output)
-        assert told["rows"][0]["resources"]["cpus"] == {"held": 7200.0}
+        assert told["rows"][0]["resources"]["cpus"] == {"held": 7200.0, "unit": "core-seconds"}
+        assert [row.get("within") or "" for row in told["rows"]] == ["", "eng"]
+        assert told["total"]["resources"]["cpus"]["held"] == 7200.0
         assert "wanted" not in told["rows"][0]
         assert "f1" in run(made, "usage", *SPAN).output
+        stream.close()
+
+
+@pytest.mark.slow
+def test_usage_counts_each_sub_role_once_and_is_of_the_users_that_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    roles = ("eng", "eng/web", "ops/db")
+    with service(tmp_path, SETTINGS) as made:
+        stream = Stream(made.address)
+        used = {role: resources("cpus:1;mem:1024", role) for role in roles}
+        stream.open(
+            agents=[agent_call("s1", "cpus:4;mem:4096", used)],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id=role, info=framework_info(role, role), active=False
+                )
+                for role in roles
+            ],
+        )
+        stream.now_ns += 3600 * SECOND
+        stream.tell(tick=contract.Tick())
+
+        def held(*options: str) -> tuple[dict[str, float], float]:
+            told = json.loads(run(made, "usage", *SPAN, *options, "--json").output)
+            rows = {row["user"]: row["resources"]["cpus"]["held"] for row in told["rows"]}
+            return rows, told["total"]["resources"]["cpus"]["held"]
+
+        for by in ("user", "role", "day"):
+            rows, total = held("--by", by)
+            assert {name: rows[name] / 3600 for name in ("eng", "eng/web", "ops", "ops/db")} == {
+                "eng": 2.0,
+                "eng/web": 1.0,
+                "ops": 1.0,
+                "ops/db": 1.0,
+            }
+            assert total == 3 * 3600.0
+        assert held("--user", "eng/web", "--user", "ops") == (
+            {"eng/web": 3600.0, "ops": 3600.0},
+            7200.0,
+        )
+        table = csv.DictReader(
+            io.StringIO(run(made, "usage", *SPAN, "--user", "eng/web", "--csv").output)
+        )
+        assert [(row["resource"], row["unit"], row["within"]) for row in table] == [
+            ("cpus", "core-seconds", ""),
+            ("mem", "MiB-seconds", ""),
+        ]
+        missing = run(made, "usage", *SPAN, "--user", "egn", "--user", "eng")
+        assert missing.stderr == "longshare: no accounts in that time: egn\n"
+        stream.close()
+
+
+@pytest.mark.slow
+def test_setting_the_commitment_of_one_resource_forgives_no_other(tmp_path: Path) -> None:
+    with service(tmp_path, SETTINGS) as made:
+        stream = Stream(made.address)
+        stream.open(agents=[agent_call("s1", "cpus:4;mem:4096")])
+
+        def order(*parts: str, code: int = 0) -> str:
+            return run(made, "commitments", "set", "idle", *parts, code=code).output
+
+        def owed() -> dict[str, str]:
+            told = json.loads(run(made, "shares", "--json").output)["users"]
+            [idle] = [row for row in told if row["user"] == "idle"]
+            return {name: f"{part:.3f}" for name, part in idle["commitments"].items() if part}
+
+        assert order("cpus=25%", "mem=12.5%").startswith("idle: commitment 0.0% → 25.0%, rank ")
+        assert order("cpus=10%").startswith("idle: commitment of cpus 25.0% → 10.0%, rank ")
+        assert owed() == {"cpus": "0.100", "mem": "0.125"}
+        order("cpus=20%", "0.05")
+        assert owed() == {"cpus": "0.200", "mem": "0.050"}
+        order("0.1", "0.2", code=2)
+        order("0")
+        assert owed() == {}
         stream.close()
 
 

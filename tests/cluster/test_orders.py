@@ -111,6 +111,42 @@ def test_a_commitment_that_is_set_fades_like_any_other() -> None:
     assert owed(master) > 0.0  # another's is what it would be
 
 
+def test_a_commitment_of_one_resource_leaves_those_of_others_as_they_were() -> None:
+    master = made()
+    for change in (
+        operator.SetCommitments(user="b", commitments={"cpus": 0.5, "mem": 0.25}, others=0.1),
+        operator.SetCommitments(user="b", commitments={"cpus": 0.125}, keep_others=True),
+    ):
+        master.engine.order(operator.Order(set_commitments=change))
+    standing = master.engine.standing("b")
+    assert standing is not None
+    assert standing.commitments == {"cpus": 0.125, "mem": 0.25}
+    assert standing.inherited == 0.1, "of resources that the cluster does not have yet"
+    master.tick(HALF_LIFE)
+    change = operator.SetCommitments(user="b", commitments={"mem": 0.5}, keep_others=True)
+    master.engine.order(operator.Order(set_commitments=change))
+    standing = master.engine.standing("b")
+    assert standing is not None
+    assert standing.commitments == pytest.approx({"cpus": 0.0625, "mem": 0.5})
+
+
+def test_a_commitment_of_a_parent_role_leaves_those_of_its_sub_roles_as_they_were() -> None:
+    master = MasterSide("sdrf", {"half_life": HALF_LIFE})
+    for role in ("a/x", "b"):
+        master.add_framework(f"of-{role}", role)
+    master.add_agent("s1", "cpus:4;mem:4096")
+    for user, part in (("a", 0.5), ("a/x", 0.25)):
+        change = operator.SetCommitments(user=user, others=part)
+        master.engine.order(operator.Order(set_commitments=change))
+    change = operator.SetCommitments(user="a", commitments={"cpus": 0.1}, keep_others=True)
+    master.engine.order(operator.Order(set_commitments=change))
+    owed = {each: master.engine.standing(each) for each in ("a", "a/x")}
+    assert owed["a"] is not None
+    assert owed["a"].commitments == {"cpus": 0.1, "mem": 0.5}
+    assert owed["a/x"] is not None
+    assert owed["a/x"].commitments == {"cpus": 0.25, "mem": 0.25}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

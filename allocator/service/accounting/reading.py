@@ -122,20 +122,33 @@ def hours_of(
     ]
 
 
-def usages(connection: Connection, since: float, until: float, by: By) -> list[Usage]:
+def usages(
+    connection: Connection,
+    since: float,
+    until: float,
+    by: By,
+    users: Collection[str] = (),
+) -> list[Usage]:
     """Return who had what in the hours that begin within a time, by user, role, or day and user.
+
+    Args:
+        connection: To the database.
+        since: Seconds since the epoch.
+        until: Seconds since the epoch.
+        by: What a row is about.
+        users: The users or roles to return; empty: all.
 
     Raises:
         TooMuch: an answer would be too long.
     """
     amounts, acts = (usage, activity) if by != "role" else (role_usage, role_activity)
     used: dict[tuple[int | None, str], list[Used]] = {}
-    for start, user, row in _sums(connection, amounts, ("resource",), (since, until, by)):
+    for start, user, row in _sums(connection, amounts, ("resource",), (since, until, by, users)):
         resource, *sums = row
         used.setdefault((start, user), []).append(Used(resource, *map(float, sums)))
     return [
         Usage(start, user, tuple(used.get((start, user), ())), int(row[0]), int(row[1]), *row[2:])
-        for start, user, row in _sums(connection, acts, (), (since, until, by))
+        for start, user, row in _sums(connection, acts, (), (since, until, by, users))
     ]
 
 
@@ -169,10 +182,13 @@ def _within(table: Table, since: float, until: float) -> ColumnElement[bool]:
 
 
 def _sums(
-    connection: Connection, table: Table, keys: Sequence[str], asked: tuple[float, float, By]
+    connection: Connection,
+    table: Table,
+    keys: Sequence[str],
+    asked: tuple[float, float, By, Collection[str]],
 ) -> Iterator[tuple[int | None, str, Sequence[Any]]]:
     """Go through days (None: all of the time), users or roles, and further keys with the sums."""
-    since, until, by = asked
+    since, until, by, users = asked
     day: ColumnElement[Any] = literal(None) if by != "day" else table.c.start - table.c.start % DAY
     who = table.c.role if by == "role" else table.c.user
     grouped: list[ColumnElement[Any]] = [who, *(table.c[name] for name in keys)]
@@ -185,7 +201,7 @@ def _sums(
             *(table.c[name] for name in keys),
             *(func.sum(table.c[name]) for name in SUMS[table]),
         )
-        .where(_within(table, since, until))
+        .where(_within(table, since, until), who.in_(users) if users else true())
         .group_by(*grouped)
         .order_by(*grouped)
         .limit(MOST_LINES + 1)

@@ -1,7 +1,7 @@
 """Answers operators from the accounting database: who has had what, and who has ordered what."""
 
 import heapq
-from collections.abc import Callable, Iterable, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import grpc
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+_UNITS = {"cpus": "core", "gpus": "GPU", "mem": "MiB", "disk": "MiB", "tasks": "share"}
+"""Units in which Mesos counts, by resource."""
 _BY: "dict[str, By]" = {"user": "user", "role": "role", "day": "day", "": "user"}
 
 
@@ -36,12 +38,15 @@ async def usage(
             f"usage by {request.by!r}; it can be by user, role or day",
         )
     since, until, by = request.since, request.until, _BY[request.by]
+    nested = by == "role" or keeper.user_key == "role"
     if by == "role" and keeper.user_key == "role":
         by = "user"
     await keeper.write()
-    rows = await _read(keeper, lambda c: usages(c, since, until, by), context)
+    users = frozenset(request.users)
+    rows = await _read(keeper, lambda c: usages(c, since, until, by, users), context)
     reply = admin.UsageReply()
     await spread(_adding(map(_usage, rows), reply.rows))
+    await spread(_totalling(reply, nested=nested))
     return reply
 
 
@@ -75,6 +80,34 @@ def _adding(made: Iterable[T], reply: "MutableSequence[T]") -> Work[None]:
         yield
 
 
+def _totalling(reply: admin.UsageReply, *, nested: bool) -> Work[None]:
+    """Mark rows of roles within other roles of the answer, and add up the other rows."""
+    total, names = reply.total, {row.user for row in reply.rows}
+    for row in reply.rows:
+        yield
+        if nested:
+            row.within = next((role for role in _above(row.user) if role in names), "")
+        if row.within:
+            continue
+        for name, used in row.resources.items():
+            _add(total.resources[name], used)
+            total.resources[name].unit = used.unit
+        _add(total, row)
+
+
+def _above(role: str) -> Iterator[str]:
+    """Go through the roles above a role, the nearest first."""
+    while role := role.rpartition("/")[0]:
+        yield role
+
+
+def _add(total: "admin.Usage | admin.Used", part: "admin.Usage | admin.Used") -> None:
+    """Add the numbers of a message to a total; a number that is absent stays absent."""
+    for field, value in part.ListFields():
+        if isinstance(value, float | int) and field.name != "day":
+            setattr(total, field.name, getattr(total, field.name) + value)
+
+
 async def _read(keeper: Bookkeeper, query: "Callable[[Connection], T]", context: _Context) -> T:
     try:
         found = await keeper.read(query)
@@ -99,6 +132,7 @@ def _usage(row: "Usage") -> admin.Usage:
                 overused=each.overused,
                 owed=each.owed,
                 entitled=each.entitled,
+                unit=f"{_UNITS.get(each.resource, each.resource)}-seconds",
             )
             for each in row.used
         },
