@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
+from allocator.fairness.outside import require_success
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.pool import Deed, Pool
 from allocator.fairness.shadow import Shadow
@@ -79,6 +80,7 @@ class Follower:
         begun = time.thread_time()
         try:
             step()
+            require_success(self.policy)
         except Exception as error:  # noqa: BLE001 - who only watches must not be in anybody's way
             self.failure = f"{type(error).__name__}: {error}"
             self.shadow = None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from allocator import plugins
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.steps import finished
@@ -20,6 +21,7 @@ from allocator.service.show.sightings import OfferTrail
 from allocator.service.show.waits import Waits
 from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
 from tests.forks import longshare
+from tests.plugins.written import file, key
 from tests.service.served import Stream, service
 
 SDRF = policies.create("sdrf", {"half_life": 60.0})
@@ -127,6 +129,22 @@ def test_who_compares_does_so_bit_by_bit_whatever_happens_meanwhile() -> None:
     assert steps > 7
     assert not follower.failure
     assert {each.user for each in told} == {f"user{number}" for number in range(20)}
+
+
+def test_a_shadow_of_a_policy_that_failed_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "_POLICIES", dict(policies._POLICIES))
+    plugins.load(file(tmp_path, key("return account.sharez if account.shares else 0.0")))
+    shadows = Shadows({"mine": policies.create("mine", {})})
+    followed = FollowedMaster(shadows)
+    followed.add_framework("f1", "a")
+    assert followed.add_agent("first", "cpus:1;mem:1024"), "offers go on"
+    followed.tick()
+    finished(shadows.following())
+    [follower] = shadows.followers
+    assert "policy 'mine' failed, so there is no result: AttributeError" in follower.failure
+    assert finished(shadows.comparing(followed.engine, follower)) == []
 
 
 def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
