@@ -39,10 +39,20 @@ def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
         error: What validation of a `model` has found.
         model: Whose names are suggested where one is not known.
     """
+    problems = error.errors()
     return [
         f"{place}: {_said(problem, model)}" if (place := _place(problem)) else _said(problem, model)
-        for problem in error.errors()
+        for problem in problems
+        if not _follows(problem, problems)
     ]
+
+
+def _follows(problem: Mapping[str, Any], problems: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a list lacks entries only because its entries are wrong, which is said."""
+    place = problem["loc"]
+    return problem["type"] == "too_short" and any(
+        each["loc"][: len(place)] == place and each is not problem for each in problems
+    )
 
 
 def _place(problem: Mapping[str, Any]) -> str:

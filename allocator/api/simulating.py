@@ -161,7 +161,7 @@ def simulate(  # noqa: PLR0913 - what can be said about a simulation, by name
             `"reference"` is plain Python; None: the one that is done sooner.
 
     Raises:
-        ValueError: the policy is unknown, or something does not fit the trace.
+        ValueError: the policy is unknown or failed, or something does not fit the trace.
     """
     setting = Setting(
         policy=policy,

@@ -13,7 +13,8 @@ from allocator.simulation.originals.catalogue import create_policy, period_of
 from allocator.simulation.originals.kai import Kai
 from allocator.simulation.trace import Trace
 
-_LEAST_LOAD, _LARGEST_LOAD = 1e-6, 1e6
+LEAST_LOAD, LARGEST_LOAD = 1e-6, 1e6
+"""Of what a trace uses on average."""
 _LARGEST_CAPACITY = 1e18
 """Of a pool, in a trace's units: beyond any cluster, also with memory in bytes."""
 
@@ -160,9 +161,9 @@ def capacity_at(trace: Trace, load: float) -> tuple[float, ...]:
     Raises:
         SettingError: The load is not from a millionth to a million, or the trace uses nothing.
     """
-    if not _LEAST_LOAD <= load <= _LARGEST_LOAD:
+    if not LEAST_LOAD <= load <= LARGEST_LOAD:
         raise SettingError(
-            f"the load {load:g} is not a number from {_LEAST_LOAD:g} to {_LARGEST_LOAD:g}"
+            f"the load {load:g} is not a number from {LEAST_LOAD:g} to {LARGEST_LOAD:g}"
         )
     used = trace.mean_use()
     if not used.any():

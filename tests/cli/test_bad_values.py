@@ -112,6 +112,18 @@ def test_nothing_is_said_twice_with_different_values(trace: str, twice: tuple[st
     assert f"Invalid value for {twice[0]}: give each" in said
 
 
+@pytest.mark.parametrize("load", ["1e300", "nan", "0.0", "-1.0"])
+def test_a_sweeps_loads_are_refused_before_anything_is_simulated(tmp_path: Path, load: str) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text(
+        f'title = "x"\n[[traces]]\npath = "x.parquet"\n'
+        f'[[grid]]\nloads = [{load}]\npolicies = [{{ policy = "drf" }}]\n'
+    )
+    said = refused("sweep", str(file), "--out", str(tmp_path / "out"))
+    assert "grid[0].loads[0]: it must be" in said
+    assert "at least 1 entry" not in said, "the entry is there, and it is wrong"
+
+
 def test_a_pool_may_lack_what_no_task_needs(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("submitted_s,runtime_s,user,cpus,gpus\n0,60,a,1,0\n")
     path = str(tmp_path / "trace.parquet")

@@ -11,14 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from allocator.complaints import complaints
 from allocator.simulation.holding import Blocking
-from allocator.simulation.setting import Setting
+from allocator.simulation.setting import LARGEST_LOAD, LEAST_LOAD, Setting
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 Value = float | str
 """Of a policy's parameter."""
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Load = Annotated[float, Field(ge=LEAST_LOAD, le=LARGEST_LOAD)]
 
 
 class SweepError(ValueError):
@@ -108,7 +108,7 @@ class Grid(_Strict):
     """
 
     policies: Annotated[tuple[Policies, ...], Field(min_length=1)]
-    loads: tuple[Positive, ...] = ()
+    loads: tuple[Load, ...] = ()
     blocking: Blocking = "head-of-line"
     users: Literal["known", "appearing"] = "known"
     engine: Literal["fast", "reference"] = "fast"
