@@ -19,7 +19,7 @@ from frameworks.harness.figure import draw, draw_shares
 from frameworks.harness.film import EVENTS
 from frameworks.harness.measurement import Measurement, read_recorder, write_table
 from frameworks.harness.observer import Glance, Observer, policy_failures
-from frameworks.harness.processes import Child, Children
+from frameworks.harness.processes import Child, ChildFailed, Children
 from frameworks.harness.real_mesos import MesosHome
 from frameworks.harness.verdict import Verdict, expectation, expected_cpus, judge
 
@@ -153,7 +153,13 @@ def _master(
         record = f"--record={settings.record or settings.out / EVENTS}"
         service = children.start("allocator", "serve", "--config", str(config), record)
         logs = settings.out / "logs"
-        page = _await_line(service, logs / "allocator.log", r"(http://\S+/)metrics")
+        try:
+            page = _await_line(service, logs / "allocator.log", r"(http://\S+/)metrics")
+        except ChildFailed as error:
+            if "cannot be served" not in str(error):  # as the service says of a policy
+                raise
+            name = str(experiment.policy["name"])
+            raise PolicyFailedError(name, 1, str(error)) from error
         whereabouts = Whereabouts(page, allocator)
         if settings.mesos_home is not None:
             home = MesosHome(settings.mesos_home)

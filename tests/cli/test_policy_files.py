@@ -205,6 +205,24 @@ def test_a_property_is_undecided_if_no_case_was_decided(folder: Path) -> None:
     assert "none found" not in told.stdout
 
 
+@pytest.mark.slow  # the service tries the policy for about a second
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_experiment_under_a_policy_that_fails_has_no_result(
+    folder: Path, *, as_json: bool
+) -> None:
+    told = longshare(
+        *("experiment", "run", "drf-baseline", "--out", str(folder / "out")),
+        *("--policy-file", str(file(folder, key("return account.sharez")))),
+        *(["--json"] if as_json else []),
+    )
+    assert (told.exit_code, "AttributeError" in told.stderr) == (2, True), told.stderr
+    assert not (folder / "out" / "summary.json").exists()
+    if as_json:
+        failed = json.loads(told.stdout)["failed"]
+        assert failed["policy"] == "mine"
+        assert "AttributeError: 'Account' object has no attribute 'sharez'" in failed["latest"]
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_policy_that_failed_has_no_answer_about_a_log(folder: Path, *, as_json: bool) -> None:
     master = RecordedMaster(folder / "log", EngineSettings(policies.create("drf", {})))
