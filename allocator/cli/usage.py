@@ -113,9 +113,11 @@ def usage(
         typer.echo("Nobody has had or wanted anything in that time.")
         return
     console = tables.console()
-    rows = [*reply.rows, *([reply.total] if len(reply.rows) > 1 else ())]
+    totals = [reply.total] if reply.HasField("total") and len(reply.rows) > 1 else []
+    rows = [*reply.rows, *totals]
     console.print(_table(rows, whom, console.width, by_day=by is By.DAY))
-    console.print(_note(reply))
+    if reply.HasField("total"):  # not of a service of version 1.0
+        console.print(_note(reply))
 
 
 def audit(

@@ -130,6 +130,16 @@ def test_a_commitment_of_one_resource_leaves_those_of_others_as_they_were() -> N
     assert standing.commitments == pytest.approx({"cpus": 0.0625, "mem": 0.5})
 
 
+def test_a_commitment_of_tasks_is_set_where_the_policy_counts_tasks() -> None:
+    master = MasterSide("stsf", {"half_life": HALF_LIFE}, users=USERS)
+    master.add_agent("s1", "cpus:4;mem:4096")
+    change = operator.SetCommitments(user="b", commitments={"tasks": 0.25}, keep_others=True)
+    master.engine.order(operator.Order(set_commitments=change))
+    standing = master.engine.standing("b")
+    assert standing is not None
+    assert standing.commitments["tasks"] == 0.25
+
+
 def test_a_commitment_of_a_parent_role_leaves_those_of_its_sub_roles_as_they_were() -> None:
     master = MasterSide("sdrf", {"half_life": HALF_LIFE})
     for role in ("a/x", "b"):
