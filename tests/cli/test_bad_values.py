@@ -112,7 +112,7 @@ def test_nothing_is_said_twice_with_different_values(trace: str, twice: tuple[st
     assert f"Invalid value for {twice[0]}: give each" in said
 
 
-@pytest.mark.parametrize("load", ["1e300", "nan", "0.0", "-1.0"])
+@pytest.mark.parametrize("load", ["1e300", "1e-300", "nan", "0.0", "-1.0"])
 def test_a_sweeps_loads_are_refused_before_anything_is_simulated(tmp_path: Path, load: str) -> None:
     file = tmp_path / "sweep.toml"
     file.write_text(

@@ -7,7 +7,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from allocator.complaints import complaints
 from allocator.simulation.holding import Blocking
@@ -16,9 +23,19 @@ from allocator.simulation.setting import LARGEST_LOAD, LEAST_LOAD, Setting
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+
+def _large_enough(load: float) -> float:
+    """Accept a load at which a pool is not empty."""
+    if load < LEAST_LOAD:
+        raise ValueError(f"it must be at least {LEAST_LOAD:g}")
+    return load
+
+
 Value = float | str
 """Of a policy's parameter."""
-Load = Annotated[float, Field(ge=LEAST_LOAD, le=LARGEST_LOAD)]
+Load = Annotated[
+    float, Field(gt=0, allow_inf_nan=False), Field(le=LARGEST_LOAD), AfterValidator(_large_enough)
+]
 
 
 class SweepError(ValueError):
