@@ -73,7 +73,7 @@ class Orders:
         try:
             async with self._turn:
                 stood = {user: engine.standing(user) for user in concerned}
-                _require_few_boosts(order, engine)
+                require_few_boosts(order, engine)
                 engine.order(order)
                 stands = {user: engine.standing(user) for user in concerned}
         except InvalidOrder as error:
@@ -171,8 +171,12 @@ def _said(standing: Standing[str] | None) -> dict[str, object] | None:
     return {"weight": standing.weight, "commitments": owed}
 
 
-def _require_few_boosts(order: operator.Order, engine: Engine) -> None:
-    """Refuse one boost more than `MOST_BOOSTS`; a boost may replace another of the same user."""
+def require_few_boosts(order: operator.Order, engine: Engine) -> None:
+    """Refuse one boost more than `MOST_BOOSTS`; a boost may replace another of the same user.
+
+    Raises:
+        InvalidOrder: there are as many boosts as there may be.
+    """
     asked, weights = order.set_weight, engine.weights
     is_new = asked.HasField("seconds") and weights.boost(asked.user) is None
     if is_new and weights.boosts >= MOST_BOOSTS:

@@ -8,12 +8,16 @@ from typing import Any
 import grpc
 import pytest
 
+from allocator.cluster.engine import Engine
+from allocator.cluster.errors import InvalidOrder
+from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
-from allocator.service.operators.orders import MOST_BOOSTS
+from allocator.fairness import policies
+from allocator.service.operators.orders import MOST_BOOSTS, require_few_boosts
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import Stream, hello, service, wait_for
 
@@ -339,25 +343,24 @@ def test_sub_roles_are_ranked_among_their_siblings(tmp_path: Path) -> None:
         stream.close()
 
 
-def test_one_boost_more_than_the_limit_is_refused_until_another_ends(tmp_path: Path) -> None:
+def test_one_boost_more_than_the_limit_is_refused_until_another_ends() -> None:
     users = [f"u{number}" for number in range(MOST_BOOSTS + 1)]
-    declared = "".join(f'[[users.declared]]\nname = "{user}"\n' for user in users)
+    declared = tuple(DeclaredUser(user) for user in users)
+    engine = Engine(EngineSettings(policies.create("drf", {}), users=declared))
 
-    def boost(user: str, seconds: float) -> operator.Order:
-        change = operator.SetWeight(user=user, weight=2.0, seconds=seconds)
+    def boost(user: str) -> operator.Order:
+        change = operator.SetWeight(user=user, weight=2.0, seconds=60.0)
         return operator.Order(set_weight=change)
 
-    with operated(tmp_path, SETTINGS + declared) as ops:
-        for user in users[:-1]:
-            ops.stub.Order(boost(user, 100.0))
-        ops.stub.Order(boost(users[0], 60.0))  # replaces the user's boost
-        code, words = refusal(ops.stub.Order, boost(users[-1], 60.0))
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
-        assert "250 users have a boost, which is the most at a time" in words
-        ops.wait(61.0)
-        wait_for(lambda: ops.shares()[users[0]].weight == 1.0)
-        ops.stub.Order(boost(users[-1], 60.0))
-        assert ops.shares()[users[-1]].weight == 2.0
+    for user in [*users[:-1], users[0]]:  # the last one replaces the user's boost
+        require_few_boosts(boost(user), engine)
+        engine.order(boost(user))
+    with pytest.raises(InvalidOrder, match="250 users have a boost, which is the most at a time"):
+        require_few_boosts(boost(users[-1]), engine)
+    engine.order(operator.Order(set_weight=operator.SetWeight(user=users[0])))
+    require_few_boosts(boost(users[-1]), engine)
+
+
 def test_a_user_that_has_gone_is_forgotten_and_the_answer_says_what_it_owed(
     ops: Operator,
 ) -> None:
