@@ -1,8 +1,8 @@
 """What one task of a framework needs: with that known, agents are filled task by task."""
 
 import difflib
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Collection, Iterable
 
 from typing_extensions import override
 
@@ -101,10 +101,17 @@ class Floor(Largest):
         """What some agent has had."""
         self._names = set[str]()
         """Likewise, with what comes by the piece, such as ports."""
+        self._agents_with = Counter[str]()
+        """The number of present agents with a resource, by the resource's name."""
 
-    def put_names(self, names: Iterable[str]) -> None:
+    def put_names(self, names: Collection[str]) -> None:
         """Learn which resources an agent has, with those that come by the piece."""
         self._names.update(names)
+        self._agents_with.update(list(names))
+
+    def discard_names(self, names: Collection[str]) -> None:
+        """Note that an agent with these resources has gone."""
+        self._agents_with.subtract(list(names))
 
     @override
     def put(self, quantities: Quantities) -> None:
@@ -130,8 +137,9 @@ class Floor(Largest):
         return "; ".join(words)
 
     def unnamed(self, named: Iterable[str]) -> list[str]:
-        """Return the resources that agents have had and that are not named."""
-        return sorted(map(readable, self._names.difference(named)))
+        """Return the resources of present agents that are not named."""
+        present = {name for name, agents in self._agents_with.items() if agents > 0}
+        return sorted(map(readable, present.difference(named)))
 
     def at_a_time(self, demand: Quantities) -> int:
         """Return the least number of tasks that are not below the floor together."""

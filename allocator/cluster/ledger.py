@@ -112,6 +112,7 @@ class Ledger:
             return
         self.quotas.note_total(agent.total, total)
         self.floor.put_names(total.quantities)
+        self.floor.discard_names(agent.total.quantities)
         if total.scalars != agent.total.scalars:
             self.clients.users.put_agent(agent.id, total.scalars)
             self.floor.put(total.scalars)
@@ -129,6 +130,7 @@ class Ledger:
         self.exclude(agent.id, ())
         self.quotas.note_total(agent.total, NOTHING)
         self.floor.discard(agent.total.scalars)
+        self.floor.discard_names(agent.total.quantities)
         self._set_capacity(self._capacity - agent.total.scalars)
 
     def add_framework(

@@ -31,7 +31,7 @@ from tests.chaos.frameworks import ALL, HABITS, Framework
 from tests.chaos.recorded import Life, follow
 from tests.chaos.script import POLICIES, Happening, drawn
 from tests.chaos.watcher import LOOK, Watcher
-from tests.mesos.cluster import Cluster, mesos_version, nothing_running
+from tests.mesos.cluster import PAPERS_FORM, Cluster, mesos_version, nothing_running
 
 RESOURCES = "cpus:2;mem:256;disk:64;ports:[1-9]"
 FLAGS = (
@@ -261,7 +261,8 @@ class Chaos:
 
     def _start_service(self, policy: str) -> None:
         record = self._folder / f"events-{len(self.lives)}.log"
-        self._cluster.start_service(f"[policy]\n{policy}\n", f"--record={record}")
+        settings = f"[policy]\n{policy}\n{PAPERS_FORM}"
+        self._cluster.start_service(settings, f"--record={record}")
         self.lives.append(Life(len(self.lives), record))
 
     def _agent(self, number: int) -> Child:

@@ -16,7 +16,7 @@ from tests.chaos.recorded import Life, follow
 from tests.chaos.script import Kind, drawn
 from tests.chaos.watcher import STARVING, Watcher
 from tests.cluster.master_side import agent_call, framework_info
-from tests.mesos.cluster import SDRF
+from tests.mesos.cluster import PAPERS_FORM, SDRF
 from tests.service.served import Stream, service
 
 
@@ -97,7 +97,7 @@ def _life(tmp_path: Path) -> Life:
     """One life of a service, in which users were offered something and asked after."""
     record = tmp_path / "events.log"
     life = Life(0, record)
-    with service(tmp_path, SDRF, arguments=[f"--record={record}"]) as real:
+    with service(tmp_path, SDRF + PAPERS_FORM, arguments=[f"--record={record}"]) as real:
         stream = Stream(real.address)
         stream.open(
             agents=[agent_call("a1", "cpus:4;mem:64"), agent_call("a2", "cpus:4;mem:64")],

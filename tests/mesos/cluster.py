@@ -24,6 +24,8 @@ from tests.service.served import Service
 
 AGENT = "cpus:4;mem:1024;disk:1024;ports:[31000-31005]"
 SDRF = '[policy]\nname = "sdrf"\nhalf_life = "1m"\n'
+PAPERS_FORM = "[users]\ncounts_for = inf\n"
+"""Every known user counts whole in n, which is the form that the checkers know."""
 TAU = 60.0 / math.log(2.0)
 """Of the half-life of a minute."""
 PATIENCE = 40.0

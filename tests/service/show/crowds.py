@@ -9,7 +9,10 @@ from tests.cluster.master_side import SECOND, agent_call, framework_info, resour
 from tests.service.served import Service, Stream, service
 
 USERS = 1000
-SETTINGS = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n[[shadow]]\nname = "drf"\n'
+SETTINGS = (
+    '[policy]\nname = "sdrf"\nhalf_life = "1h"\n[users]\ncounts_for = inf\n'
+    '[[shadow]]\nname = "drf"\n'
+)
 
 
 def name(number: int) -> str:

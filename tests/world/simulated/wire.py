@@ -127,6 +127,13 @@ class Context:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self.status: Status | None = None
+        self.requests: AsyncIterator[Any] | None = None
+        """What the client sends, once the call is served."""
+
+    async def read(self) -> Any:  # noqa: ANN401 - gRPC's own
+        """Return the next message of the client, or gRPC's mark for the end."""
+        assert self.requests is not None
+        return await anext(self.requests, grpc.aio.EOF)
 
     def peer(self) -> str:
         """Return who calls."""
@@ -334,10 +341,12 @@ class Server:
 
     async def _handled(self, handler: Any, call: Call, context: Context) -> None:  # noqa: ANN401
         requests = Requests(call.up, handler.request_deserializer, self._largest)
+        context.requests = requests
         if handler.stream_stream is None:
-            answer = await handler.unary_unary(await anext(requests), context)
-            self._network.on_answer(answer)
-            await call.down.send(handler.response_serializer(answer))
+            answer = await handler.stream_unary(requests, context)
+            if answer is not None:
+                self._network.on_answer(answer)
+                await call.down.send(handler.response_serializer(answer))
             return
         answers = handler.stream_stream(requests, context)
         try:
