@@ -229,8 +229,10 @@ def _changes(
     begin, end = span
     for meeting, following in pairwise([*_meetings(policy, pair, begin, end), end]):
         middle = (meeting + following) / 2
-        own, other = policy.rank(pair[0], middle)[0], policy.rank(pair[1], middle)[0]
-        if own != other and (own < other) != ahead:
+        (own, blur), (other, its_blur) = policy.rank(pair[0], middle), policy.rank(pair[1], middle)
+        if own[0] == other[0] and abs(own[1] - other[1]) <= blur + its_blur:
+            continue  # they have not parted yet, whatever rounding says
+        if (own < other) != ahead:
             ahead = own < other
             yield meeting, ahead
 

@@ -7,8 +7,8 @@ Campista and Costa; "the paper"). Its two red-black trees are a sorted list and 
 import heapq
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from functools import cmp_to_key
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import cmp_to_key, partial
 from itertools import count, pairwise
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
@@ -43,6 +43,13 @@ class Priorities(ABC, Generic[K, T]):
     def same_line(self, a: K, b: K) -> bool:
         """Whether two attributes are the same function, whatever breaks ties."""
         return a == b
+
+    def near(self, a: K, b: K, now: T) -> bool:
+        """Whether `b`, which comes after `a`, may equal it but for rounding.
+
+        Only families of policies that set `has_levels` are asked.
+        """
+        raise NotImplementedError
 
     def position(self, nodes: "Sequence[Node[Id, K, T]]", node: "Node[Id, K, T]", now: T) -> int:
         """Return how many of some nodes in order come before one. O(log n) comparisons.
@@ -79,6 +86,10 @@ class Node(Generic[Id, K, T]):
 _id = attrgetter("id")
 _FEW = 64
 """Elements among which one is found by looking at all of them."""
+
+
+def _has_other_line(same_line: Callable[[K, K], bool], line: K, node: Node[Id, K, T]) -> bool:
+    return not same_line(line, node.attribute)
 
 
 class Crossing(NamedTuple, Generic[T, Id]):
@@ -296,21 +307,45 @@ class LiveTree(Generic[Id, K, T]):
             if left.event is event:
                 yield Crossing(when, left.id, self._order[self._position(left) + 1].id)
 
-    def runs(self) -> Iterator[tuple[K, Iterable[Id]]]:
-        """Go through elements in order, those with one and the same line together. O(log n) each.
+    def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
+        """Go through all elements, first to last, if rounding is not to tell priorities apart.
 
-        The tree must not change meanwhile.
+        The tree must not change meanwhile. Costs O(log n) for each element, or for many
+        elements with one and the same line.
+
+        Args:
+            in_order: Sorts elements that are near each other; those of each part have one and the
+                same line, and are in order.
         """
-        order, same_line = self._order, self._priorities.same_line
-        begin, size = 0, len(order)
-        while begin < size:
-            line, end = order[begin].attribute, begin + 1
-            if end < size and same_line(line, order[end].attribute):
-                end = bisect_left(
-                    order, True, end, key=lambda node: not same_line(line, node.attribute)
-                )
-            yield line, map(_id, order[begin:end])
+        order, near, now = self._order, self._priorities.near, self._now
+        begin, last = 0, len(order) - 1
+        while begin <= last:
+            node = order[begin]
+            if begin == last or not near(node.attribute, order[begin + 1].attribute, now):
+                yield node.id
+                begin += 1
+            else:
+                parts, begin = self._near(begin)
+                yield from parts[0] if len(parts) == 1 else in_order(parts)
+
+    def _near(self, begin: int) -> tuple[list[Iterable[Id]], int]:
+        """Return elements from a position that are near each other, and where they end.
+
+        Elements with one and the same line are a part.
+        """
+        order, priorities, size = self._order, self._priorities, len(self._order)
+        same_line, parts = priorities.same_line, list[Iterable[Id]]()
+        while True:
+            line, end, step = order[begin].attribute, begin + 1, 1
+            while end + step <= size and same_line(line, order[end + step - 1].attribute):
+                end, step = end + step, 2 * step
+            if step > 1:  # the part ends before `end + step - 1`
+                other = partial(_has_other_line, same_line, line)
+                end = bisect_left(order, True, end, min(end + step - 1, size), key=other)
+            parts.append(map(_id, order[begin:end]))
             begin = end
+            if end == size or not priorities.near(line, order[end].attribute, self._now):
+                return parts, end
 
     def __getitem__(self, element: Id) -> K:
         """Return an element's attribute. O(1)."""

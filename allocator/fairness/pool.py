@@ -455,7 +455,7 @@ class Pool(Generic[User]):
         self._catch_up()
         first: User = self._ranking.minimum()
         if self._has_levels and self._active > 1:
-            return next(self._by_level())
+            first = next(self._ranking.by_level(self._in_order))
         return first
 
     def standing(self, user: User) -> Standing[User]:
@@ -587,29 +587,15 @@ class Pool(Generic[User]):
             self._catch_up()
             if self._has_levels:
                 iter(self._ranking)  # a watch counts this
-                return self._by_level()
+                return self._ranking.by_level(self._in_order)
         return iter(self._ranking)
 
-    def _by_level(self) -> Iterator[User]:
-        """Go through active users in the order of the rule for ties.
+    def _in_order(self, near: list[Iterable[User]]) -> Iterable[User]:
+        """Return users who are near each other in the order of the rule for ties.
 
         A ranking orders by lines, whose values are rounded in another way for each user. So users
         whose values are near each other are sorted by level here. O(k log k) for k such users.
         """
-        phase = self._phase()
-        near: list[Iterable[User]] = []
-        rank, end = 0, math.inf
-        for line, users in self._ranking.runs():
-            its_rank, value, tolerance = line.reach(phase)
-            if value - tolerance > end or its_rank != rank:
-                yield from near[0] if len(near) == 1 else self._in_order(near)
-                near = []
-            near.append(users)
-            rank, end = its_rank, value + tolerance
-        yield from near[0] if len(near) == 1 else self._in_order(near)
-
-    def _in_order(self, near: list[Iterable[User]]) -> Iterable[User]:
-        """Return users who are near each other in order; each part has one and the same line."""
         accounts, now, level = self._accounts, self._now, self.policy.level
         keys = [
             (*level(accounts[user], now).key, accounts[user].count, user)

@@ -77,11 +77,6 @@ class Envelope:
     held: float = 0.0
     """Breaks ties before the count, where lines do not tell what a user holds: less first."""
 
-    def reach(self, now: float) -> tuple[int, float, float]:
-        """Return the class, the priority, and how far rounding may have moved it, and farther."""
-        value, size = _value(self, -now)
-        return 0, value, NEAR * max(size, 1.0)
-
     def at(self, s: float) -> float:
         """Return the priority, rounded."""
         if len(self.lines) == 1:
@@ -133,6 +128,15 @@ class Envelopes(Priorities[Envelope, float]):
     @override
     def same_line(self, a: Envelope, b: Envelope) -> bool:
         return a.lines == b.lines
+
+    @override
+    def near(self, a: Envelope, b: Envelope, now: float) -> bool:
+        if len(a.lines) == len(b.lines) == 1:
+            ((value, slope),), ((other, tilt),) = a.lines, b.lines
+            size = abs(value) + abs(slope * now) + abs(other) + abs(tilt * now) + 1.0
+            return (other - tilt * now) - (value - slope * now) <= NEAR * size
+        (value, size), (other, other_size) = _value(a, -now), _value(b, -now)
+        return other - value <= NEAR * (size + other_size + 1.0)
 
     def rank(self, a: Envelope, now: float) -> tuple[Rank, float]:
         """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is.
@@ -282,10 +286,12 @@ class Level(NamedTuple):
 
         Values below 1 are in steps of 2^-40, all other numbers have 40 bits.
         """
-        value = self.value
-        small = abs(value) < 1.0
-        rounded = (value + _STEPS) - _STEPS if small else forty_bits(value)
-        return self.rank, rounded, forty_bits(self.growth)
+        return self.rank, in_steps(self.value), forty_bits(self.growth)
+
+
+def in_steps(value: float) -> float:
+    """Return a number in steps of 2^-40 if it is below 1, or with 40 bits."""
+    return (value + _STEPS) - _STEPS if abs(value) < 1.0 else forty_bits(value)
 
 
 def forty_bits(value: float) -> float:
@@ -306,12 +312,6 @@ class Drift:
     """In a second."""
     count: int = 0
     """Breaks ties: fewer allocations first."""
-
-    def reach(self, now: float) -> tuple[int, float, float]:
-        """Return the class, the priority, and how far rounding may have moved it, and farther."""
-        rise = self.slope * now
-        size = abs(self.value) + abs(rise)
-        return 0 if self.guaranteed else 1, self.value + rise, NEAR * max(size, 1.0)
 
 
 class Drifts(Priorities[Drift, float]):
@@ -338,6 +338,13 @@ class Drifts(Priorities[Drift, float]):
     @override
     def same_line(self, a: Drift, b: Drift) -> bool:
         return (a.guaranteed, a.value, a.slope) == (b.guaranteed, b.value, b.slope)
+
+    @override
+    def near(self, a: Drift, b: Drift, now: float) -> bool:
+        rise, other = a.slope * now, b.slope * now
+        size = abs(a.value) + abs(rise) + abs(b.value) + abs(other)
+        ahead = (b.value + other) - (a.value + rise)
+        return a.guaranteed == b.guaranteed and ahead <= NEAR * (size + 1.0)
 
     def rank(self, a: Drift, now: float) -> tuple[Rank, float]:
         """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is."""

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cmp_to_key
 from operator import itemgetter
 from typing import Generic, TypeVar
@@ -46,8 +46,8 @@ class Ranking(ABC, Generic[Id, K]):
         """Return the first element; there must be one."""
         return next(iter(self))
 
-    def runs(self) -> Iterator[tuple[K, Iterable[Id]]]:
-        """Go through the elements in order, those with one and the same line together.
+    def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
+        """Go through the elements as `LiveTree.by_level` does.
 
         Only rankings of policies that set `has_levels` are asked.
         """
@@ -144,8 +144,8 @@ class LiveRanking(Ranking[Id, K]):
         return self.tree.crossings()
 
     @override
-    def runs(self) -> Iterator[tuple[K, Iterable[Id]]]:
-        return self.tree.runs()
+    def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
+        return self.tree.by_level(in_order)
 
     @override
     def __iter__(self) -> Iterator[Id]:
@@ -189,14 +189,12 @@ class ScanRanking(Ranking[Id, K]):
 
     @override
     def __iter__(self) -> Iterator[Id]:
-        return iter([element for element, _ in self._ranked()])
+        ranked = sorted(self._attributes.items(), key=cmp_to_key(self._order))
+        return iter([element for element, _ in ranked])
 
     @override
-    def runs(self) -> Iterator[tuple[K, Iterable[Id]]]:
-        return ((attribute, [element]) for element, attribute in self._ranked())
-
-    def _ranked(self) -> list[tuple[Id, K]]:
-        return sorted(self._attributes.items(), key=cmp_to_key(self._order))
+    def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
+        return iter(in_order([self._attributes]))
 
     @override
     def __len__(self) -> int:

@@ -12,6 +12,7 @@ from allocator.fairness.machines import Machines
 from allocator.fairness.outside import require_success
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import KeyPolicy
+from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.quantities import Quantities
 from allocator.simulation.holding import Hold, Holds
 from allocator.simulation.order import Exact, Sampled
@@ -165,7 +166,7 @@ class Simulation:
                 capacity=capacity,
                 machines=self._places,
                 watch=self._watch,
-                exact_ties=isinstance(policy, KeyPolicy),  # as the compiled kernels compare keys
+                exact_ties=isinstance(policy, KeyPolicy | Sdrf),  # as the compiled kernels compare
             )
         period = period_of(policy, setting.sampled)
         return Sampled(original_of(policy, capacity, period), self._watch)

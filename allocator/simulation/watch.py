@@ -1,7 +1,7 @@
 """What keeping users in order takes, by operation, as in Table 1 of the Stateful DRF paper."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -66,8 +66,10 @@ class _Watched(Ranking[Hashable, Any]):
         return first
 
     @override
-    def runs(self) -> Iterator[tuple[Any, Iterable[Hashable]]]:
-        return self._ranking.runs()  # counted as what asks for them: the minimum or the order
+    def by_level(
+        self, in_order: Callable[[list[Iterable[Hashable]]], Iterable[Hashable]]
+    ) -> Iterator[Hashable]:
+        return self._ranking.by_level(in_order)  # counted as what asks: the minimum or the order
 
     @override
     def __iter__(self) -> Iterator[Hashable]:

@@ -18,12 +18,22 @@ from tests.cluster.master_side import MasterSide
 from tests.cluster.test_policies import cpus
 from tests.cluster.test_task_offers import add
 
-POLICIES = ["slurm-fair-tree", "kueue-afs", "volcano", "htcondor", "dynamic-drf", "karma"]
+POLICIES = [
+    "slurm-fair-tree",
+    "kueue-afs",
+    "volcano",
+    "htcondor",
+    "dynamic-drf",
+    "karma",
+    "sdrf",
+    "stsf",
+]
 
 
 def eight_for_four(policy: str, start: float, later: float, *, exact_ties: bool) -> Counter[str]:
     """Return who gets how much of eight CPUs that are free one after the other at one instant."""
-    master = MasterSide(policy)
+    parameters: dict[str, object] = {"half_life": 3600.0} if policy in ("sdrf", "stsf") else {}
+    master = MasterSide(policy, parameters)
     master.engine = Engine(replace(master.settings, exact_ties=exact_ties))
     master.restore(contract.Snapshot(time_ns=master.now_ns))
     for role in "abcd":

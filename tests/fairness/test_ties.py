@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from allocator.fairness import policies
+from allocator.fairness.forecast import passings
 from allocator.fairness.front import Front
 from allocator.fairness.pool import Pool
 from allocator.fairness.priorities import NEAR, Level
@@ -27,6 +28,14 @@ REMEMBERING: list[tuple[str, dict[str, object]]] = [
     ("dynamic-drf", {}),
     ("dynamic-mmf", {}),
     ("karma", {"alpha": 0.0}),
+    ("sdrf", {"half_life": "1h"}),
+    ("sdrf", {"half_life": "90s", "form": "thesis"}),
+    ("stsf", {"half_life": "1h"}),
+]
+STATEFUL: list[tuple[str, dict[str, object]]] = [
+    (policy, {"half_life": 3600.0, **parameters, "ranking": ranking})
+    for policy, parameters in (("sdrf", {}), ("sdrf", {"form": "thesis"}), ("stsf", {}))
+    for ranking in ("live-tree", "scan")
 ]
 
 
@@ -164,7 +173,9 @@ def test_equals_by_weight_are_shared_with_by_weight(
             assert (pool.held("a"), pool.held("b")) == (ONE.times(2), ONE.times(6))
 
 
-@pytest.mark.parametrize(("policy", "parameters"), REMEMBERING)
+@pytest.mark.parametrize(
+    ("policy", "parameters"), [each for each in REMEMBERING if each[0] not in ("sdrf", "stsf")]
+)
 def test_use_that_truly_differs_decides_however_much_is_held(
     policy: str, parameters: dict[str, object]
 ) -> None:
@@ -176,6 +187,87 @@ def test_use_that_truly_differs_decides_however_much_is_held(
     pool.release("a", ONE)
     pool.allocate("b", HALF)
     assert pool.minimum() == "b"
+
+
+def exact_starts(number: int) -> list[float]:
+    """Return seconds to which half-lives can be added without rounding."""
+    return [round(64.0 * start) / 64.0 for start in instants(number)]
+
+
+def order(pool: Pool[str]) -> list[str]:
+    """Return the order of a pool, which is that of its front, its twin and its first user."""
+    found = list(pool)
+    assert list(Front(pool)) == list(pool.twin()) == found
+    assert pool.minimum() == found[0]
+    return found
+
+
+@pytest.mark.parametrize(("policy", "parameters"), STATEFUL)
+def test_of_an_equal_share_and_commitment_the_falling_commitment_is_first(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    """User b is in the middle of the alphabet, so that its name does not decide."""
+    for start in exact_starts(400):
+        pool = equals(policy, parameters, 1.7e9 - 1000.0, users="abc")
+        for user in "abc":
+            pool.set_demand(user, ONE)
+        pool.advance(start)
+        pool.set_commitment("b", 0.5)
+        pool.advance(start + 3600.0)
+        for user in "ac":
+            pool.allocate(user, ONE.times(2), times=0)
+        assert order(pool) == ["b", "a", "c"], start
+
+
+@pytest.mark.parametrize(("policy", "parameters"), STATEFUL)
+def test_equal_commitments_of_other_instants_leave_the_choice_to_count_and_name(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    for start in exact_starts(400):
+        pool = equals(policy, parameters, 1.7e9 - 1000.0, users="abcd")
+        for number, user in enumerate("dcba"):
+            pool.advance(start + 3600.0 * number)
+            pool.set_commitment(user, 0.5 / 2**number)
+        pool.advance(start + 4.0 * 3600.0)
+        assert order(pool) == ["a", "b", "c", "d"], start
+        pool.allocate("b", ONE)
+        pool.release("b", ONE)
+        assert order(pool) == ["a", "c", "d", "b"], start
+
+
+@pytest.mark.parametrize(("policy", "parameters"), STATEFUL)
+def test_a_commitment_that_has_faded_to_almost_nothing_is_no_use_and_does_not_fall(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    for start in exact_starts(400):
+        pool = equals(policy, parameters, 1.7e9 - 1000.0, users="abc")
+        pool.advance(start)
+        pool.set_commitment("b", 1.0)
+        pool.set_commitment("c", 0.5)
+        pool.advance(start + 45.0 * 3600.0)
+        assert order(pool) == ["a", "b", "c"], start
+        pool.allocate("a", ONE)
+        assert order(pool) == ["b", "c", "a"], start
+
+
+@pytest.mark.parametrize(("policy", "parameters"), STATEFUL)
+def test_the_order_changes_at_a_crossing_and_not_before(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    """The share of a is reached by the commitment of b after one half-life."""
+    for start in exact_starts(100):
+        pool = equals(policy, parameters, start, users="ab")
+        for user in "ab":
+            pool.set_demand(user, ONE)
+        pool.allocate("a", ONE.times(2))
+        pool.set_commitment("b", 0.5)
+        [passing] = passings(pool, "b", start + 1e5)
+        assert passing[1:] == ("b", "a")
+        assert round(passing.when - start, 3) == 3600.0
+        for later, first in ((0.0, "a"), (3599.999, "a"), (3600.0, "b"), (3600.001, "b")):
+            pool.advance(start + later)
+            assert order(pool)[0] == first, later
+            assert len(passings(pool, "b", start + 1e5)) == (first == "a")
 
 
 @pytest.mark.parametrize("policy", ["drf", "cmmf", "yarn-fair", "drfh", "per-machine-drf"])

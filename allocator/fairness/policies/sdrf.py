@@ -10,7 +10,7 @@ from allocator.fairness.account import Account
 from allocator.fairness.commitment import time_constant, time_constant_of_half_life
 from allocator.fairness.policies.duration import Duration
 from allocator.fairness.policies.fading import FadingPolicy
-from allocator.fairness.priorities import Envelope, envelope
+from allocator.fairness.priorities import Envelope, Level, envelope, in_steps
 
 
 class Sdrf(FadingPolicy):
@@ -18,10 +18,11 @@ class Sdrf(FadingPolicy):
 
     The priority is (max_r oᵣ + max_r cᵣ) / w in the journal's form, max_r (oᵣ + cᵣ) / w in
     the thesis's; of equals the one that grows slower is first, then the one that was
-    allocated something less often.
+    allocated something less often. Priorities that only rounding tells apart are equal.
     """
 
     name: ClassVar[str] = "sdrf"
+    has_levels: ClassVar[bool] = True
 
     delta: float | None = None
     """Discount factor of commitments per second, between 0 and 1; it or `half_life` is needed."""
@@ -62,6 +63,15 @@ class Sdrf(FadingPolicy):
                 for name, rate in account.overuse.items()
             ]
         return envelope(lines or [(0.0, 0.0)], -phase, account.count)
+
+    @override
+    def level(self, account: Account, now: float) -> Level:
+        lines = self.attribute(account, now, -1.0).lines  # the phase at `now` is −1
+        if len(lines) == 1:
+            ((begin, slope),) = lines
+        else:  # of equal lines the one that grows most, as in `Envelopes.compare`
+            begin, slope = max(lines, key=lambda line: (in_steps(line[0] + line[1]), -line[1]))
+        return Level(0, begin + slope, in_steps(-slope))
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
