@@ -320,9 +320,8 @@ class LiveTree(Generic[Id, K, T]):
         order, near, now = self._order, self._priorities.near, self._now
         begin, last = 0, len(order) - 1
         while begin <= last:
-            node = order[begin]
-            if begin == last or not near(node.attribute, order[begin + 1].attribute, now):
-                yield node.id
+            if begin == last or not near(order[begin].attribute, order[begin + 1].attribute, now):
+                yield order[begin].id
                 begin += 1
             else:
                 parts, begin = self._near(begin)

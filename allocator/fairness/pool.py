@@ -12,6 +12,7 @@ from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
 from allocator.fairness.metering import Former, Meter, Stretch
 from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
+from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.priorities import NEAR, Rank, forty_bits
 from allocator.fairness.prospect import Prospect
 from allocator.fairness.quantities import Quantities
@@ -19,6 +20,8 @@ from allocator.fairness.ranking import Ranking
 from allocator.fairness.standing import Course, Standing, Still, standing
 from allocator.fairness.terms import Terms
 
+_CROWD = 16
+"""So many different priorities that are near each other cost too much to be sorted at each look."""
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
 Deed: TypeAlias = tuple[float, Callable[..., None], tuple[Any, ...]]
@@ -95,6 +98,8 @@ class Pool(Generic[User]):
         """Those that hold something else than when somebody asked how it goes on."""
         self._all_diverted = True
         """Whether everybody's course may be another one since then."""
+        self._crowd: list[User] = []
+        """Users that were near each other at the latest look, if they were many."""
         self._journal: deque[Deed] | None = None
         self._meter: Meter | None = None
 
@@ -602,7 +607,26 @@ class Pool(Generic[User]):
             for part in near
             for user in part
         ]
-        return [user for *_, user in sorted(keys)]
+        users = [user for *_, user in sorted(keys)]
+        if isinstance(self.policy, Sdrf) and len(near) > _CROWD:
+            self._crowd = users
+        return users
+
+    def _merge_crowd(self) -> None:
+        """Rank users that are near each other by constants where their commitments have faded.
+
+        Users that hold the same then have one and the same line, so nothing sorts them again.
+        `Sdrf.level` takes these commitments for nothing as well, so the order stays.
+        """
+        phase = self._phase()
+        for user in self._crowd:
+            account = self._accounts.get(user)
+            if account is not None and account.active and user not in self._changed:
+                attribute: Any = self._attribute(account, phase)
+                faded = attribute.faded(-phase)
+                if faded is not attribute:
+                    self._ranking.replace(user, faded)
+        self._crowd = []
 
     def holding(self, user: User) -> tuple[Quantities, int]:
         """Return what a user holds, and how often something was allocated to it.
@@ -784,6 +808,8 @@ class Pool(Generic[User]):
         self._rank_all()
         ranking, phase = self._ranking, self._phase()
         ranking.advance(phase)
+        if self._crowd:
+            self._merge_crowd()
         for user, account in self._changed.items():
             self._terms.rate(account)
             if account.active:

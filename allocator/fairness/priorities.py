@@ -56,6 +56,8 @@ Segment: TypeAlias = tuple[float, float]
 Rank: TypeAlias = tuple[int, float, tuple[float | Fraction, ...], float]
 """Sorts priorities at one instant: class, value rounded, what is left of it, how it goes on."""
 
+_STILL = 2.0**-42
+"""A quarter of a step of `in_steps`: a priority that moves by no more is constant."""
 _BLUR = 2.0**-40
 """Of the operands: far more than rounding can do to what should be the same priority."""
 
@@ -76,6 +78,12 @@ class Envelope:
     """Breaks ties: fewer allocations first."""
     held: float = 0.0
     """Breaks ties before the count, where lines do not tell what a user holds: less first."""
+
+    def faded(self, s: float) -> "Envelope":
+        """Return this envelope, or a constant if it moves by almost nothing from s on."""
+        if any(abs(slope * s) > _STILL for _, slope in self.lines):
+            return self
+        return Envelope(((self.lines[0][0], 0.0),), self.count, self.held)
 
     def at(self, s: float) -> float:
         """Return the priority, rounded."""

@@ -251,6 +251,32 @@ def test_a_commitment_that_has_faded_to_almost_nothing_is_no_use_and_does_not_fa
 
 
 @pytest.mark.parametrize(("policy", "parameters"), STATEFUL)
+@pytest.mark.parametrize("half_lives", [38.0, 41.0, 45.0])
+def test_many_users_with_faded_commitments_keep_their_order_however_often_it_is_read(
+    policy: str, parameters: dict[str, object], half_lives: float
+) -> None:
+    chance = random.Random(44)
+    users = [f"u{number:02}" for number in range(40)]
+    pool: Pool[str] = Pool(policies.create(policy, parameters), now=1.7e9, capacity=ONE.times(3000))
+    for user in chance.sample(users, len(users)):
+        pool.add(user, commitment=chance.random())
+        pool.set_active(user, active=True)
+        pool.set_demand(user, ONE)
+        pool.allocate(user, ONE.times(chance.randint(0, 2)), times=chance.randint(0, 3))
+    pool.advance(1.7e9 + 3600.0 * half_lives)
+    for _ in range(20):
+        unread = pool.twin()
+        first = order(pool)
+        if half_lives > 42.0:
+            assert first == sorted(
+                users, key=lambda user: (pool.held(user)["cpus"], pool.holding(user)[1], user)
+            )
+        assert order(pool) == first == order(unread)
+        pool.advance(pool.now + 60.0)
+        pool.allocate(pool.minimum(), ONE)
+
+
+@pytest.mark.parametrize(("policy", "parameters"), STATEFUL)
 def test_the_order_changes_at_a_crossing_and_not_before(
     policy: str, parameters: dict[str, object]
 ) -> None:

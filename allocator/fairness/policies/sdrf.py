@@ -66,7 +66,7 @@ class Sdrf(FadingPolicy):
 
     @override
     def level(self, account: Account, now: float) -> Level:
-        lines = self.attribute(account, now, -1.0).lines  # the phase at `now` is −1
+        lines = self.attribute(account, now, -1.0).faded(1.0).lines  # the phase at `now` is −1
         if len(lines) == 1:
             ((begin, slope),) = lines
         else:  # of equal lines the one that grows most, as in `Envelopes.compare`
