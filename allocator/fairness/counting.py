@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Counted(NamedTuple):
+class CountedUser(NamedTuple):
     """One user, as it counts."""
 
     weight: float
@@ -24,12 +24,12 @@ class Counted(NamedTuple):
         return self.weight if self.named else min(self.weight, times * self.use * total)
 
 
-def counted_weight(users: Iterable[Counted], times: float) -> float:
+def counted_weight(users: Iterable[CountedUser], times: float) -> float:
     """Return the largest W with W = Σ min(w, times · use · W), named users counting w.
 
-    So a user's part of W is never more than `times` what it uses: users that use s together take
-    at most times · s of it from all others. 0: nobody is named, and all together use less than
-    1 / times of the pool's part. O(n log n).
+    So a user's part of W is never more than `times` its use. Users that use s together take at
+    most times · s of W from all other users. The result is 0 if no user is named and all users
+    together use less than 1 / times of the pool's part. O(n log n).
 
     Args:
         users: All that are known.

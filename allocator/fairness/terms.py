@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Generic, TypeVar
 
 from allocator.fairness.account import Account
-from allocator.fairness.counting import Counted, counted_weight
+from allocator.fairness.counting import CountedUser, counted_weight
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies.policy import KeyPolicy, Policy
 from allocator.fairness.quantities import Quantities
@@ -49,9 +49,9 @@ class Terms(Generic[User]):
         self.charging = True
         """Whether over-use makes debts."""
         self.part = 1.0
-        """Of the capacity, to which the users are entitled together."""
+        """The part of the capacity to which the users are entitled together."""
         self.weights = 0.0
-        """Of all users together, as they count."""
+        """The sum over all users, as they count."""
         self._weights = Fraction(0)
         """The same without rounding, so that nothing is left of those who have gone."""
         self.capacity = capacity
@@ -83,12 +83,16 @@ class Terms(Generic[User]):
     def count_users(self, accounts: Mapping[User, Account]) -> tuple[float, dict[User, float]]:
         """Return the weight that users count for by what they use: together, and each."""
         users = {
-            user: Counted(each.weight, max(each.in_use, each.mean_use) / self.part, each.named)
-            for user, each in accounts.items()
+            user: CountedUser(
+                account.weight, max(account.in_use, account.mean_use) / self.part, account.named
+            )
+            for user, account in accounts.items()
         }
         times = self.counts_for
         total = counted_weight(users.values(), times)
-        return total, {user: each.weight_of(total, times) for user, each in users.items()}
+        return total, {
+            user: counted_user.weight_of(total, times) for user, counted_user in users.items()
+        }
 
     def dominant_share(self, quantities: Quantities) -> float:
         """Return the largest part of the capacity that quantities are, of what counts."""
@@ -102,8 +106,8 @@ class Terms(Generic[User]):
     def entitlement(self, account: Account) -> float:
         """Return the part of the capacity that a user is entitled to.
 
-        Where it depends on use how users count, it is what the user would be entitled to if it
-        counted with its whole weight, and the others as they do.
+        If users count by their use, this is the entitlement of a user that counts with its whole
+        weight, while all other users count as they do now.
         """
         weight, weights = account.weight, self.weights
         if self.counts_for < math.inf and account.counted != weight:

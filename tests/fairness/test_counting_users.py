@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.fairness import policies
-from allocator.fairness.counting import Counted, counted_weight
+from allocator.fairness.counting import CountedUser, counted_weight
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
@@ -16,14 +16,14 @@ HALF_LIFE = 600.0
 
 weights = st.floats(0.01, 100.0)
 uses = st.one_of(st.just(0.0), st.floats(1e-6, 1.5))
-users = st.lists(st.builds(Counted, weights, uses, st.booleans()), min_size=1, max_size=12)
+users = st.lists(st.builds(CountedUser, weights, uses, st.booleans()), min_size=1, max_size=12)
 
 
-def counts(user: Counted, total: float) -> float:
+def counts(user: CountedUser, total: float) -> float:
     return user.weight if user.named else min(user.weight, TIMES * user.use * total)
 
 
-def by_bisection(known: list[Counted]) -> float:
+def by_bisection(known: list[CountedUser]) -> float:
     """Return the largest total at which all count for it together: slow, by its definition."""
     low, high = 0.0, math.fsum(user.weight for user in known)
     for _ in range(200):
@@ -36,14 +36,14 @@ def by_bisection(known: list[Counted]) -> float:
 
 
 @given(users)
-def test_all_together_count_for_what_each_counts_for(known: list[Counted]) -> None:
+def test_all_together_count_for_what_each_counts_for(known: list[CountedUser]) -> None:
     total = counted_weight(known, TIMES)
     assert total == pytest.approx(by_bisection(known), rel=1e-6, abs=1e-9)
 
 
-@given(users, st.lists(st.builds(Counted, weights, uses, st.just(False)), max_size=12))
+@given(users, st.lists(st.builds(CountedUser, weights, uses, st.just(False)), max_size=12))
 def test_names_take_at_most_so_many_times_what_they_use(
-    honest: list[Counted], names: list[Counted]
+    honest: list[CountedUser], names: list[CountedUser]
 ) -> None:
     everyone = [*honest, *names]
     together = counted_weight(everyone, TIMES)
@@ -61,7 +61,7 @@ def test_users_that_use_what_they_are_entitled_to_count_as_in_the_papers(
     known: list[float],
 ) -> None:
     everybody = math.fsum(known)
-    users = [Counted(weight, weight / everybody, named=False) for weight in known]
+    users = [CountedUser(weight, weight / everybody, named=False) for weight in known]
     assert counted_weight(users, TIMES) == everybody
 
 

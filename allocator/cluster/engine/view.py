@@ -57,9 +57,9 @@ class Fit:
     agents: int
     """How many it may use."""
     misfit: str
-    """What it has said that cannot be met, so that it gets no offers; empty: nothing."""
+    """The requirement that no agent can meet, so that it gets no offers; empty: none."""
     slip: str
-    """What it has said that cannot be understood, and is passed over; empty: nothing."""
+    """The label that Longshare cannot read and therefore ignores; empty: none."""
     at_a_time: int
     """How many of its tasks count as one, because one is below the floor of demands."""
     unnamed: tuple[str, ...]
@@ -67,7 +67,7 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class TreeLevel:
     """One level of the role tree, at which a user or a user above it competes."""
 
     pool: Pool[str]
@@ -143,12 +143,12 @@ class View:
         """Return a copy of the pool in which a user competes; None: it is not known. O(n)."""
         return self._users.twin(user)
 
-    def path(self, user: str) -> list[Level]:
+    def path(self, user: str) -> list[TreeLevel]:
         """Return the levels at which a user competes, the top first; none: it is not known.
 
         A user is served next if at each level its member is the first that can be served.
         """
-        return [Level(pool, member) for pool, member in self._users.path(user)]
+        return [TreeLevel(pool, member) for pool, member in self._users.path(user)]
 
     def turns(self) -> dict[str, int]:
         """Return by user its place in the order of those that want offers at its level, from 0."""
@@ -160,8 +160,8 @@ class View:
         Args:
             declining: Whether users that refuse every such agent are to be among them.
         """
-        found = yield from survey(self._cluster)
-        return (yield from found.passed_over(declining=declining))
+        agent_survey = yield from survey(self._cluster)
+        return (yield from agent_survey.passed_over(declining=declining))
 
     def could_be_served(self, user: str) -> bool:
         """Return whether some agent could serve a user; what `passed_over` says of one. O(agents).
@@ -169,7 +169,7 @@ class View:
         That is the least that is asked for a user that has just begun to want offers.
         """
         clients = self._users.clients(user)
-        return not self.agents or any(could_be_served(self._cluster, each) for each in clients)
+        return not self.agents or any(could_be_served(self._cluster, client) for client in clients)
 
     @property
     def weights(self) -> Weights:
@@ -213,14 +213,18 @@ class View:
         after a failover, a constraint may still be met. O(frameworks).
         """
         frameworks = self._cluster.ledger.frameworks.values()
-        found = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
-        return {framework: misfit for framework, misfit in found if misfit}
+        misfits = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
+        return {framework: misfit for framework, misfit in misfits if misfit}
 
     def slips(self) -> dict[str, str]:
         """Return which frameworks have labels that are not understood, but fit nevertheless."""
         frameworks = self._cluster.ledger.frameworks.values()
         slips = (framework for framework in frameworks if framework.said.unreadable)
-        return {each.id: each.said.unreadable for each in slips if not self._misfit(each)}
+        return {
+            framework.id: framework.said.unreadable
+            for framework in slips
+            if not self._misfit(framework)
+        }
 
     def set_aside(self) -> Iterator[SetAside]:
         """Go through what could not be accepted of what anybody has said."""
@@ -356,10 +360,10 @@ class View:
     def _unknown(self, framework: Framework, demands: Iterable[Quantities | None]) -> Iterator[str]:
         """Go through what a framework needs of resources that no agent has, each in words."""
         floor = self._cluster.ledger.floor
-        unknown = dict.fromkeys(floor.unknown(each) for each in demands if each is not None)
+        unknown = dict.fromkeys(floor.unknown(demand) for demand in demands if demand is not None)
         yield from (shortened(words) for words in unknown if words)
         for role, alternatives in framework.min_allocatable.items():
-            least = [floor.unknown(each) for each in alternatives]
+            least = [floor.unknown(minimum) for minimum in alternatives]
             if least and all(least):
                 yield shortened(f"its offer_filters for the role {role!r}: {least[0]}")
 

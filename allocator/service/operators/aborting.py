@@ -8,7 +8,7 @@ LONGEST = 1000
 """Characters of a reason. It goes in a header: gRPC's clients read 8 KiB of these at the least."""
 
 
-class Refused(Exception):  # noqa: N818 - the call is refused; the service has no error
+class CallRefused(Exception):  # noqa: N818 - the call is refused; the service has no error
     """The call's status is set; the handler returns without an answer."""
 
 
@@ -30,4 +30,4 @@ async def abort(
     where the call ends.
     """
     refuse(context, code, text)
-    raise Refused
+    raise CallRefused

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from allocator.contract import admin_pb2 as admin
 from allocator.service.loop import garbage
-from allocator.service.operators.aborting import Refused, abort, refuse
+from allocator.service.operators.aborting import CallRefused, abort, refuse
 from allocator.service.rights import Right, Rights
 
 LARGEST_REQUEST = 2**18
@@ -35,7 +35,7 @@ class Bounding(grpc.aio.ServerInterceptor):
     have been checked. Until then HTTP/2's flow control holds the request back on the peer's side.
 
     Args:
-        rights: Who may ask, and who may order.
+        rights: The rights of peers to ask and to order.
         refused: Told of a call whose peer may not order, and why.
         shared: Whether masters, whose messages are large, come by the same port. There the
             transport lets large requests through, so they are read one at a time.
@@ -78,7 +78,7 @@ class Bounding(grpc.aio.ServerInterceptor):
             try:
                 request = await self._read(context, right, handler.request_deserializer)
                 return await handler.unary_unary(request, context)
-            except Refused:
+            except CallRefused:
                 return None
             finally:
                 self._calls[right] -= 1
