@@ -100,7 +100,7 @@ class Clients:
 
         Args:
             client: The holder.
-            quantities: What it gets, shared volumes included.
+            quantities: The quantities that it gets, shared volumes included.
             lost: Shared volumes that it holds no longer.
             gained: Shared volumes that it did not hold.
         """

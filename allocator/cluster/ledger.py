@@ -277,8 +277,8 @@ class Ledger:
     ) -> None:
         """Follow a change of what a client holds on one agent.
 
-        What a volume shared by several tasks amounts to counts once, whence both sums, and the
-        shared volumes held before and after.
+        A volume that several tasks share counts once. The caller therefore passes both sums, and
+        the shared volumes held before and after.
         """
         self._track(client)
         if before.contains(after):

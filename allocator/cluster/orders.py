@@ -68,11 +68,11 @@ def _set_commitments(order: operator.SetCommitments, users: Users, policy: Polic
         raise InvalidOrder(
             f"the cluster has no {', '.join(map(repr, unknown))}; it has {', '.join(capacity)}"
         )
-    owed, others = dict.fromkeys(capacity, order.others), order.others
+    owed, other_commitments = dict.fromkeys(capacity, order.others), order.others
     standing = users.standing(order.user) if order.keep_others else None
     if standing is not None:
-        owed, others = standing.commitments, standing.inherited
-    users.owe(order.user, owed | dict(order.commitments), others)
+        owed, other_commitments = standing.commitments, standing.inherited
+    users.owe(order.user, owed | dict(order.commitments), other_commitments)
 
 
 def _forget(named: Iterable[str], users: Users) -> None:

@@ -48,7 +48,7 @@ Reason: TypeAlias = Literal[
     "reservation_refinement",
     "constraint",
 ]
-"""Of the client itself; of the whole cluster; then of agents, what is closest to an offer first.
+"""Reasons of the client, of the cluster, then of agents; those closest to an offer come first.
 
 A capability that is missing is a reason under its name."""
 
@@ -144,7 +144,8 @@ class _Wants:
     def enough(self, quantities: Quantities) -> bool:
         """Return whether one task, and the least that it takes, would be there by quantity."""
         return (self.task is None or quantities.contains(self.task)) and (
-            not self.minimum or any(quantities.contains(each) for each in self.minimum)
+            not self.minimum
+            or any(quantities.contains(alternative) for alternative in self.minimum)
         )
 
     def fits(self, resources: Resources) -> bool:
@@ -239,26 +240,28 @@ class Survey:
                 declined = Counter[Reason]()
                 if give:
                     declined, end = yield from self._refusals(client, allowed, give)
-                    until = min((each for each in (until, end) if each is not None), default=None)
+                    until = min(
+                        (instant for instant in (until, end) if instant is not None), default=None
+                    )
                 elif refusals and kept == "nothing_free":
                     its = alike.total.plain.taken(task or Quantities()) or NOTHING
-                    more, _ = yield from self._refusals(client, allowed, its)
-                    refusing += more.total()
+                    declined_here, _ = yield from self._refusals(client, allowed, its)
+                    refusing += declined_here.total()
                 elif kept == "reserved":
-                    others = (kind.reservation for kind in alike.total)
-                    reserved_for.update(role for role in others if role is not None)
+                    reservations = (kind.reservation for kind in alike.total)
+                    reserved_for.update(role for role in reservations if role is not None)
                 elif kept == "no_such_resource":
                     without.update(task.keys() - alike.total.quantities.keys() if task else ())
                 counts += declined
                 counts[kept] += len(allowed) - declined.total()
             yield
-        found = {reason: counts[reason] for reason in _OF_AGENTS if counts[reason]}
+        agent_counts = {reason: counts[reason] for reason in _OF_AGENTS if counts[reason]}
         ends = None if until is None else until / _NANOSECONDS
         return Why(
             client,
-            next(iter(found), "no_agents"),
+            next(iter(agent_counts), "no_agents"),
             idle,
-            found,
+            agent_counts,
             ends,
             task,
             refusing,
@@ -270,8 +273,9 @@ class Survey:
     def passed_over(self, *, declining: bool = False) -> Steps[frozenset[str]]:
         """Return the users, at all levels, that want offers while no agent could serve them.
 
-        An agent could serve a user if one of its clients would be offered something of it once
-        tasks there end: neither constraint, size, reservation, capability nor limit is in the way.
+        An agent could serve a user if one of the user's clients would be offered some of its
+        resources once tasks there end. No constraint, size, reservation, capability or limit may
+        prevent that offer.
         While no agent is known, or agents are awaited, nobody is passed over.
 
         Args:
@@ -307,13 +311,13 @@ class Survey:
                 held = alike.held_for is not None
                 free = dict.fromkeys(alike.ids, 0 if held else _copies(alike.free, task))
                 all_ = dict.fromkeys(alike.ids, _copies(alike.total, task))
-            for each in wants:
-                allowed = self._allowed(each.client, alike.ids)
-                fits = not each.framework.lacking(alike.agent, each.client.role, self._rules)
+            for want in wants:
+                allowed = self._allowed(want.client, alike.ids)
+                fits = not want.framework.lacking(alike.agent, want.client.role, self._rules)
                 if allowed and fits and alike.state is None:
-                    ours = alike.held_for in {None, each.client}
-                    number = each.number(alike.free) if ours else 0
-                    total = each.number(alike.total)
+                    ours = alike.held_for in {None, want.client}
+                    number = want.number(alike.free) if ours else 0
+                    total = want.number(alike.total)
                     for agent in allowed:
                         free[agent] = max(free.get(agent, 0), number)
                         all_[agent] = max(all_.get(agent, 0), total)
@@ -360,11 +364,11 @@ class Survey:
             return False
         if role in headroom.quotas and not headroom.divisible:
             return not any(total.scalars[name] for name in headroom.missing(role))
-        left = {name: headroom.left(top_level(role), name) for name in total.scalars}
+        remaining = {name: headroom.left(top_level(role), name) for name in total.scalars}
         if wants.task is None:
-            return all(each is not None and each <= 0 for each in left.values())
+            return all(quantity is not None and quantity <= 0 for quantity in remaining.values())
         return any(
-            (most := left.get(name)) is not None and amount > most
+            (most := remaining.get(name)) is not None and amount > most
             for name, amount in wants.task.items()
         )
 
@@ -373,16 +377,16 @@ class Survey:
         if self._smallest is None:
             ledger = self._cluster.ledger
             tasks = map(ledger.task, ledger.clients.wanting)
-            different = {frozenset(each.items()) for each in tasks if each is not None}
-            self._smallest = [Quantities(dict(each)) for each in different]
-        return any(task.contains(each) and each != task for each in self._smallest)
+            different = {frozenset(demand.items()) for demand in tasks if demand is not None}
+            self._smallest = [Quantities(dict(amounts)) for amounts in different]
+        return any(task.contains(demand) and demand != task for demand in self._smallest)
 
     def _refusals(
         self, client: Client, agents: set[str], give: Resources
     ) -> Steps[tuple["Counter[Reason]", int | None]]:
         """Return on how many agents a client refuses something, and when the first of that ends.
 
-        What it has left over of offers that it accepted is told apart.
+        The count separates resources that it left unused of accepted offers.
         """
         filters, ends, declined = self._cluster.filters, [], Counter[Reason]()
         for number, agent in enumerate(agents, start=1):

@@ -1,9 +1,10 @@
 """Places in the tree of roles: how many frameworks take, and how many each may.
 
 All frameworks share `limits.all_roles`. With the rule that leaves room, no principal takes more
-than half of what the others leave, and a framework with few roles always gets its places, which
-do not count. So neither a principal nor many that are invented keep such a newcomer out, and the
-number of places is at most the limit and `FEW` for each framework. In a snapshot, frameworks keep
+than half of the places that other principals leave. A framework with few roles always gets its
+places, and these places do not count. So neither a principal nor
+many invented principals keep such a newcomer out. The number of places is at most the limit and
+`FEW` for each framework. In a snapshot, frameworks keep
 the places that they had before it, and then smaller ones come first, whatever the order in which
 the master lists them.
 """
@@ -53,18 +54,20 @@ class RolePlaces:
             return self._turned_away.get(wish.framework)
         if wish.places <= before:
             return None
-        more = self._counted(wish.places) - self._counted(before)
-        if more <= 0:
+        additional = self._counted(wish.places) - self._counted(before)
+        if additional <= 0:
             return None
-        if self._taken + more > self._most:
-            words = f"all frameworks together would have {self._taken + more} roles, more than"
+        if self._taken + additional > self._most:
+            words = (
+                f"all frameworks together would have {self._taken + additional} roles, more than"
+            )
             return Flaw("limit", f"{words} {self._most} (limits.all_roles)")
         own = self._by_principal[wish.principal]
-        left = self._most - (self._taken - own)
-        if self.leaves_room and 2 * (own + more) > left:
-            whose = f"of principal {wish.principal!r}" if wish.principal else "without a principal"
-            words = f"frameworks {whose} would have {own + more} roles, more than half of {left}"
-            return Flaw("limit", f"{words} that others leave (limits.all_roles)")
+        available = self._most - (self._taken - own)
+        if self.leaves_room and 2 * (own + additional) > available:
+            owner = f"of principal {wish.principal!r}" if wish.principal else "without a principal"
+            words = f"frameworks {owner} would have {own + additional} roles, more than half of"
+            return Flaw("limit", f"{words} {available} that others leave (limits.all_roles)")
         return None
 
     def put(self, principal: str, places: int) -> None:

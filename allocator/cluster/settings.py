@@ -50,8 +50,8 @@ class EngineSettings:
     longest_hold: float = 600.0
     """Seconds for which an agent is held back at most."""
     counts_for: float | None = None
-    """How many times its use a user that no operator has named counts for in n at most; None: every
-    known user counts whole, as in the papers, which is what event logs mean that do not say."""
+    """How many times its use a user counts for in n at most, unless an operator has named it. None:
+    every known user counts whole, as in the papers. Event logs without this setting mean None."""
     roles_leave_room: bool = False
     """Whether principals leave each other room in `limits.all_roles`; if not, the first that come
     may take all, which is what event logs mean that do not say."""

@@ -70,12 +70,17 @@ def _planning_roles(cluster: Cluster, snapshot: contract.Snapshot, before: Clust
     wishes = []
     for framework in snapshot.frameworks:
         try:
-            said = read_subscription(framework.framework_id, framework.info, cluster.limits)
+            subscription = read_subscription(framework.framework_id, framework.info, cluster.limits)
         except Exception:  # noqa: BLE001, S112 - it costs this part alone, where it is put
             continue
-        wishes.append(Wish(framework.framework_id, said.principal, levels(said.roles)))
+        wishes.append(
+            Wish(framework.framework_id, subscription.principal, levels(subscription.roles))
+        )
         yield
-    known = {each.id: levels(each.said.roles) for each in before.ledger.frameworks.values()}
+    known = {
+        framework.id: levels(framework.said.roles)
+        for framework in before.ledger.frameworks.values()
+    }
     cluster.roles.plan(wishes, known)
 
 

@@ -1,4 +1,4 @@
-"""What users really use, by which they count in n: not what they are only offered."""
+"""Resources in use by tasks, by which users count in n; offered resources do not count."""
 
 from allocator.cluster.state import Cluster
 from allocator.fairness.quantities import Quantities

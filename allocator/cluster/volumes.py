@@ -1,7 +1,8 @@
 """Shared persistent volumes: several clients of one user may hold one; the user holds it once.
 
-Mesos counts a shared volume once for each client of a sorter and agent: once for each framework
-within a role, once for the role, and once for each role above it (§2.3, `sorter/drf`).
+Mesos counts a shared volume once for each client of a sorter and agent. It therefore counts once
+for each framework within a role, once for the role, and once for each role above it (§2.3,
+`sorter/drf`).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -87,7 +87,7 @@ class Weights:
         """Follow an order that holds for a time."""
         self._boosts[name] = boost
         if len(self._ends) > 2 * len(self._boosts):
-            self._ends = [(each.until, user) for user, each in self._boosts.items()]
+            self._ends = [(known_boost.until, user) for user, known_boost in self._boosts.items()]
             heapq.heapify(self._ends)
         else:
             heapq.heappush(self._ends, (boost.until, name))

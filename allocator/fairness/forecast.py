@@ -102,7 +102,7 @@ def turn(pool: Pool[User], user: User, demand: Quantities, tasks: int, until: fl
     Args:
         pool: As it is now; a newcomer has been added to a twin of it.
         user: Who wants them.
-        demand: Of one task.
+        demand: Quantities of one task.
         tasks: How many, at least one.
         until: How far to look, in the pool's time.
     """
@@ -118,7 +118,7 @@ def turn_below(
 
     Args:
         levels: Pools as they are now, the top first, each with its member: the user or one above.
-        demand: Of one task.
+        demand: Quantities of one task.
         tasks: How many, at least one.
         until: How far to look, in the pools' time.
     """
@@ -132,14 +132,14 @@ def turn_below(
 
 def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> int:
     """Return how many of its tasks a user is given before another member of its pool is first."""
-    others = [other for other in pool if other != user]
+    siblings = [sibling for sibling in pool if sibling != user]
     (held, had), prospect = pool.holding(user), pool.prospect(user)
     low, high = 0, tasks
-    if others:
+    if siblings:
         best: tuple[object, ...] = (
-            pool.prospect(others[0]).rank[0],
-            pool.holding(others[0])[1],
-            others[0],
+            pool.prospect(siblings[0]).rank[0],
+            pool.holding(siblings[0])[1],
+            siblings[0],
         )
         while low < high:  # the first number of tasks with which it is not first any more
             middle = (low + high) // 2
@@ -148,7 +148,7 @@ def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> in
                 low = middle + 1
             else:
                 high = middle
-    return low if others else tasks
+    return low if siblings else tasks
 
 
 def cost(
@@ -205,8 +205,8 @@ def _first_after(levels: Sequence[tuple[Pool[User], User]], until: float) -> flo
     changes = list[tuple[float, int, Passing[User]]]()
     for level, (pool, member) in enumerate(levels):
         order = list(pool)
-        before.update((level, other) for other in order[: order.index(member)])
-        changes += [(each.when, level, each) for each in passings(pool, member, until)]
+        before.update((level, preceding) for preceding in order[: order.index(member)])
+        changes += [(passing.when, level, passing) for passing in passings(pool, member, until)]
     if not before:
         return 0.0
     for when, level, passing in sorted(changes, key=lambda change: change[0]):

@@ -33,10 +33,10 @@ class Pool(Generic[User]):
 
     All known users count in n (Eq. 7), with `counts_for` by what they use; only active ones are
     ranked (Algorithm 1's set A).
-    `allocate` and `release` cost O(m) in m resources; when somebody looks next, who holds
-    something else now is ranked anew, in O(m + log n) of n users. A change of n, of a weight or of
-    the capacity concerns everybody: O(n·m + n log n), once for all changes at one instant, when
-    somebody looks next.
+    Methods `allocate` and `release` cost O(m) in m resources. The next read ranks each user again
+    whose allocation changed, in O(m + log n) of n users. A change of n, of a weight or of the
+    capacity concerns all users. The next read ranks them in O(n·m + n log n), once for all changes
+    at one instant.
 
     Args:
         policy: Ranks the users.
@@ -213,7 +213,7 @@ class Pool(Generic[User]):
     def look(self, used: Mapping[User, Quantities] | None = None) -> None:
         """Look at what users use now. O(n).
 
-        What a user used at both this look and the latest, it is taken to have used in between.
+        A user is assumed to have used the smaller of its uses at the two latest looks in between.
 
         Args:
             used: By user, at most what it holds; None: what users hold is what they use.

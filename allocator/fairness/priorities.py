@@ -290,7 +290,7 @@ class Level(NamedTuple):
 
     @property
     def key(self) -> tuple[int, float, float]:
-        """What sorts levels, without what rounding alone makes different.
+        """The sort key of levels, in which differences by rounding alone are removed.
 
         Values below 1 are in steps of 2^-40, all other numbers have 40 bits.
         """

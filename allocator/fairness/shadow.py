@@ -280,7 +280,9 @@ class Shadow(Generic[User]):
             own.set_active(user, account.active)
         if pool.counts_for < math.inf:
             accounts = pool.accounts()
-            own.set_counted(pool.counted, {user: each.counted for user, each in accounts.items()})
+            own.set_counted(
+                pool.counted, {user: account.counted for user, account in accounts.items()}
+            )
         self._wanting = {user for user, account in pool.accounts().items() if account.active}
         return own
 

@@ -298,7 +298,7 @@ def test_the_order_changes_at_a_crossing_and_not_before(
 
 @pytest.mark.parametrize("policy", ["drf", "cmmf", "yarn-fair", "drfh", "per-machine-drf"])
 def test_equal_shares_for_other_weights_are_equal(policy: str) -> None:
-    """Of equals the one that was allocated something less often is first: b, once, not a."""
+    """Among equal users the one with fewer allocations is first: b, with one, before a."""
     parameters: dict[str, object] = {"resource": "cpus"} if policy in ("cmmf", "yarn-fair") else {}
     for total in range(4, 60):
         for held in range(1, total // 4 + 1):

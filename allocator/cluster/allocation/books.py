@@ -93,8 +93,8 @@ class Books:
 
     def charge(self, agent: Agent, client: Client, give: Resources) -> None:
         """Book resources on an agent, and count them."""
-        more, repeats = self.book(agent, client, give)
-        self.order.give(client, more, 1 if more else 0, repeats)
+        counted, repeats = self.book(agent, client, give)
+        self.order.give(client, counted, 1 if counted else 0, repeats)
 
     def book(self, agent: Agent, client: Client, give: Resources) -> tuple[Quantities, Repeats]:
         """Book resources on an agent; return what the client, and its users, hold more then."""

@@ -88,8 +88,8 @@ class Order:
         if not users.per_machine:
             return self.below(user)
         assert user.below is not None
-        here = users.held_below(user, held, agent.id)
-        return LocalFront(self.below(user), user.below, agent.total.scalars, here)
+        held_on_agent = users.held_below(user, held, agent.id)
+        return LocalFront(self.below(user), user.below, agent.total.scalars, held_on_agent)
 
     def give(
         self, client: Client, quantities: Quantities, times: int, repeats: Repeats = NO_REPEATS
@@ -100,7 +100,7 @@ class Order:
             client: The client.
             quantities: All that it has got.
             times: The number of gifts.
-            repeats: What of it, by user, other clients of that user hold as well.
+            repeats: Quantities, by user, that other clients of that user hold as well.
         """
         user = self._clients.node(client)
         own = self.own(user)

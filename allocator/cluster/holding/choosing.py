@@ -25,8 +25,8 @@ def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], give: Give) 
     """Hold back agents for clients whose task fits on none now, but would if one were empty.
 
     They have one in turn (`Holds.by_turns`), or, in event logs of former versions, one in each
-    round. Where there may be several, who is first in order has more, as long as it would still be
-    first if it had got what is held for it.
+    round. If several holds are allowed, the first client in order gets further agents, as long as
+    it would still be first with the held resources allocated to it.
 
     Costs O(agents) for each different task among the first hundred clients, less where one fits,
     and for each of them O(agents that are ready when the first of them is).

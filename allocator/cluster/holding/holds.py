@@ -42,9 +42,9 @@ class Holds:
     """Holds: at most one altogether, or several, which go by turns, as in the simulator.
 
     The client that has been longest without one is first, but for those that are due to it by the
-    order alone. If it was in vain, or its client declines what it brings, it gets none before as
-    much time has passed again as one may last: so nobody keeps agents idle for more than half of
-    the time, whatever it says.
+    order alone. After a hold that was in vain, or whose offer the client declines, the client
+    gets no hold for as much time as one may last. So no client keeps agents idle for more than half
+    of the time.
 
     Args:
         holding: For how many clients at a time.
@@ -109,7 +109,7 @@ class Holds:
             clients: In the policy's order, which decides between clients that come at one time.
         """
         barred = self._paused.keys() | {hold.client for hold in self._on.values()}
-        return self._turns.order(each for each in clients if each not in barred)
+        return self._turns.order(client for client in clients if client not in barred)
 
     def defer(self, clients: Iterable[Client]) -> None:
         """Place clients that need no hold now behind the clients that wait for one."""

@@ -157,7 +157,7 @@ class Users:
             user: The user of the client.
             client: The holder.
             quantities: All that it gets.
-            repeats: What of it, by user, other clients of that user hold as well.
+            repeats: Quantities, by user, that other clients of that user hold as well.
         """
         before, gifts = user.clients.holding(client)
         after = before + quantities
@@ -166,10 +166,10 @@ class Users:
             held, gifts = pool.holding(name)  # the very same where it is the user's only client
             if name in repeats:
                 repeated, single = repeats[name]
-                more = held + quantities + single - repeated
+                total = held + quantities + single - repeated
             else:
-                more = after if held is before else held + quantities
-            pool.hold(name, more, gifts + 1)
+                total = after if held is before else held + quantities
+            pool.hold(name, total, gifts + 1)
 
     def release(
         self, user: User, client: Client, quantities: Quantities, repeats: Repeats = NO_REPEATS
@@ -186,10 +186,10 @@ class Users:
             held, gifts = pool.holding(name)  # the very same where it is the user's only client
             if name in repeats:
                 repeated, single = repeats[name]
-                less = held + single - quantities - repeated
+                remaining = held + single - quantities - repeated
             else:
-                less = after if held is before else held - quantities
-            pool.hold(name, less, gifts)
+                remaining = after if held is before else held - quantities
+            pool.hold(name, remaining, gifts)
 
     @property
     def now(self) -> float:
