@@ -43,7 +43,7 @@ _PSYCOPG = "postgresql+psycopg://"
 
 
 _MOST = 1_000_000_000
-"""Of things that are counted, of bytes, and of seconds: beyond what any cluster needs."""
+"""Largest count, number of bytes or seconds in a setting: more than any cluster needs."""
 _LONGEST_PATH = 4095
 _LONGEST_NAME = 255
 """Bytes of a path, and of a name in it, that Linux takes."""
@@ -156,9 +156,9 @@ class UsersSection(_Section):
     """Seconds without frameworks and debts after which an undeclared user is forgotten."""
     counts_for: Annotated[float, Field(ge=1)] = 4.0
     """How many times its use a user counts for at most in the sum of weights, if no operator has
-    named it. Its use is what its tasks hold now or, if that is more, on average; the average fades
-    as debts do. `inf`: every known user counts with its whole weight, as in the papers. See
-    [who counts as a user](policies.md#who-counts-as-a-user).
+    named it. Its use is the larger of the resources that its tasks hold now and their average. The
+    average decays as commitments do. `inf`: every known user counts with its whole weight, as in
+    the papers. See [who counts as a user](policies.md#who-counts-as-a-user).
     """
     declared: tuple[UserSection, ...] = ()
 
@@ -238,8 +238,8 @@ class LimitsSection(_Section):
     roles: Annotated[int, Field(ge=1, le=_MOST)] = _LIMITS.roles
     """Of one framework, with all roles above them: `eng/web` and `eng/db` are three."""
     all_roles: Annotated[int, Field(ge=1, le=_MOST)] = _LIMITS.all_roles
-    """Of all frameworks together, counted likewise for each; one takes some 3 kB of memory. A
-    principal may have half of what others leave, and so may all frameworks without one together.
+    """Roles of all frameworks together, counted for each framework; one takes some 3 kB of memory.
+    A principal may have half of what others leave, and so may all frameworks without one together.
     A framework with four roles or fewer does not count and always gets them. One that asks for
     more than are left is set aside until it subscribes again, or a snapshot comes."""
     label: Annotated[int, Field(ge=64, le=_MOST)] = _LIMITS.label
@@ -447,16 +447,16 @@ class StoreSection(_Section):
         if self.credentials is None:
             return None
         try:
-            told = read_plain(self.credentials, private=True).decode("utf-8").strip()
+            credentials = read_plain(self.credentials, private=True).decode("utf-8").strip()
         except OSError as error:
             raise ConfigError(f"store.credentials: {self.credentials}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"store.credentials: {self.credentials}: {error}") from error
-        if not all(told.partition(":")):
+        if not all(credentials.partition(":")):
             raise ConfigError(
                 f"store.credentials: {self.credentials} does not contain USER:PASSWORD"
             )
-        return told
+        return credentials
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
@@ -584,7 +584,7 @@ class Config(_Section):
             record: The event log, if there is to be one.
 
         Raises:
-            ConfigError: a file that the service writes is named twice; or a file that exists is of
+            ConfigError: a file that the service writes is named twice. Or a file that exists is of
                 the wrong kind, or holds a secret and is open to every user of the machine.
         """
         written, read = self._files(own, record)
@@ -702,24 +702,24 @@ def _require_distinct(written: dict[str, Path], read: dict[str, Path]) -> None:
         endings = ("", *_BESIDE) if name in {"store.path", "accounting.database"} else ("",)
         for ending in endings:
             for identity in _identities(Path(f"{path}{ending}")):
-                other = known.setdefault(identity, name)
-                if other != name and name in written:
+                owner = known.setdefault(identity, name)
+                if owner != name and name in written:
                     raise ConfigError(
-                        f"{name}: {path} is also the file of {other}, and the service writes "
+                        f"{name}: {path} is also the file of {owner}, and the service writes "
                         f"{name}; give each a path of its own"
                     )
 
 
 def _identities(path: Path) -> list[object]:
     """Return what two names of one file have in common: where it leads, and which file it is."""
-    found: list[object] = [Path(os.path.realpath(path))]
+    identities: list[object] = [Path(os.path.realpath(path))]
     try:
         status = path.stat()
     except OSError:  # it is made later, or whoever opens it says what is wrong
-        return found
+        return identities
     if not stat.S_ISCHR(status.st_mode):
-        found.append((status.st_dev, status.st_ino))
-    return found
+        identities.append((status.st_dev, status.st_ino))
+    return identities
 
 
 def _require_plain(name: str, path: Path, *, secret: bool) -> None:

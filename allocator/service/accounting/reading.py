@@ -135,7 +135,7 @@ def usages(
         connection: To the database.
         since: Seconds since the epoch.
         until: Seconds since the epoch.
-        by: What a row is about.
+        by: The key of a row.
         users: The users or roles to return; empty: all.
 
     Raises:

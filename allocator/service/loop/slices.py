@@ -30,9 +30,9 @@ async def spread(
 ) -> T:
     """Do work in slices, and in between leave the loop to others.
 
-    If the turn was long in coming, as beside snapshots that follow each other, the slice lasts as
-    much longer: work then gets the same part of the time, and does not wait once for each slice.
-    The loop hears others meanwhile.
+    If work waited long for its turn, for example during consecutive snapshots, its slice lasts as
+    much longer. Work then gets the same part of the time, and does not wait once for each slice.
+    The loop runs other tasks meanwhile.
 
     Args:
         work: What is to be done.

@@ -396,9 +396,9 @@ class Session:
         before, self._refused = (
             self._refused,
             {
-                each.name: each.flaw.words
-                for each in self._engine.set_aside()
-                if (each.kind, each.topic) == ("framework", "subscription")
+                rejected.name: rejected.flaw.words
+                for rejected in self._engine.set_aside()
+                if (rejected.kind, rejected.topic) == ("framework", "subscription")
             },
         )
         return [
@@ -409,8 +409,8 @@ class Session:
 
     def _report_misfits(self) -> None:
         """Say once of each framework what it should know when it waits for offers in vain."""
-        found, slips = self._engine.misfits(), self._engine.slips()
-        for framework, reason in found.items():
+        misfits, slips = self._engine.misfits(), self._engine.slips()
+        for framework, reason in misfits.items():
             if self._misfits.get(framework) != reason:
                 _log.warning(
                     "label not understood" if framework in slips else "framework does not fit",
@@ -418,15 +418,17 @@ class Session:
                     name=self._engine.framework_name(framework),
                     reason=reason,
                 )
-        self._misfits = found
-        set_aside = {each for each in self._engine.set_aside() if each.name not in found}
-        for each in set_aside - self._set_aside:
+        self._misfits = misfits
+        set_aside = {
+            rejected for rejected in self._engine.set_aside() if rejected.name not in misfits
+        }
+        for rejected in set_aside - self._set_aside:
             _log.warning(
                 "set aside",
-                kind=each.kind,
-                name=each.name,
-                about=each.topic,
-                reason=each.flaw.words,
+                kind=rejected.kind,
+                name=rejected.name,
+                about=rejected.topic,
+                reason=rejected.flaw.words,
             )
         self._set_aside = set_aside
 

@@ -61,14 +61,17 @@ async def audit(
     (orders, earlier), (refused, earlier_refusals) = await _read(
         keeper,
         lambda c: [
-            ordered(c, request.since, request.until, refused=each) for each in (False, True)
+            ordered(c, request.since, request.until, refused=is_refused)
+            for is_refused in (False, True)
         ],
         context,
     )
-    told = admin.Ordered.DESCRIPTOR.fields_by_name
+    fields = admin.Ordered.DESCRIPTOR.fields_by_name
     reply = admin.AuditReply(earlier=earlier, earlier_refusals=earlier_refusals)
-    all_orders = heapq.merge(orders, refused, key=lambda each: each.at)
-    made = (admin.Ordered(**{name: getattr(each, name) for name in told}) for each in all_orders)
+    all_orders = heapq.merge(orders, refused, key=lambda order: order.at)
+    made = (
+        admin.Ordered(**{name: getattr(order, name) for name in fields}) for order in all_orders
+    )
     await spread(_adding(made, reply.orders))
     return reply
 

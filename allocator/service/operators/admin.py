@@ -150,9 +150,9 @@ class Admin(AdminServicer):
         engine, reply = self._engine, admin.SharesReply()
         before = engine.statistics.messages
         for row in (yield from reading(engine, engine.users())):
-            told = message(row, engine)
-            told.passed_over = row.user in self._waits.passed_over
-            reply.users.append(told)
+            share = message(row, engine)
+            share.passed_over = row.user in self._waits.passed_over
+            reply.users.append(share)
             yield
         reply.cluster.CopyFrom(self._cluster())
         reply.meanwhile = reply.cluster.messages - before

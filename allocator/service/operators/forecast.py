@@ -65,7 +65,7 @@ async def foretell(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What of the agents matters to a forecast."""
+    """The properties of the agents that matter to a forecast."""
 
     passed_over: frozenset[str]
     """The users, at all levels, that want offers while no agent could serve them."""
@@ -74,7 +74,7 @@ class _Seen:
     most: int = 0
     """Tasks for which there would be room if nothing else ran."""
     gaps: str = ""
-    """What becomes of tasks for which no gap is large enough; empty: there is no such trouble."""
+    """A sentence about tasks for which no gap is large enough; empty: there are no such tasks."""
 
 
 def _look(engine: Engine, user: str, demand: Quantities | None) -> Work[_Seen]:
@@ -144,22 +144,22 @@ class _Asked:
             assumptions=self._assumptions(passed_over), passed_over=passed_over[:MOST_PASSINGS]
         )
         until = pool.now + self._horizon
-        found = [each for level in self._levels for each in passings(*level, until)]
-        for passing in sorted(found, key=lambda each: each.when)[:MOST_PASSINGS]:
+        upcoming = [passing for level in self._levels for passing in passings(*level, until)]
+        for passing in sorted(upcoming, key=lambda passing: passing.when)[:MOST_PASSINGS]:
             reply.passings.append(_passing(passing, pool.now))
         if request.HasField("below"):
             after = below_after(pool.standing(user), pool.policy.tau, request.below)
             if after is not None:
                 reply.below_after = after
         if self._demand is not None:
-            said = turn_below(self._levels, self._demand, request.tasks, until)
+            turn = turn_below(self._levels, self._demand, request.tasks, until)
             ever = self._seen.most > 0
             reply.wait.CopyFrom(
                 admin.Wait(
                     tasks=request.tasks,
-                    ahead=said.ahead,
-                    at_once=said.at_once if ever else 0,
-                    first_after=said.first_after if ever else None,
+                    ahead=turn.ahead,
+                    at_once=turn.at_once if ever else 0,
+                    first_after=turn.first_after if ever else None,
                     room=self._seen.room,
                     most=self._seen.most,
                 )
@@ -167,16 +167,16 @@ class _Asked:
         if request.burst:
             burst, seconds = _amounts(request.burst), request.burst_seconds
             costs = [cost(*level, burst, seconds, until + seconds) for level in self._levels]
-            what = costs[-1]
+            own_cost = costs[-1]
             reply.cost.CopyFrom(
                 admin.Cost(
-                    commitment_after=what.after,
-                    commitment_without=what.without,
-                    recovered_after=what.recovered,
+                    commitment_after=own_cost.after,
+                    commitment_without=own_cost.without,
+                    recovered_after=own_cost.recovered,
                     overtaken_by=[
-                        admin.Overtaking(user=other, until=back)
-                        for each in costs
-                        for other, back in each.overtaken
+                        admin.Overtaking(user=overtaking_user, until=back)
+                        for level_cost in costs
+                        for overtaking_user, back in level_cost.overtaken
                     ],
                 )
             )
@@ -198,11 +198,11 @@ class _Asked:
         passed_over = []
         for pool, member in self._levels:
             pool.set_active(member, True)
-            others = [other for other in pool if other in self._seen.passed_over]
-            for other in others:
-                if other != member:
-                    pool.set_active(other, False)
-                    passed_over.append(other)
+            unserved = [sibling for sibling in pool if sibling in self._seen.passed_over]
+            for sibling in unserved:
+                if sibling != member:
+                    pool.set_active(sibling, False)
+                    passed_over.append(sibling)
         return passed_over
 
     def _check(self) -> None:
@@ -220,11 +220,11 @@ class _Asked:
             raise InvalidQuestionError(f"{request.user} is known, and has a weight")
         if request.HasField("below") and not request.below > 0.0:
             raise InvalidQuestionError("a commitment never falls to 0; ask for a level above")
-        for what, named in (("task", request.demand), ("burst", request.burst)):
+        for kind, named in (("task", request.demand), ("burst", request.burst)):
             amounts = _amounts(named)
             if amounts and not capacity.contains(amounts):
                 raise InvalidQuestionError(
-                    f"a {what} of {amounts}; the whole cluster has {capacity}"
+                    f"a {kind} of {amounts}; the whole cluster has {capacity}"
                 )
         if request.burst and not 0.0 < request.burst_seconds <= LONGEST:
             raise InvalidQuestionError(
@@ -233,25 +233,29 @@ class _Asked:
 
     def _assumptions(self, passed_over: list[str]) -> list[str]:
         pool = self._pool
-        said = [
+        assumptions = [
             "Nobody else's allocation, weight or demand changes; no agent or user comes or goes.",
             "Turns are those of the order; quota, constraints and refusals may delay them.",
         ]
         if self._demand is not None:
-            said.append(
+            assumptions.append(
                 "When something becomes free nobody knows: what is told is whose turn it is."
             )
-            said.append(
+            assumptions.append(
                 "What becomes free is enough for a task of each user that is ahead; otherwise it "
                 "goes to the next user for which it is enough."
             )
         if passed_over:
-            some = ", ".join(map(called, passed_over[:_NAMED]))
-            more = f" and {len(passed_over) - _NAMED} more" if len(passed_over) > _NAMED else ""
-            said.append(f"Passed over, as no agent could serve them: {some}{more}. They stay so.")
+            names = ", ".join(map(called, passed_over[:_NAMED]))
+            remainder = (
+                f" and {len(passed_over) - _NAMED} more" if len(passed_over) > _NAMED else ""
+            )
+            assumptions.append(
+                f"Passed over, as no agent could serve them: {names}{remainder}. They stay so."
+            )
         if pool.policy.tau is None:
-            said.append(f"The policy {pool.policy.name} remembers no over-use.")
-        return said
+            assumptions.append(f"The policy {pool.policy.name} remembers no over-use.")
+        return assumptions
 
 
 def _horizon(asked: float, tau: float | None) -> float:

@@ -42,17 +42,17 @@ class Refusals:
             self._bookkeeper.note(order)
             return
         known = order.who in self._further or len(self._further) < ALL
-        who = order.who if known else OTHERS
-        count, _ = self._further.get(who, (0, order))
-        self._further[who] = count + 1, order
+        peer = order.who if known else OTHERS
+        count, _ = self._further.get(peer, (0, order))
+        self._further[peer] = count + 1, order
 
     def tell(self) -> None:
         """Hand the counts of refused orders to the bookkeeper, as one entry for each peer."""
         further, self._further = self._further, {}
-        for who, (count, latest) in further.items():
+        for peer, (count, latest) in further.items():
             assert self._bookkeeper is not None
             words = f"{count:,} more refused in {WINDOW:g} s, the latest because: {latest.refusal}"
-            entry = replace(latest, id=uuid.uuid4().hex, who=who, before="{}", refusal=words)
+            entry = replace(latest, id=uuid.uuid4().hex, who=peer, before="{}", refusal=words)
             self._bookkeeper.note(entry)
 
     def _begin_window(self) -> None:

@@ -17,14 +17,14 @@ def explain(engine: Engine, row: UserShare, rows: list[UserShare], kept: Kept) -
     """Explain one user among all; the caller adds what it looks like and the cluster.
 
     Args:
-        engine: Who knows.
-        row: Of the user.
-        rows: Of all users.
+        engine: The engine to read.
+        row: The share of the user.
+        rows: The shares of all users.
         kept: What keeps it from more.
     """
-    siblings = [other for other in rows if other.parent == row.parent]
+    siblings = [share for share in rows if share.parent == row.parent]
     wanting = [
-        other for other in siblings if other.standing.active and other.user not in kept.passed_over
+        share for share in siblings if share.standing.active and share.user not in kept.passed_over
     ]
     own = row.standing
     explanation = admin.Explanation(
@@ -33,15 +33,15 @@ def explain(engine: Engine, row: UserShare, rows: list[UserShare], kept: Kept) -
         passings=_passings(engine, own.user, kept.passed_over),
     )
     explanation.rank_without_debt = 1 + sum(
-        (other.standing.priority, other.rank) < (explanation.priority_without_debt, row.rank)
-        for other in siblings
-        if other is not row
+        (share.standing.priority, share.rank) < (explanation.priority_without_debt, row.rank)
+        for share in siblings
+        if share is not row
     )
     explanation.passed_over = own.user in kept.passed_over
     if explanation.passed_over:
         explanation.no_offers = PASSED_OVER
     elif own.active and row in wanting:
-        place = next(place for place, other in enumerate(wanting) if other is row)
+        place = next(place for place, share in enumerate(wanting) if share is row)
         explanation.turn = place + 1
         if place > 0:
             explanation.ahead.CopyFrom(_neighbour(row, wanting[place - 1]))
@@ -49,10 +49,14 @@ def explain(engine: Engine, row: UserShare, rows: list[UserShare], kept: Kept) -
             explanation.behind.CopyFrom(_neighbour(row, wanting[place + 1]))
         before = users_before(engine, own.user, kept.passed_over)
         explanation.users_ahead = sum(map(len, before.values()))
-        by_name = {other.user: other for other in rows}
-        for member, others in before.items():
-            if member != own.user and others and {member, others[-1]} <= by_name.keys():
-                ahead = _neighbour(by_name[member], by_name[others[-1]])
+        by_name = {share.user: share for share in rows}
+        for member, members_ahead in before.items():
+            if (
+                member != own.user
+                and members_ahead
+                and {member, members_ahead[-1]} <= by_name.keys()
+            ):
+                ahead = _neighbour(by_name[member], by_name[members_ahead[-1]])
                 explanation.above.append(admin.Above(user=member, ahead=ahead))
     else:
         explanation.no_offers = _why_none(engine, own.user)
@@ -73,13 +77,15 @@ def users_before(engine: Engine, user: str, passed_over: frozenset[str]) -> dict
     """Return who comes before a user, by its member at each level of the role tree.
 
     Args:
-        engine: Who knows.
+        engine: The engine to read.
         user: One that wants offers.
         passed_over: The users that no agent could serve.
     """
     before = dict[str, list[str]]()
     for level in engine.path(user):
-        order = [each for each in level.pool if each == level.member or each not in passed_over]
+        order = [
+            member for member in level.pool if member == level.member or member not in passed_over
+        ]
         before[level.member] = order[: order.index(level.member)] if level.member in order else []
     return before
 
@@ -98,13 +104,13 @@ def upcoming(engine: Engine, passed_over: frozenset[str]) -> Iterator[admin.Pass
     """Go through the next changes of the order among the users at the top, soonest first.
 
     Args:
-        engine: Who knows.
+        engine: The engine to read.
         passed_over: Users whose changes do not matter, as no agent could serve them.
     """
-    for when, left, right in engine.pool.crossings():
-        if passed_over.isdisjoint((left, right)):
+    for when, passed, passing in engine.pool.crossings():
+        if passed_over.isdisjoint((passed, passing)):
             after = max(when - engine.pool.now, 0.0)
-            yield admin.Passing(after=after, passing=right, passed=left)
+            yield admin.Passing(after=after, passing=passing, passed=passed)
 
 
 def _priority(policy: Policy, standing: Standing[str]) -> admin.Priority:
@@ -138,10 +144,10 @@ def _passings(engine: Engine, user: str, passed_over: frozenset[str]) -> list[ad
     """Return when a user, or one above it, passes others or is passed, soonest first."""
     now = engine.pool.now
     passings = [
-        admin.Passing(after=max(when - now, 0.0), passing=right, passed=left)
+        admin.Passing(after=max(when - now, 0.0), passing=passing, passed=passed)
         for level in engine.path(user)
-        for when, left, right in level.pool.crossings()
-        if level.member in (left, right) and passed_over.isdisjoint((left, right))
+        for when, passed, passing in level.pool.crossings()
+        if level.member in (passed, passing) and passed_over.isdisjoint((passed, passing))
     ]
     return sorted(passings, key=lambda passing: passing.after)
 

@@ -139,8 +139,8 @@ class Shadows:
         """Have written down that users get nothing from now on, and nobody else.
 
         Args:
-            engine: Whose users these are.
-            users: Those that want offers while no agent could serve them, or that refuse each.
+            engine: The engine that knows the users.
+            users: Users that want offers while no agent could serve them, or that refuse each.
         """
         users = frozenset(filter(engine.pool.__contains__, users))
         if engine.pool is self._pool and users != self._passed_over:
@@ -269,7 +269,7 @@ def _attach(follower: Follower, pool: Pool[str]) -> None:
 
 
 def _apart(
-    pool: Pool[str], follower: Follower, passed_over: frozenset[str], found: list[Apart]
+    pool: Pool[str], follower: Follower, passed_over: frozenset[str], differences: list[Apart]
 ) -> Work[None]:
     shadow = follower.shadow
     assert shadow is not None
@@ -279,13 +279,13 @@ def _apart(
     turns = {user: turn for turn, user in enumerate(wanting, start=1)}
     own = {user: turn for turn, user in enumerate(shadow.pool, start=1)}
     remembers = shadow.policy.tau is not None
-    for user in [*own, *(each for each in pool.users() if each not in own)]:
+    for user in [*own, *(user for user in pool.users() if user not in own)]:
         yield
         if user in shadow.pool:
             owed = shadow.pool.standing(user).commitment if remembers else 0.0
             turn, shadow_turn = turns.get(user, 0), own.get(user, 0)
             passed = user in passed_over
-            found.append(Apart(user, turn, shadow_turn, owed, gains.get(user, 0.0), passed))
+            differences.append(Apart(user, turn, shadow_turn, owed, gains.get(user, 0.0), passed))
 
 
 class ShadowCollector(Collector):

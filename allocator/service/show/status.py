@@ -125,8 +125,8 @@ class Status:
         return told
 
     def _overtakings(self) -> Iterator[dict[str, Any]]:
-        for each in upcoming(self._engine, self.waits.passed_over):
-            yield {"after": each.after, "passing": each.passing, "passed": each.passed}
+        for passing in upcoming(self._engine, self.waits.passed_over):
+            yield {"after": passing.after, "passing": passing.passing, "passed": passing.passed}
 
 
 def _user(row: UserShare) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a forecast says of turns is what the engine then does, played forward in a role tree."""
+"""The engine follows the turns that a forecast predicts, played forward in a role tree."""
 
 import asyncio
 import random
