@@ -114,7 +114,7 @@ class Connection:
         Args:
             since: The first instant.
             until: The second one.
-            by: What a row is about: "user", "role" or "day".
+            by: The key of a row: "user", "role" or "day".
             users: Users or roles; empty: all.
         """
         from allocator.contract import admin_pb2 as admin  # noqa: PLC0415

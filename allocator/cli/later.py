@@ -143,8 +143,8 @@ def _process(
 
             error.message = words(found()[0])
         raise
-    for each in converted if isinstance(converted, list | tuple) else (converted,):
-        _require_finite(parameter, ctx, each)
+    for element in converted if isinstance(converted, list | tuple) else (converted,):
+        _require_finite(parameter, ctx, element)
     return converted
 
 

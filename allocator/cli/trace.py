@@ -360,13 +360,13 @@ def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:
         **_use_as_json(conversion.trace),
         "checks": [
             {
-                "what": check.what,
+                "what": check.figure,
                 "unit": check.unit,
                 "rows": check.rows,
                 "in_file": check.in_file,
                 "in_trace": check.in_trace,
                 "agrees": check.agrees,
-                "differing": _rows_as_json(check.differing).get(check.what, {"rows": 0}),
+                "differing": _rows_as_json(check.differing).get(check.figure, {"rows": 0}),
             }
             for check in conversion.checks
         ],
@@ -420,7 +420,7 @@ def _show_conversion(conversion: "Conversion") -> None:
     _show_use(trace)
     for check in conversion.checks:
         print_line(
-            f"{printable(check.what)}: {check.in_file:,.9g} {check.unit} by the file, "
+            f"{printable(check.figure)}: {check.in_file:,.9g} {check.unit} by the file, "
             f"{check.in_trace:,.9g} by the conversion, from {counted(check.rows, 'row')}"
             f"{'' if check.agrees else '; they differ'}"
         )
@@ -446,8 +446,10 @@ def _show_rows_by_reason(rows: "LeftOut", reads: str | None = None) -> None:
 
     for reason, count in rows.counts().items():
         places = ", ".join(rows.first(reason))
-        more = ", ..." if count > len(rows.first(reason)) else ""
-        console().print(f"  {count:,}: {printable(reads or reason)} ({printable(places)}{more})")
+        ellipsis = ", ..." if count > len(rows.first(reason)) else ""
+        console().print(
+            f"  {count:,}: {printable(reads or reason)} ({printable(places)}{ellipsis})"
+        )
 
 
 def _show_statistics(found: "Statistics") -> None:

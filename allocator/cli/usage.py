@@ -131,8 +131,8 @@ def audit(
 ) -> None:
     """Show what operators have ordered: who, from where, when, and what that changed.
 
-    Orders that were refused follow, with the reason. Of many from one peer some are shown, and the
-    number of the others.
+    Refused orders follow, with the reason. If one peer sent many, the list shows some of them and
+    the number of the rest.
     """
     begin, end = span(since, until)
     reply = Connection(address, config, timeout).audit(begin, end)
@@ -168,10 +168,10 @@ def _print_orders(
 def _rows(rows: Sequence["admin.Usage"]) -> Iterator[tuple[object, ...]]:
     for row in rows:
         day = _day(row) if row.HasField("day") else ""
-        counted = (row.offers, row.refused, *(_told(row, each) for each in _TIMES))
+        counted = (row.offers, row.refused, *(_told(row, column) for column in _TIMES))
         for name in sorted(row.resources) or [""]:
             used = row.resources[name]
-            amounts = (_told(used, each) for each in _COLUMNS)
+            amounts = (_told(used, column) for column in _COLUMNS)
             names = (csv_cell(row.user), csv_cell(name))
             yield (day, *names, *amounts, *counted, used.unit, csv_cell(row.within))
 

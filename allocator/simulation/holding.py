@@ -34,9 +34,9 @@ class Hold:
 class Holds:
     """Which machines are held for whom; at most one for a user.
 
-    The user that has been longest without one is first. So with n users and tasks that run for R at
-    most, nobody's next task waits longer than n·R if it would fit on an empty machine, under any
-    policy and whatever others submit (docs/simulation.md proves it).
+    The user that has been longest without one is first. Let n users submit tasks that run for R at
+    most. A user's next task that fits on an empty machine then waits at most n·R. This holds under
+    any policy, for any tasks of other users (docs/simulation.md proves it).
 
     Args:
         blocking: Says for how many users at a time.

@@ -14,9 +14,9 @@ from allocator.simulation.originals.kai import Kai
 from allocator.simulation.trace import Trace
 
 LEAST_LOAD, LARGEST_LOAD = 1e-6, 1e6
-"""Of what a trace uses on average."""
+"""Bounds of a load: the capacity as a multiple of the average use of a trace."""
 _LARGEST_CAPACITY = 1e18
-"""Of a pool, in a trace's units: beyond any cluster, also with memory in bytes."""
+"""Largest capacity of a pool, in a trace's units: beyond any cluster, also with memory in bytes."""
 
 
 class SettingError(ValueError):

@@ -48,12 +48,12 @@ def longshare(*arguments: str) -> Result:
 
 
 def test_a_trace_is_simulated_under_it(folder: Path) -> None:
-    told = longshare(
+    result = longshare(
         *("simulate", str(folder / "hog.parquet"), "--policy", "norm", "--set", "power=3"),
         *("--policy-file", str(folder / "mine.py"), "--load", "0.5", "--json"),
     )
-    assert told.exit_code == 0, told.stderr
-    answer = json.loads(told.stdout)
+    assert result.exit_code == 0, result.stderr
+    answer = json.loads(result.stdout)
     assert (answer["setting"]["policy"], answer["simulator"]) == ("norm", "reference")
 
 
@@ -79,12 +79,12 @@ def test_another_process_of_a_sweep_reads_the_file(folder: Path) -> None:
 
 
 def test_it_is_searched_for_violations(folder: Path) -> None:
-    told = longshare(
+    result = longshare(
         *("properties", "--policy", "norm", "--policy-file", str(folder / "mine.py")),
         *("--property", "single-machine", "--trials", "20", "--json"),
     )
-    assert told.exit_code == 0, told.stderr
-    assert json.loads(told.stdout)["properties"]["single-machine"]["violation"] is not None
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["properties"]["single-machine"]["violation"] is not None
 
 
 def test_a_file_that_is_wrong_ends_the_command_with_2(folder: Path) -> None:
@@ -96,19 +96,19 @@ def test_a_file_that_is_wrong_ends_the_command_with_2(folder: Path) -> None:
         ("experiment", "run", "drf-baseline", *given),
         ("replay", str(folder / "hog.parquet"), *given),
     ):
-        told = longshare(*command)
-        assert told.exit_code == 2
-        assert "mine.py,line1:notvalidPython" in _words(told.stderr)
+        result = longshare(*command)
+        assert result.exit_code == 2
+        assert "mine.py,line1:notvalidPython" in _words(result.stderr)
 
 
 def test_an_experiment_says_which_of_several_policies_it_wants(folder: Path) -> None:
     two = NORM + NORM.replace("class Norm", "class Other").replace('"norm"', '"other"')
-    told = longshare("experiment", "run", "drf-baseline", "--policy-file", str(file(folder, two)))
-    assert told.exit_code == 2
-    assert "definesnorm,other;saywhich" in _words(told.stderr)
-    told = longshare("experiment", "run", "drf-baseline", "--set", "power=2")
-    assert told.exit_code == 2
-    assert "it goes with --policy" in told.stderr
+    result = longshare("experiment", "run", "drf-baseline", "--policy-file", str(file(folder, two)))
+    assert result.exit_code == 2
+    assert "definesnorm,other;saywhich" in _words(result.stderr)
+    result = longshare("experiment", "run", "drf-baseline", "--set", "power=2")
+    assert result.exit_code == 2
+    assert "it goes with --policy" in result.stderr
 
 
 FAILURES = {
@@ -140,7 +140,7 @@ def test_a_policy_that_failed_has_no_result(
     (name,) = plugins.load(folder / "mine.py")
     trace = str(folder / "hog.parquet")
     (folder / "sweep.toml").write_text(SWEEP.replace("norm", name).replace(", power = [1, 64]", ""))
-    told = longshare(
+    result = longshare(
         *{
             "simulate": ("simulate", trace, "--policy", name, "--load", "0.5"),
             "simulate sampled": (
@@ -159,7 +159,7 @@ def test_a_policy_that_failed_has_no_result(
         *("--policy-file", str(folder / "mine.py")),
         *(["--json"] if as_json else []),
     )
-    assert_no_result(told, name, error, as_json=as_json)
+    assert_no_result(result, name, error, as_json=as_json)
     assert not (folder / "compare.png").exists()
 
 
@@ -171,7 +171,7 @@ def test_a_policy_that_failed_has_no_properties_and_no_optimum(
 ) -> None:
     source, error = FAILURES[how]
     (folder / "problem.toml").write_text(PROBLEM)
-    told = longshare(
+    result = longshare(
         *{
             "properties": ("properties", "--trials", "20"),
             "optimum": ("optimum", str(folder / "problem.toml")),
@@ -179,7 +179,7 @@ def test_a_policy_that_failed_has_no_properties_and_no_optimum(
         *("--policy", "mine", "--policy-file", str(file(folder, source))),
         *(["--json"] if as_json else []),
     )
-    assert_no_result(told, "mine", error, as_json=as_json)
+    assert_no_result(result, "mine", error, as_json=as_json)
 
 
 PROBLEM = """
@@ -197,12 +197,12 @@ demand = { cpus = 1, mem = 2 }
 
 def test_a_property_is_undecided_if_no_case_was_decided(folder: Path) -> None:
     constant = file(folder, key("return 1 + account.share"))
-    told = longshare(
+    result = longshare(
         *("properties", "--policy", "mine", "--policy-file", str(constant)),
         *("--property", "envy-freeness", "--trials", "5"),
     )
-    assert (told.exit_code, "undecided" in told.stdout) == (0, True)
-    assert "none found" not in told.stdout
+    assert (result.exit_code, "undecided" in result.stdout) == (0, True)
+    assert "none found" not in result.stdout
 
 
 @pytest.mark.slow  # the service tries the policy for about a second
@@ -210,15 +210,15 @@ def test_a_property_is_undecided_if_no_case_was_decided(folder: Path) -> None:
 def test_an_experiment_under_a_policy_that_fails_has_no_result(
     folder: Path, *, as_json: bool
 ) -> None:
-    told = longshare(
+    result = longshare(
         *("experiment", "run", "drf-baseline", "--out", str(folder / "out")),
         *("--policy-file", str(file(folder, key("return account.sharez")))),
         *(["--json"] if as_json else []),
     )
-    assert (told.exit_code, "AttributeError" in told.stderr) == (2, True), told.stderr
+    assert (result.exit_code, "AttributeError" in result.stderr) == (2, True), result.stderr
     assert not (folder / "out" / "summary.json").exists()
     if as_json:
-        failed = json.loads(told.stdout)["failed"]
+        failed = json.loads(result.stdout)["failed"]
         assert failed["policy"] == "mine"
         assert "AttributeError: 'Account' object has no attribute 'sharez'" in failed["latest"]
 
@@ -231,23 +231,23 @@ def test_a_policy_that_failed_has_no_answer_about_a_log(folder: Path, *, as_json
     master.tick(10)
     master.event_log.close()
     failing = file(folder, key("return 1 / 0"))
-    told = longshare(
+    result = longshare(
         *("replay", str(folder / "log"), "--policy", "mine", "--policy-file", str(failing)),
         *(["--json"] if as_json else []),
     )
-    assert_no_result(told, "mine", "ZeroDivisionError", as_json=as_json)
+    assert_no_result(result, "mine", "ZeroDivisionError", as_json=as_json)
 
 
-def assert_no_result(told: Result, name: str, error: str, *, as_json: bool) -> None:
-    assert told.exit_code == 2, told.stdout
-    assert f"policy'{name}'failed,sothereisnoresult:{_words(error)}" in _words(told.stderr)
+def assert_no_result(result: Result, name: str, error: str, *, as_json: bool) -> None:
+    assert result.exit_code == 2, result.stdout
+    assert f"policy'{name}'failed,sothereisnoresult:{_words(error)}" in _words(result.stderr)
     if as_json:
-        failed = json.loads(told.stdout)["failed"]
+        failed = json.loads(result.stdout)["failed"]
         assert failed["policy"] == name
         assert failed["times"] > 0
         assert error in failed["latest"]
     else:
-        assert told.stdout.strip() == ""
+        assert result.stdout.strip() == ""
 
 
 def _words(said: str) -> str:

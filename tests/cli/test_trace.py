@@ -23,17 +23,19 @@ def longshare(*arguments: str) -> Result:
 
 def converted(folder: Path) -> Path:
     (folder / "t.csv").write_text(CSV)
-    told = longshare("trace", "convert", str(folder / "t.csv"), str(folder / "t"), "--from", "csv")
-    assert told.exit_code == 0, told.stderr
+    result = longshare(
+        "trace", "convert", str(folder / "t.csv"), str(folder / "t"), "--from", "csv"
+    )
+    assert result.exit_code == 0, result.stderr
     return folder / "t"
 
 
 def test_converting_names_what_it_leaves_out(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(CSV)
     command = ["trace", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t"), "--from", "csv"]
-    told = longshare(*command, "--left-out", str(tmp_path / "left-out.csv"))
-    assert told.exit_code == 0, told.stderr
-    assert told.stdout.splitlines() == [
+    result = longshare(*command, "--left-out", str(tmp_path / "left-out.csv"))
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines() == [
         "2 tasks of 2 users",
         "rows read: 4",
         "2 rows were left out:",
@@ -77,8 +79,8 @@ def test_a_trace_is_described(tmp_path: Path) -> None:
 
 def test_the_first_tasks_are_shown(tmp_path: Path) -> None:
     path = str(converted(tmp_path))
-    told = longshare("trace", "head", path, "-n", "1", "--json")
-    assert json.loads(told.stdout) == [
+    result = longshare("trace", "head", path, "-n", "1", "--json")
+    assert json.loads(result.stdout) == [
         {
             "submitted_s": 0,
             "runtime_s": 10,
@@ -92,38 +94,38 @@ def test_the_first_tasks_are_shown(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_used_is_named_and_nothing_is_written(tmp_path: Path) -> None:
-    told = longshare("trace", "stats", str(tmp_path / "none"))
-    assert told.exit_code == 2
-    assert str(tmp_path / "none") in told.stderr
+    result = longshare("trace", "stats", str(tmp_path / "none"))
+    assert result.exit_code == 2
+    assert str(tmp_path / "none") in result.stderr
     (tmp_path / "t.csv").write_text(CSV.replace("runtime_s", "lasted"))
     command = ["trace", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t"), "--from", "csv"]
-    told = longshare(*command)
-    assert told.exit_code == 2
-    assert "has no column runtime_s in its first line" in told.stderr
+    result = longshare(*command)
+    assert result.exit_code == 2
+    assert "has no column runtime_s in its first line" in result.stderr
     (tmp_path / "t.csv").write_text(
         "".join(CSV.splitlines(keepends=True)[0::2]).replace("2,", "x,")
     )
-    told = longshare(*command)
-    assert told.exit_code == 1
-    assert "became a task" in told.stderr
-    told = longshare(*command[:-1], "openb")
-    assert told.exit_code == 2
-    assert "--nodes" in told.stderr
+    result = longshare(*command)
+    assert result.exit_code == 1
+    assert "became a task" in result.stderr
+    result = longshare(*command[:-1], "openb")
+    assert result.exit_code == 2
+    assert "--nodes" in result.stderr
     assert not (tmp_path / "t").exists()
 
 
 def test_a_made_up_workload_says_how_close_it_comes(tmp_path: Path) -> None:
     command = ["trace", "generate", "google-constrained-hour", str(tmp_path / "t")]
-    told = longshare(*command, "--tasks", "18000", "--seed", "3", "--json")
-    assert told.exit_code == 0, told.stderr
-    moments = {moment["name"]: moment for moment in json.loads(told.stdout)["moments"]}
+    result = longshare(*command, "--tasks", "18000", "--seed", "3", "--json")
+    assert result.exit_code == 0, result.stderr
+    moments = {moment["name"]: moment for moment in json.loads(result.stdout)["moments"]}
     assert moments["machines"]["got"] == 100
     assert moments["tasks of the biggest job"]["off"] < 0
     found = json.loads(longshare("trace", "stats", str(tmp_path / "t"), "--json").stdout)
     assert (found["tasks"], found["machines"]) == (18_000, 100)
-    told = longshare(*command, "--tasks", "10")
-    assert told.exit_code == 2
-    assert "at least 9000" in told.stderr
+    result = longshare(*command, "--tasks", "10")
+    assert result.exit_code == 2
+    assert "at least 9000" in result.stderr
 
 
 def test_a_sites_own_accounting_is_converted_and_a_zone_goes_with_slurm_alone(
@@ -135,9 +137,9 @@ def test_a_sites_own_accounting_is_converted_and_a_zone_goes_with_slurm_alone(
         "2|ann|2026-07-01T00:00:00|None|Unknown|4\n"
     )
     command = ["trace", "convert", str(tmp_path / "sacct"), str(tmp_path / "t"), "--from"]
-    told = longshare(*command, "slurm", "--timezone", "Europe/Berlin")
-    assert told.exit_code == 0, told.stderr
-    assert told.stdout.splitlines() == [
+    result = longshare(*command, "slurm", "--timezone", "Europe/Berlin")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines() == [
         "1 tasks of 1 users",
         "rows read: 2",
         "1 rows were left out:",
@@ -162,9 +164,9 @@ def test_a_conversion_ends_with_what_a_person_can_check(tmp_path: Path) -> None:
         f"3|ann|{times}|RUNNING|cpu=4,mem=1G|18000|00:00:00|72000|x\n"
     )
     command = ["trace", "convert", str(tmp_path / "sacct"), str(tmp_path / "t"), "--from", "slurm"]
-    told = longshare(*command)
-    assert told.exit_code == 0, told.stderr
-    assert told.stdout.splitlines() == [
+    result = longshare(*command)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines() == [
         "2 tasks of 1 users",
         "rows read: 3",
         "1 rows were left out:",
@@ -203,9 +205,9 @@ def test_the_histories_of_several_schedds_become_one_trace(tmp_path: Path) -> No
         (tmp_path / schedd).write_text(json.dumps(job))
         sources.append(str(tmp_path / schedd))
     command = ["trace", "convert", *sources, str(tmp_path / "t"), "--from"]
-    told = longshare(*command, "htcondor", "--json")
-    assert told.exit_code == 0, told.stderr
-    found = json.loads(told.stdout)
+    result = longshare(*command, "htcondor", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
     assert (found["rows"], found["tasks"], found["core_hours"]) == (2, 2, 4)
     refused = longshare(*command, "swf")
     assert refused.exit_code == 2

@@ -44,17 +44,17 @@ def seconds(conversion: Conversion) -> list[tuple[float, float]]:
 
 
 def test_an_allocation_is_a_task_from_its_start_to_its_end(tmp_path: Path) -> None:
-    found = sacct(tmp_path, row("7"))
-    assert found.trace.resources == ("cpus", "mem", "gpus")
-    assert found.trace.demand.tolist() == [[4.0, 16384.0, 1.0]]
-    assert found.trace.users == ("ann",)
-    assert found.trace.job.tolist() == [7]
-    assert seconds(found) == [(3600.0, 3600.0)]  # from midnight before the first
-    assert left_out(found) == {}
+    converted = sacct(tmp_path, row("7"))
+    assert converted.trace.resources == ("cpus", "mem", "gpus")
+    assert converted.trace.demand.tolist() == [[4.0, 16384.0, 1.0]]
+    assert converted.trace.users == ("ann",)
+    assert converted.trace.job.tolist() == [7]
+    assert seconds(converted) == [(3600.0, 3600.0)]  # from midnight before the first
+    assert left_out(converted) == {}
 
 
 def test_tasks_of_an_array_are_one_job_and_steps_are_none(tmp_path: Path) -> None:
-    found = sacct(
+    converted = sacct(
         tmp_path,
         row("100", JobID="99_1"),
         row("99", JobID="99_2"),
@@ -63,8 +63,8 @@ def test_tasks_of_an_array_are_one_job_and_steps_are_none(tmp_path: Path) -> Non
         row("120", JobID="120+1"),
         row("130", JobID="130_[5-9%2]", Start="Unknown", End="Unknown", State="PENDING"),
     )
-    assert found.trace.job.tolist() == [99, 99, 120]
-    assert left_out(found) == {"is a step of a job, not a job": [4, 5], "never started": [7]}
+    assert converted.trace.job.tolist() == [99, 99, 120]
+    assert left_out(converted) == {"is a step of a job, not a job": [4, 5], "never started": [7]}
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_tasks_of_an_array_are_one_job_and_steps_are_none(tmp_path: Path) -> Non
 def test_what_is_no_task_is_left_out_by_name(
     tmp_path: Path, given: dict[str, str], reason: str
 ) -> None:
-    found = sacct(tmp_path, row("7", **given))
-    assert left_out(found) == {reason: [2]}
-    assert len(found.trace) == 0
+    converted = sacct(tmp_path, row("7", **given))
+    assert left_out(converted) == {reason: [2]}
+    assert len(converted.trace) == 0
 
 
 def test_what_ran_counts_however_it_ended_and_each_attempt_alone(tmp_path: Path) -> None:
     states = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "CANCELLED by 7", "REQUEUED")
     requeued = row("7", Submit="2026-03-01T03:00:00", Eligible="2026-03-01T03:00:00",
                    Start="2026-03-01T04:00:00", End="2026-03-01T04:30:00")  # fmt: skip
-    found = sacct(tmp_path, *(row("7", State=state) for state in states), requeued)
-    assert seconds(found) == [(3600.0, 3600.0)] * 6 + [(10800.0, 1800.0)]
+    converted = sacct(tmp_path, *(row("7", State=state) for state in states), requeued)
+    assert seconds(converted) == [(3600.0, 3600.0)] * 6 + [(10800.0, 1800.0)]
 
 
 def test_who_waits_for_its_begin_time_does_not_wait_for_the_cluster(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_who_waits_for_its_begin_time_does_not_wait_for_the_cluster(tmp_path: Pa
         row("2", Eligible="2026-03-01T01:15:00"),
         row("3", Eligible="Unknown"),
     )
-    found = sacct(tmp_path, later, early, unknown)
-    assert sorted(seconds(found)) == [(3600.0, 3600.0), (4140.0, 3600.0), (4200.0, 3600.0)]
+    converted = sacct(tmp_path, later, early, unknown)
+    assert sorted(seconds(converted)) == [(3600.0, 3600.0), (4140.0, 3600.0), (4200.0, 3600.0)]
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_who_waits_for_its_begin_time_does_not_wait_for_the_cluster(tmp_path: Pa
 def test_memory_is_of_each_core_of_each_node_or_of_all(
     tmp_path: Path, memory: str, mib: float
 ) -> None:
-    found = sacct(tmp_path, row("7", NNodes="3", AllocTRES="", ReqMem=memory))
+    converted = sacct(tmp_path, row("7", NNodes="3", AllocTRES="", ReqMem=memory))
     expected = [[4.0, mib]] if mib else [[4.0]]
-    assert found.trace.demand.tolist() == expected
+    assert converted.trace.demand.tolist() == expected
 
 
 def test_times_are_seconds_since_1970_or_of_a_zone_whose_clocks_change(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_times_are_seconds_since_1970_or_of_a_zone_whose_clocks_change(tmp_path:
     assert seconds(sacct(tmp_path, epoch)) == [(0.0, 4.0)]
     night = {"Submit": "2026-10-25T01:00:00", "Eligible": "2026-10-25T01:00:00"}
     over = row("1", **night, Start="2026-10-25T02:50:00", End="2026-10-25T02:10:00")
-    found = sacct(tmp_path, over, zone="Europe/Berlin")
-    assert seconds(found) == [(82800.0, 1200.0)], "twenty minutes: the hour from 2 came twice"
+    converted = sacct(tmp_path, over, zone="Europe/Berlin")
+    assert seconds(converted) == [(82800.0, 1200.0)], "twenty minutes: the hour from 2 came twice"
     spring = row("1", Submit="2026-03-29T01:00:00", Eligible="", Start="2026-03-29T01:30:00",
                  End="2026-03-29T03:30:00")  # fmt: skip
     assert seconds(sacct(tmp_path, spring, zone="Europe/Berlin")) == [(0.0, 3600.0)]
@@ -146,9 +146,9 @@ def test_columns_may_come_in_any_order_packed_and_what_is_needed_is_named(tmp_pa
     path = tmp_path / "sacct.txt.gz"
     rows = f"{names}\n{MIDNIGHT + 9}|{MIDNIGHT}|2|bob|{MIDNIGHT}|5\nx|y\n"
     path.write_bytes(gzip.compress(rows.encode()))
-    found = slurm.convert(path)
-    assert found.trace.demand.tolist() == [[2.0]]
-    assert left_out(found) == {"has not as many fields as the header": [3]}
+    converted = slurm.convert(path)
+    assert converted.trace.demand.tolist() == [[2.0]]
+    assert left_out(converted) == {"has not as many fields as the header": [3]}
     with pytest.raises(TraceError, match="has no column User, End in its first line"):
         sacct(tmp_path, header="JobID|Submit|Start|AllocCPUS")
     with pytest.raises(TraceError, match="none of the columns AllocTRES, AllocCPUS, ReqCPUS"):
@@ -186,28 +186,28 @@ def demands(conversion: Conversion) -> list[dict[str, float]]:
 def test_gpus_count_whether_slurm_names_their_kinds_or_not(
     tmp_path: Path, gres: str, gpus: float
 ) -> None:
-    found = sacct(tmp_path, row("7", AllocTRES=f"billing=4,cpu=4,{gres},mem=16G,node=1"))
-    assert demands(found) == [{"cpus": 4.0, "mem": 16384.0, "gpus": gpus}]
+    converted = sacct(tmp_path, row("7", AllocTRES=f"billing=4,cpu=4,{gres},mem=16G,node=1"))
+    assert demands(converted) == [{"cpus": 4.0, "mem": 16384.0, "gpus": gpus}]
     kinds = [entry.split("=")[0].removesuffix(":2") for entry in gres.split(",") if ":" in entry]
-    assert assumed(found) == {f"{kind} counts in gpus": [2] for kind in kinds}
+    assert assumed(converted) == {f"{kind} counts in gpus": [2] for kind in kinds}
 
 
 def test_other_generic_resources_have_their_own_names_and_what_is_not_read_is_named(
     tmp_path: Path,
 ) -> None:
     tres = "cpu=4,mem=1G,gres/shard=3,gres/nic:cx6=2,gres/mps:a100=1K,license/matlab=2,bb/dw=4G"
-    found = sacct(tmp_path, row("7", AllocTRES=tres), row("8", AllocTRES="cpu=1,mem=1G,node=1"))
-    assert demands(found) == [
+    converted = sacct(tmp_path, row("7", AllocTRES=tres), row("8", AllocTRES="cpu=1,mem=1G,node=1"))
+    assert demands(converted) == [
         {"cpus": 4.0, "mem": 1024.0, "gres/shard": 3.0, "gres/nic": 2.0, "gres/mps": 1024.0},
         {"cpus": 1.0, "mem": 1024.0},
     ]
-    assert assumed(found) == {
+    assert assumed(converted) == {
         "bb/dw of AllocTRES is not read": [2],
         "license/matlab of AllocTRES is not read": [2],
         "gres/mps:a100 counts in gres/mps": [2],
         "gres/nic:cx6 counts in gres/nic": [2],
     }
-    assert "node of AllocTRES" in found.ignored
+    assert "node of AllocTRES" in converted.ignored
 
 
 TIMED = f"{HEADER}|ElapsedRaw|Elapsed|Suspended|CPUTimeRAW"
@@ -228,13 +228,13 @@ def test_a_suspended_job_runs_for_its_elapsed_time(tmp_path: Path, told: str) ->
     times = {"Start": "2026-03-01T10:00:00", "End": "2026-03-01T15:00:00"}
     suspended = f"{row('7', **times, AllocTRES='cpu=10,mem=1G')}|{told}"
     whole = f"{row('8')}|3600|01:00:00|00:00:00|14400"
-    found = sacct(tmp_path, suspended, whole, header=TIMED)
-    assert found.trace.runtime.tolist() == [3600 * 10**6] * 2
-    assert resource_hours(found.trace)["cpus"] == 14.0
-    [(reason, lines)] = assumed_but_gpus(found).items()
+    converted = sacct(tmp_path, suspended, whole, header=TIMED)
+    assert converted.trace.runtime.tolist() == [3600 * 10**6] * 2
+    assert resource_hours(converted.trace)["cpus"] == 14.0
+    [(reason, lines)] = assumed_but_gpus(converted).items()
     assert reason.startswith("elapsed time is not End - Start")
     assert lines == [2]
-    assert all(check.agrees for check in found.checks)
+    assert all(check.agrees for check in converted.checks)
 
 
 def assumed_but_gpus(conversion: Conversion) -> dict[str, list[int]]:
@@ -244,7 +244,7 @@ def assumed_but_gpus(conversion: Conversion) -> dict[str, list[int]]:
 def test_the_files_own_core_seconds_are_compared(tmp_path: Path) -> None:
     rows = [f"{row(job)}|3600|||{cpu_time}" for job, cpu_time in (("7", 14400), ("8", 28800))]
     [check] = sacct(tmp_path, *rows, f"{row('9')}|3600|||", header=TIMED).checks
-    assert (check.what, check.unit, check.rows) == ("CPUTimeRAW", "core-hours", 2)
+    assert (check.figure, check.unit, check.rows) == ("CPUTimeRAW", "core-hours", 2)
     assert (check.in_file, check.in_trace, check.agrees) == (12.0, 8.0, False)
     assert list(check.differing) == [("CPUTimeRAW", "sacct.txt", 3)]
 
@@ -256,10 +256,10 @@ def test_the_files_own_core_seconds_are_compared(tmp_path: Path) -> None:
 def test_durations_are_read_in_all_of_slurms_forms(
     tmp_path: Path, text: str, seconds: float
 ) -> None:
-    found = sacct(tmp_path, f"{row('7')}||{text}||", header=TIMED)
-    assert found.trace.runtime.tolist() == [seconds * 10**6]
-    found = sacct(tmp_path, f"{row('7')}||soon||", header=TIMED)
-    assert left_out(found) == {"Elapsed is no duration": [2]}
+    converted = sacct(tmp_path, f"{row('7')}||{text}||", header=TIMED)
+    assert converted.trace.runtime.tolist() == [seconds * 10**6]
+    converted = sacct(tmp_path, f"{row('7')}||soon||", header=TIMED)
+    assert left_out(converted) == {"Elapsed is no duration": [2]}
 
 
 @pytest.mark.parametrize(
@@ -276,16 +276,16 @@ def test_a_state_that_is_not_the_end_makes_no_task_though_an_end_is_there(
     tmp_path: Path, state: str, reason: str
 ) -> None:
     for end in ("2026-03-01T01:10:00", "2026-03-01T02:10:00"):
-        found = sacct(tmp_path, row("7", State=state, End=end), row("8"))
-        assert left_out(found) == {reason: [2]}
+        converted = sacct(tmp_path, row("7", State=state, End=end), row("8"))
+        assert left_out(converted) == {reason: [2]}
 
 
 def test_an_unknown_state_is_named_and_makes_no_task(tmp_path: Path) -> None:
-    found = sacct(
+    converted = sacct(
         tmp_path, row("8", State="MELTED"), row("9", State="CANCELLED+"), row("7", State="")
     )
-    assert left_out(found) == {"the state 'MELTED' is unknown": [2]}
-    assert len(found.trace) == 2
+    assert left_out(converted) == {"the state 'MELTED' is unknown": [2]}
+    assert len(converted.trace) == 2
 
 
 @pytest.mark.parametrize(
@@ -301,11 +301,11 @@ def test_generic_resources_of_former_columns_stand_for_those_that_are_not_alloca
     tmp_path: Path, former: str, resources: dict[str, float]
 ) -> None:
     header = f"{HEADER}|ReqGRES"
-    found = sacct(tmp_path, f"{row('7', AllocTRES='cpu=4,mem=1G')}|{former}", header=header)
-    assert demands(found) == [{"cpus": 4.0, "mem": 1024.0} | resources]
-    assert "AllocTRES has no generic resources: ReqGRES stands for them" in assumed(found)
-    found = sacct(tmp_path, f"{row('7')}|{former}", header=header)
-    assert demands(found) == [{"cpus": 4.0, "mem": 16384.0, "gpus": 1.0}]
+    converted = sacct(tmp_path, f"{row('7', AllocTRES='cpu=4,mem=1G')}|{former}", header=header)
+    assert demands(converted) == [{"cpus": 4.0, "mem": 1024.0} | resources]
+    assert "AllocTRES has no generic resources: ReqGRES stands for them" in assumed(converted)
+    converted = sacct(tmp_path, f"{row('7')}|{former}", header=header)
+    assert demands(converted) == [{"cpus": 4.0, "mem": 16384.0, "gpus": 1.0}]
 
 
 def test_columns_have_no_case_and_the_raw_number_will_do(tmp_path: Path) -> None:
@@ -328,18 +328,18 @@ def test_output_of_fixed_width_is_refused_and_other_marks_than_bars_are_read(
     bars = (HEADER, row("7"))
     for mark, quote in ((";", ""), ("\t", ""), (",", '"')):
         lines = [mark.join(f"{quote}{f}{quote}" for f in line.split("|")) for line in bars]
-        found = sacct(tmp_path, *lines[1:], header=lines[0])
-        assert demands(found) == [{"cpus": 4.0, "mem": 16384.0, "gpus": 1.0}]
+        converted = sacct(tmp_path, *lines[1:], header=lines[0])
+        assert demands(converted) == [{"cpus": 4.0, "mem": 16384.0, "gpus": 1.0}]
     trailing = sacct(tmp_path, f"{row('7')}|", header=f"{HEADER}|")  # sacct --parsable
     assert len(trailing.trace) == 1
     assert trailing.ignored == ("billing of AllocTRES", "node of AllocTRES")
 
 
 def test_files_that_were_put_together_count_no_row_twice(tmp_path: Path) -> None:
-    found = sacct(tmp_path, row("7"), HEADER, row("7"), row("8"))
-    assert left_out(found) == {"repeats the header": [3], "repeats an earlier row": [4]}
-    assert found.left_out.rows_read == 4
-    assert len(found.trace) == 2
+    converted = sacct(tmp_path, row("7"), HEADER, row("7"), row("8"))
+    assert left_out(converted) == {"repeats the header": [3], "repeats an earlier row": [4]}
+    assert converted.left_out.rows_read == 4
+    assert len(converted.trace) == 2
 
 
 def test_numbers_of_jobs_are_of_one_cluster_and_one_user_each(tmp_path: Path) -> None:
@@ -374,17 +374,17 @@ def test_numbers_of_jobs_are_of_one_cluster_and_one_user_each(tmp_path: Path) ->
 def test_amounts_that_are_not_understood_are_named(
     tmp_path: Path, given: dict[str, str], reason: str | None, demand: dict[str, float] | None
 ) -> None:
-    found = sacct(tmp_path, row("7", **given))
-    assert demands(found) == ([demand] if demand else [])
-    named = assumed(found) if demand else left_out(found)
+    converted = sacct(tmp_path, row("7", **given))
+    assert demands(converted) == ([demand] if demand else [])
+    named = assumed(converted) if demand else left_out(converted)
     assert named == ({reason: [2]} if reason else {})
 
 
 def test_what_was_requested_stands_for_an_empty_allocation(tmp_path: Path) -> None:
     rows = f"{row('7', AllocTRES='', AllocCPUS='')}|cpu=8,mem=2G,node=1,gres/gpu:a100=1"
-    found = sacct(tmp_path, rows, header=f"{HEADER}|ReqTRES")
-    assert demands(found) == [{"cpus": 8.0, "mem": 2048.0, "gpus": 1.0}]
-    assert "AllocTRES is empty: ReqTRES stands for it" in assumed(found)
+    converted = sacct(tmp_path, rows, header=f"{HEADER}|ReqTRES")
+    assert demands(converted) == [{"cpus": 8.0, "mem": 2048.0, "gpus": 1.0}]
+    assert "AllocTRES is empty: ReqTRES stands for it" in assumed(converted)
 
 
 def number(value: int | None, *, plain: bool) -> object:
@@ -438,19 +438,19 @@ def test_the_json_of_sacct_is_read_whichever_version_printed_it(
         7,
     ]
     path = written(tmp_path / "sacct.json", json.dumps({"jobs": jobs, "errors": []}))
-    found = slurm.convert(path)
-    assert demands(found) == [{"cpus": 4.0, "mem": 16384.0, "gpus": 2.0}] * 3
-    assert found.trace.job.tolist() == [7, 5, 11]
-    assert found.trace.users == ("ann", "bob")
-    assert seconds(found) == [(0.0, 3600.0)] * 3
-    assert left_out(found) == {
+    converted = slurm.convert(path)
+    assert demands(converted) == [{"cpus": 4.0, "mem": 16384.0, "gpus": 2.0}] * 3
+    assert converted.trace.job.tolist() == [7, 5, 11]
+    assert converted.trace.users == ("ann", "bob")
+    assert seconds(converted) == [(0.0, 3600.0)] * 3
+    assert left_out(converted) == {
         "had not ended": [3],
         "never started": [4],
         "is no object": [6],
     }
-    assert {"steps", "name", "billing of AllocTRES"} <= {*found.ignored}
-    [check] = found.checks
-    assert (check.what, check.in_file, check.agrees) == ("End - Start - Suspended", 12.0, True)
+    assert {"steps", "name", "billing of AllocTRES"} <= {*converted.ignored}
+    [check] = converted.checks
+    assert (check.figure, check.in_file, check.agrees) == ("End - Start - Suspended", 12.0, True)
 
 
 def test_json_that_is_not_of_sacct_is_refused(tmp_path: Path) -> None:
@@ -487,19 +487,19 @@ def history(tmp_path: Path, *jobs: object) -> Conversion:
 
 def test_a_job_of_the_history_is_a_task_that_runs_for_all_that_it_ran(tmp_path: Path) -> None:
     twice = JOB | {"ProcId": 1, "NumJobStarts": 2, "RemoteWallClockTime": 450.5}
-    found = history(tmp_path, JOB, twice)
-    assert found.trace.resources == ("cpus", "mem")
-    assert found.trace.demand.tolist() == [[2.0, 2048.0]] * 2
-    assert found.trace.job.tolist() == [12, 12]
-    assert seconds(found) == [(60.0, 300.0), (60.0, 450.5)]
+    converted = history(tmp_path, JOB, twice)
+    assert converted.trace.resources == ("cpus", "mem")
+    assert converted.trace.demand.tolist() == [[2.0, 2048.0]] * 2
+    assert converted.trace.job.tolist() == [12, 12]
+    assert seconds(converted) == [(60.0, 300.0), (60.0, 450.5)]
 
 
 def test_expressions_are_no_amounts_and_names_of_attributes_have_no_case(tmp_path: Path) -> None:
     expression = {"RequestMemory": "/Expr(ifThenElse(MemoryUsage > 1, 2, 3))/"}
     given = JOB | expression | {"MEMORYProvisioned": 4096, "requestgpus": 1}
-    found = history(tmp_path, given, JOB | expression)
-    assert found.trace.resources == ("cpus", "mem", "gpus")
-    assert found.trace.demand.tolist() == [[2.0, 4096.0, 1.0], [2.0, 0.0, 0.0]]
+    converted = history(tmp_path, given, JOB | expression)
+    assert converted.trace.resources == ("cpus", "mem", "gpus")
+    assert converted.trace.demand.tolist() == [[2.0, 4096.0, 1.0], [2.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize(
@@ -519,8 +519,8 @@ def test_expressions_are_no_amounts_and_names_of_attributes_have_no_case(tmp_pat
 def test_a_job_that_is_no_task_is_left_out_by_name(
     tmp_path: Path, given: dict[str, object], reason: str
 ) -> None:
-    found = history(tmp_path, JOB, JOB | given, 7)
-    assert left_out(found) == {reason: [2], "is no object": [3]}
+    converted = history(tmp_path, JOB, JOB | given, 7)
+    assert left_out(converted) == {reason: [2], "is no object": [3]}
 
 
 DATED = {key: value for key, value in JOB.items() if key != "RemoteWallClockTime"}
@@ -542,12 +542,12 @@ DATED = {key: value for key, value in JOB.items() if key != "RemoteWallClockTime
 def test_a_job_without_a_wall_clock_time_runs_from_its_start_to_its_completion(
     tmp_path: Path, given: dict[str, object], told: float | str
 ) -> None:
-    found = history(tmp_path, DATED | given)
+    converted = history(tmp_path, DATED | given)
     if isinstance(told, str):
-        assert left_out(found) == {told: [1]}
+        assert left_out(converted) == {told: [1]}
         return
-    assert seconds(found) == [(60.0, told)]
-    [(reason, lines)] = assumed(found).items()
+    assert seconds(converted) == [(60.0, told)]
+    [(reason, lines)] = assumed(converted).items()
     assert reason.startswith("has no RemoteWallClockTime: the task runs from JobStartDate")
     assert lines == [1]
 
@@ -555,14 +555,14 @@ def test_a_job_without_a_wall_clock_time_runs_from_its_start_to_its_completion(
 def test_requests_that_are_expressions_are_named_and_so_are_unknown_ones(tmp_path: Path) -> None:
     expressions = {"RequestCpus": "/Expr(1 + 1)/", "RequestMemory": "/Expr(MemoryUsage)/"}
     bare = {key: value for key, value in JOB.items() if not key.startswith("Request")}
-    found = history(
+    converted = history(
         tmp_path,
         JOB | expressions,
         bare | {"ProcId": 1},
         JOB | expressions | {"MemoryProvisioned": 64, "ProcId": 2},
     )
-    assert demands(found) == [{"cpus": 1.0}, {"cpus": 1.0}, {"cpus": 1.0, "mem": 64.0}]
-    assert assumed(found) == {
+    assert demands(converted) == [{"cpus": 1.0}, {"cpus": 1.0}, {"cpus": 1.0, "mem": 64.0}]
+    assert assumed(converted) == {
         "RequestCpus is an expression, or no number: 1 stands for it": [1, 3],
         "RequestMemory is an expression, or no number: 0 stands for it": [1],
         "RequestCpus is not told: 1 stands for it": [2],
@@ -574,11 +574,13 @@ def test_arrays_and_jobs_of_several_schedds_are_read_one_after_another(tmp_path:
     here, there = (JOB | {"GlobalJobId": f"{schedd}#12.0#1"} for schedd in ("here", "there"))
     arrays = written(tmp_path / "two.json", json.dumps([here, JOB]), json.dumps([there], indent=1))
     lines = written(tmp_path / "lines.jsonl", json.dumps(here), json.dumps(JOB | {"ClusterId": 13}))
-    found = htcondor.convert(arrays, lines)
-    assert found.left_out.rows_read == 5
-    assert [*found.left_out] == [("repeats the GlobalJobId of an earlier job", "lines.jsonl", 1)]
-    assert len(found.trace) == 4
-    assert len(set(found.trace.job.tolist())) == 4, "each schedd has a cluster 12 of its own"
+    converted = htcondor.convert(arrays, lines)
+    assert converted.left_out.rows_read == 5
+    assert [*converted.left_out] == [
+        ("repeats the GlobalJobId of an earlier job", "lines.jsonl", 1)
+    ]
+    assert len(converted.trace) == 4
+    assert len(set(converted.trace.job.tolist())) == 4, "each schedd has a cluster 12 of its own"
     again = htcondor.convert(written(tmp_path / "j.jsonl", json.dumps(JOB), json.dumps(JOB)))
     [(reason, at)] = assumed(again).items()
     assert reason.startswith("repeats ClusterId, ProcId, Owner and QDate of an earlier job")
@@ -587,12 +589,12 @@ def test_arrays_and_jobs_of_several_schedds_are_read_one_after_another(tmp_path:
 
 def test_slot_time_is_compared_and_attributes_that_are_not_read_are_named(tmp_path: Path) -> None:
     weighed = JOB | {"CumulativeSlotTime": 600.0, "Cmd": "/bin/sleep"}
-    found = history(tmp_path, weighed, JOB, weighed | {"ProcId": 1, "CumulativeSlotTime": 1200})
-    [check] = found.checks
-    assert (check.what, check.rows, check.agrees) == ("CumulativeSlotTime", 2, False)
+    converted = history(tmp_path, weighed, JOB, weighed | {"ProcId": 1, "CumulativeSlotTime": 1200})
+    [check] = converted.checks
+    assert (check.figure, check.rows, check.agrees) == ("CumulativeSlotTime", 2, False)
     assert (check.in_file, check.in_trace) == (0.5, 1200 / 3600)
     assert [line for _, _, line in check.differing] == [3]
-    assert found.ignored == ("Cmd",)
+    assert converted.ignored == ("Cmd",)
 
 
 def test_what_is_no_history_is_refused_and_an_empty_one_is_empty(tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_swf_counts_whole_jobs_and_not_their_parts_too(tmp_path: Path) -> None:
     assert left_out(conversion) == {"is a part of a job whose whole line is read": [3, 4]}
     assert assumed(conversion) == {"status is unknown: the job is whole": [6]}
     [check] = conversion.checks
-    assert (check.what, check.in_file, check.in_trace, check.agrees) == ("MaxRecords", 5, 5, True)
+    assert (check.figure, check.in_file, check.in_trace, check.agrees) == ("MaxRecords", 5, 5, True)
 
 
 def test_swf_parts_without_a_whole_line_are_one_task(tmp_path: Path) -> None:

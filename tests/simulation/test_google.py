@@ -353,7 +353,7 @@ def test_events_that_are_not_read_and_files_that_are_missing_are_named(tmp_path:
     assert [check.agrees for check in conversion.checks] == [True]
     (tmp_path / "task_events" / "part-00001-of-00002.csv.gz").unlink()
     [check] = google.convert(tmp_path).checks
-    assert (check.what, check.in_file, check.in_trace, check.agrees) == (
+    assert (check.figure, check.in_file, check.in_trace, check.agrees) == (
         "names of task_events",
         2,
         1,

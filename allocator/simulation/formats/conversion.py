@@ -70,7 +70,7 @@ class TotalCheck:
     """A total that the file gives in a second way, beside the total of the conversion.
 
     Args:
-        what: The column or header of the file that gives the total.
+        figure: The column or header of the file that gives the total.
         unit: Unit of both totals.
         rows: How many rows have both figures.
         in_file: The total by that column or header.
@@ -79,7 +79,7 @@ class TotalCheck:
         differing: Rows whose two figures differ.
     """
 
-    what: str
+    figure: str
     unit: str
     rows: int
     in_file: float

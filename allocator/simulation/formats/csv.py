@@ -115,8 +115,8 @@ def convert_authors(path: Path) -> Conversion:
             Tasks(submitted, finished - submitted, batch.columns["user"], batch.lines, demand),
             sieve.kept,
         )
-        other, unreadable = integers(batch.columns["again"])
-        differs = sieve.kept & (unreadable | (other != submitted))
+        repeated, unreadable = integers(batch.columns["again"])
+        differs = sieve.kept & (unreadable | (repeated != submitted))
         assumed.add(
             "the second field is not the submission: not read", path.name, batch.lines[differs]
         )

@@ -59,11 +59,11 @@ def convert(*paths: Path) -> Conversion:
     return records.conversion()
 
 
-def _add(records: Records, told: object, source: str, seen: set[object]) -> None:
-    if not isinstance(told, dict):
+def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> None:
+    if not isinstance(job_ad, dict):
         raise UnusableError("is no object")
-    records.ignore(name for name in told if name.lower() not in _READ)
-    job = {name.lower(): value for name, value in told.items()}
+    records.ignore(name for name in job_ad if name.lower() not in _READ)
+    job = {name.lower(): value for name, value in job_ad.items()}
     universe = _number(job, "jobuniverse")
     if universe in _WITHOUT_SLOTS:
         raise UnusableError(_WITHOUT_SLOTS[int(universe)])
@@ -155,9 +155,9 @@ def _amount(
         number = _number(job, name.lower())
         if number is not None:
             return number
-    told = [name for name in names if name.lower() in job]
-    if told:
-        records.assume(f"{told[-1]} is an expression, or no number: {unknown:g} stands for it")
+    requested = [name for name in names if name.lower() in job]
+    if requested:
+        records.assume(f"{requested[-1]} is an expression, or no number: {unknown:g} stands for it")
     elif "GPUs" not in names[0]:
         records.assume(f"{names[-1]} is not told: {unknown:g} stands for it")
     return unknown

@@ -121,8 +121,8 @@ class Records:
     def conversion(self) -> Conversion:
         """Return the trace: from midnight, UTC, before the first; with resources that are used."""
         times = np.array(self._times, np.int64).reshape(-1, 3)
-        others = {name for demand in self._demands for name in demand} - {*RESOURCES}
-        names = (*RESOURCES, *sorted(others))
+        other_resources = {name for demand in self._demands for name in demand} - {*RESOURCES}
+        names = (*RESOURCES, *sorted(other_resources))
         demand = np.array(
             [[demand.get(name, 0.0) for name in names] for demand in self._demands], np.float64
         ).reshape(-1, len(names))

@@ -29,7 +29,7 @@ def jobs(path: Path) -> list[Any]:
         OSError: The file cannot be read.
         TraceError: It has no jobs as `sacct --json` prints them.
     """
-    found: list[Any] = []
+    all_jobs: list[Any] = []
     for answer in json_values(path, "sacct --json"):
         listed = answer.get("jobs") if isinstance(answer, dict) else None
         if not isinstance(listed, list):
@@ -37,8 +37,8 @@ def jobs(path: Path) -> list[Any]:
         errors = answer.get("errors")
         if errors and not listed:
             raise TraceError(f"{path} has no jobs, but errors of sacct: {errors}")
-        found += listed
-    return found
+        all_jobs += listed
+    return all_jobs
 
 
 def row(job: object, records: Records) -> dict[str, str]:

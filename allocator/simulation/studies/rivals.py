@@ -194,9 +194,9 @@ def _best_lies(runs: Sequence[Result]) -> dict[str, float | None]:
             best[who] = max(best.get(who, 0.0), told["saved"] or 0.0)
     if not best:
         return dict.fromkeys(("lie", "lie_low", "lie_high"))
-    found = estimate(list(best.values()))
-    ends = (None, None) if found.draws == 1 else (found.low, found.high)
-    return dict(zip(("lie", "lie_low", "lie_high"), (found.mean, *ends), strict=True))
+    saving = estimate(list(best.values()))
+    ends = (None, None) if saving.draws == 1 else (saving.low, saving.high)
+    return dict(zip(("lie", "lie_low", "lie_high"), (saving.mean, *ends), strict=True))
 
 
 def _overview(rows: Sequence[Row]) -> Table:

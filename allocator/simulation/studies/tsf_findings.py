@@ -268,7 +268,7 @@ def _speedup_claims(faster: Mapping[str, Mapping[str, Floats]]) -> tuple[Claim, 
                 for mean, name in zip(by_size, filter(means.get, means), strict=True)
             )
             + ".",
-            len(by_size) > 1 and all(less < more for less, more in pairwise(by_size)),
+            len(by_size) > 1 and all(smaller < bigger for smaller, bigger in pairwise(by_size)),
             "A small job that must wait for one of few machines gains in proportion to its short "
             "time, so the same seconds are more per cent.",
         ),
