@@ -51,7 +51,8 @@ def _follows(problem: Mapping[str, Any], problems: Sequence[Mapping[str, Any]]) 
     """Return whether a list lacks entries only because its entries are wrong, which is said."""
     place = problem["loc"]
     return problem["type"] == "too_short" and any(
-        each["loc"][: len(place)] == place and each is not problem for each in problems
+        other_problem["loc"][: len(place)] == place and other_problem is not problem
+        for other_problem in problems
     )
 
 
@@ -123,5 +124,5 @@ def _models(annotation: object) -> Iterator[type[BaseModel]]:
     """Go through the models that a type is made of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    for each in get_args(annotation):
-        yield from _models(each)
+    for argument in get_args(annotation):
+        yield from _models(argument)

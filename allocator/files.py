@@ -36,8 +36,8 @@ def whole(path: Path) -> Iterator[Path]:
 def csv_cell(text: str) -> str:
     """Return text for a cell of a CSV file, which no spreadsheet takes for a formula.
 
-    A text that begins with a sign of formulas gets an apostrophe before it, as does a text that
-    begins with one; so a program that removes one apostrophe has the text again. Not for numbers.
+    A text that begins with a formula character or with an apostrophe gets an apostrophe before it.
+    A program that removes one apostrophe has the text again. Numbers must not pass through here.
     """
     return f"'{text}" if text.startswith(_OF_FORMULAS) else text
 

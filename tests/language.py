@@ -1,7 +1,8 @@
 """Measure how plainly the project is written, and keep a record that may only improve.
 
-`python -m tests.language` prints the figures of each package beside the recorded ones; `--worst 40`
-prints the sentences that a stranger would have to read twice; `--renew` lowers the record.
+`python -m tests.language` prints the figures of each package beside the recorded ones. With
+`--worst 40` it prints the sentences that a stranger would have to read twice. With `--renew` it
+lowers the record.
 docs/development.md explains the rules behind the figures.
 """
 

@@ -15,19 +15,19 @@ EDGES: Mapping[str, tuple[str, ...]] = {
 
 def components(edges: Mapping[str, tuple[str, ...]]) -> list[frozenset[str]]:
     """Return the connected components of a constraint graph, as users and machines together."""
-    found: list[frozenset[str]] = []
+    merged: list[frozenset[str]] = []
     for user, machines in edges.items():
         joined = frozenset((user, *machines))
-        touching = [each for each in found if each & joined]
-        found = [each for each in found if not each & joined]
-        found.append(joined.union(*touching))
-    return found
+        touching = [component for component in merged if component & joined]
+        merged = [component for component in merged if not component & joined]
+        merged.append(joined.union(*touching))
+    return merged
 
 
 def constraint_graph() -> PaperFigure:
     """Return Fig. 1 of the TSF paper: four users, four machines, an edge for each permission."""
     users = list(EDGES)
-    machines = sorted({machine for each in EDGES.values() for machine in each})
+    machines = sorted({machine for usable in EDGES.values() for machine in usable})
     nodes = [*(Line(user, (place,), (1,)) for place, user in enumerate(users))]
     nodes += [Line(machine, (place,), (0,)) for place, machine in enumerate(machines)]
     return PaperFigure(

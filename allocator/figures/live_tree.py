@@ -48,13 +48,15 @@ def live_tree() -> PaperFigure:
         title="A Live Tree: array, elements tree and events tree",
         columns=("in order", "element", "priority now", "slope", "event at", "with"),
         rows=rows,
-        panels=(_structure(order, {element: each.when for element, each in events.items()}),),
+        panels=(
+            _structure(order, {element: crossing.when for element, crossing in events.items()}),
+        ),
         ours="elements and priorities. Each tree of the paper is drawn as a row in its order; in "
         "Longshare the elements tree is a sorted list and the events tree a heap",
         facts={
             "elements": len(order),
             "events": len(events),
-            "first event at": min(each.when for each in events.values()),
+            "first event at": min(crossing.when for crossing in events.values()),
         },
     )
 

@@ -36,7 +36,7 @@ def load_trusted(path: Path) -> list[str]:
     The file, and every folder above it, belongs to who runs this process or to root, and neither
     its group nor others may write there; a folder like /tmp, in which everybody keeps what is
     his, may be above. No part of its path is a symbolic link. Each part of the path is opened once,
-    from the one above, and checked by its descriptor; so nobody can exchange it meanwhile.
+    from the folder above, and checked by its descriptor. No user can exchange a part meanwhile.
 
     Raises:
         PolicyError: as `load`, or somebody else could have written the file.

@@ -38,8 +38,8 @@ def policy_failures(page: str) -> int:
     """
     with urllib.request.urlopen(f"{page}metrics", timeout=TIMEOUT) as answer:  # noqa: S310 - our own
         text = answer.read().decode()
-    found = re.search(r"^longshare_policy_faults_total (\S+)$", text, re.MULTILINE)
-    return int(float(found[1])) if found is not None else 0
+    match = re.search(r"^longshare_policy_faults_total (\S+)$", text, re.MULTILINE)
+    return int(float(match[1])) if match is not None else 0
 
 
 class Observer:

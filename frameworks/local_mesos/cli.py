@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 MOST_AGENTS = 100_000
-"""Of one embedded Mesos; each takes some kilobytes, and time when it starts."""
+"""Largest number of agents of one embedded Mesos; each takes kilobytes, and time to start."""
 
 
 def local_mesos(

@@ -43,8 +43,8 @@ class Tasks:
         elif not call.HasField("agent_id") or call.agent_id.value == task.agent:
             self._kill(framework, task)
         else:
-            said = call.agent_id.value
-            log_drop(framework, f"KILL of {task.id}", f"it does not run on agent {said!r}")
+            named_agent = call.agent_id.value
+            log_drop(framework, f"KILL of {task.id}", f"it does not run on agent {named_agent!r}")
 
     def shut_down(self, framework: Framework, call: v1.Call.Shutdown) -> None:
         """End a custom executor; what it still runs fails."""

@@ -94,11 +94,11 @@ def _require_text(message: Message) -> None:
             entries = _each(field, value)
         except UnicodeDecodeError as error:  # how protobuf refuses a key of a map
             raise Malformed(f"{field.full_name} has a key that is not UTF-8") from error
-        for each in entries:
-            if field.type == FieldDescriptor.TYPE_STRING and isinstance(each, bytes):
+        for entry in entries:
+            if field.type == FieldDescriptor.TYPE_STRING and isinstance(entry, bytes):
                 raise Malformed(f"{field.full_name} is not UTF-8")
-            if isinstance(each, Message):
-                _require_text(each)
+            if isinstance(entry, Message):
+                _require_text(entry)
 
 
 def _each(field: FieldDescriptor, value: Any) -> list[Any]:  # noqa: ANN401 - a field's value

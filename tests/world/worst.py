@@ -56,7 +56,7 @@ LEAVES_AFTER = 15.0
 DILUTING = ("names", "names that refuse", "names that leave", "names with a tiny task")
 COUNTS_FOR = (4.0, math.inf)
 LEAST_LEFT = 0.9
-"""Of an entitlement, beside names, by the rule that is the default."""
+"""Smallest part of an entitlement that names leave, by the rule that is the default."""
 LOOK = 0.02
 """Seconds between two looks for room."""
 _TASK = amounts("cpus:1;mem:512")

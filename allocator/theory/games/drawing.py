@@ -125,9 +125,9 @@ def like_a_long_absence(limits: Limits) -> Game | None:
         weight=Fraction(3),
         needs=(*(({"cpu": finest, "mem": 1 - 4 * finest},) * long), {}),
     )
-    others = [Player(name=str(n), needs=nothing) for n in range(4, users + 1)]
+    bystanders = [Player(name=str(n), needs=nothing) for n in range(4, users + 1)]
     return Game(
-        users=(liar, steered, blocking, *others),
+        users=(liar, steered, blocking, *bystanders),
         idle=limits.idle or 0,
         delta=Fraction(1, 2) if limits.delta is None else limits.delta,
         patience=limits.patience,
@@ -165,8 +165,8 @@ def mutated(rng: Random, game: Game, longest: int) -> Game:
     """Return a game next to one: one need, claim, weight or length of a stage is another."""
     if longest > 1 and rng.random() < 0.1:
         stage = rng.randrange(game.stages)
-        other = _length(rng, longest)
-        lengths = (*game.times[:stage], other, *game.times[stage + 1 :])
+        length = _length(rng, longest)
+        lengths = (*game.times[:stage], length, *game.times[stage + 1 :])
         return changed(game, game.users, lengths=lengths)
     number = rng.randrange(len(game.users))
     user = game.users[number]

@@ -11,7 +11,7 @@ from allocator.theory.games.search import Climbed, Effort, climb
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What was asked: games of three users and three stages, each played up to so many times."""
+    """A search: games of three users and three stages, each played at most `longest` times."""
 
     policy: str
     resources: int

@@ -116,12 +116,12 @@ class Game(FileModel):
 
     @cached_property
     def truth(self) -> tuple[Plan, ...]:
-        """What each user needs, each time that a stage is played."""
+        """The needs of each user, each time that a stage is played."""
         return tuple(self._plan(user.needs) for user in self.users)
 
     @cached_property
     def told(self) -> tuple[Plan, ...]:
-        """What each user says, each time that a stage is played."""
+        """The claims of each user, each time that a stage is played."""
         return tuple(self._plan(user.claims or user.needs) for user in self.users)
 
     def _plan(self, stages: Stages) -> Plan:

@@ -149,17 +149,17 @@ def climb(
     best: Climbed | None = None
     for restart in range(restarts):
         known = _KNOWN[restart](limits) if restart < len(_KNOWN) else None
-        here = _judged(policy, known or _start(policy, rng, limits))
+        current = _judged(policy, known or _start(policy, rng, limits))
         for step in range(steps):
-            there = mutated(rng, here.game, limits.longest)
+            candidate = mutated(rng, current.game, limits.longest)
             if rng.random() < 0.3:
-                there = mutated(rng, there, limits.longest)
-            judged = _judged(policy, there)
-            if judged.promise >= here.promise:
-                here = judged
+                candidate = mutated(rng, candidate, limits.longest)
+            judged = _judged(policy, candidate)
+            if judged.promise >= current.promise:
+                current = judged
             watch(restart * steps + step + 1, restarts * steps)
-        if best is None or here.promise > best.promise:
-            best = here
+        if best is None or current.promise > best.promise:
+            best = current
     if best is None:
         raise ValueError(f"restarts is {restarts}; a climb needs one at least")
     return best

@@ -128,7 +128,7 @@ class Context:
         self._peer = peer
         self.status: Status | None = None
         self.requests: AsyncIterator[Any] | None = None
-        """What the client sends, once the call is served."""
+        """The messages that the client sends, once the call is served."""
 
     async def read(self) -> Any:  # noqa: ANN401 - gRPC's own
         """Return the next message of the client, or gRPC's mark for the end."""
