@@ -339,8 +339,8 @@ class LiveTree(Generic[Id, K, T]):
             while end + step <= size and same_line(line, order[end + step - 1].attribute):
                 end, step = end + step, 2 * step
             if step > 1:  # the part ends before `end + step - 1`
-                other = partial(_has_other_line, same_line, line)
-                end = bisect_left(order, True, end, min(end + step - 1, size), key=other)
+                is_beyond = partial(_has_other_line, same_line, line)
+                end = bisect_left(order, True, end, min(end + step - 1, size), key=is_beyond)
             parts.append(map(_id, order[begin:end]))
             begin = end
             if end == size or not priorities.near(line, order[end].attribute, self._now):

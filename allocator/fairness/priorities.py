@@ -140,11 +140,11 @@ class Envelopes(Priorities[Envelope, float]):
     @override
     def near(self, a: Envelope, b: Envelope, now: float) -> bool:
         if len(a.lines) == len(b.lines) == 1:
-            ((value, slope),), ((other, tilt),) = a.lines, b.lines
-            size = abs(value) + abs(slope * now) + abs(other) + abs(tilt * now) + 1.0
-            return (other - tilt * now) - (value - slope * now) <= NEAR * size
-        (value, size), (other, other_size) = _value(a, -now), _value(b, -now)
-        return other - value <= NEAR * (size + other_size + 1.0)
+            ((value, slope),), ((later, tilt),) = a.lines, b.lines
+            size = abs(value) + abs(slope * now) + abs(later) + abs(tilt * now) + 1.0
+            return (later - tilt * now) - (value - slope * now) <= NEAR * size
+        (value, size), (later, later_size) = _value(a, -now), _value(b, -now)
+        return later - value <= NEAR * (size + later_size + 1.0)
 
     def rank(self, a: Envelope, now: float) -> tuple[Rank, float]:
         """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is.
@@ -349,9 +349,9 @@ class Drifts(Priorities[Drift, float]):
 
     @override
     def near(self, a: Drift, b: Drift, now: float) -> bool:
-        rise, other = a.slope * now, b.slope * now
-        size = abs(a.value) + abs(rise) + abs(b.value) + abs(other)
-        ahead = (b.value + other) - (a.value + rise)
+        rise, later_rise = a.slope * now, b.slope * now
+        size = abs(a.value) + abs(rise) + abs(b.value) + abs(later_rise)
+        ahead = (b.value + later_rise) - (a.value + rise)
         return a.guaranteed == b.guaranteed and ahead <= NEAR * (size + 1.0)
 
     def rank(self, a: Drift, now: float) -> tuple[Rank, float]:
