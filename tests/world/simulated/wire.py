@@ -9,7 +9,10 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
+from google.protobuf.message_factory import GetMessageClass
 from typing_extensions import override
+
+from allocator.contract import admin_pb2 as admin
 
 ROOM = 65536
 """Bytes that may be under way in one direction before the sender has to wait, as in HTTP/2."""
@@ -17,6 +20,12 @@ CLIENT_NOTICES = 15.0
 """Seconds until a master sees that the service has vanished: keepalive time and timeout."""
 SERVER_NOTICES = 30.0
 """Likewise, of the service."""
+
+_ADMIN = admin.DESCRIPTOR.services_by_name["Admin"]
+_REPLIES: dict[str, Any] = {
+    f"/{_ADMIN.full_name}/{method.name}": GetMessageClass(method.output_type)
+    for method in _ADMIN.methods
+}
 
 Status: TypeAlias = tuple[grpc.StatusCode, str]
 Latency: TypeAlias = Callable[[], float]
@@ -127,6 +136,7 @@ class Context:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self.status: Status | None = None
+        self.callbacks: list[Callable[..., object]] = []
         self.requests: AsyncIterator[Any] | None = None
         """The messages that the client sends, once the call is served."""
 
@@ -151,8 +161,9 @@ class Context:
         """Return what comes beside the call: nothing."""
         return ()
 
-    def add_done_callback(self, _callback: Callable[..., object]) -> None:
-        """Nobody is called."""
+    def add_done_callback(self, callback: Callable[..., object]) -> None:
+        """Have a callback called when the call is over."""
+        self.callbacks.append(callback)
 
     def set_code(self, code: grpc.StatusCode) -> None:
         """Say how the call ends."""
@@ -319,6 +330,8 @@ class Server:
         finally:
             self.calls.pop(call, None)
             call.over = True
+            for callback in context.callbacks:
+                callback(context)
 
     async def _served(self, method: str, call: Call, context: Context) -> Status:
         if self._most is not None and len(self.calls) > self._most:
@@ -327,7 +340,7 @@ class Server:
         if handler is None:
             return grpc.StatusCode.UNIMPLEMENTED, "Method not found!"
         try:
-            await self._handled(handler, call, context)
+            await self._handled(method, handler, call, context)
         except grpc.aio.AbortError:
             assert context.status is not None
         except TooLarge as error:
@@ -339,14 +352,14 @@ class Server:
             context.status = grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}"
         return context.status or (grpc.StatusCode.OK, "")
 
-    async def _handled(self, handler: Any, call: Call, context: Context) -> None:  # noqa: ANN401
+    async def _handled(self, method: str, handler: Any, call: Call, context: Context) -> None:  # noqa: ANN401
         requests = Requests(call.up, handler.request_deserializer, self._largest)
         context.requests = requests
         if handler.stream_stream is None:
-            answer = await handler.stream_unary(requests, context)
-            if answer is not None:
-                self._network.on_answer(answer)
-                await call.down.send(handler.response_serializer(answer))
+            data = await handler.stream_unary(requests, context)
+            if data is not None:
+                self._network.on_answer(_REPLIES[method].FromString(data))
+                await call.down.send(data)
             return
         answers = handler.stream_stream(requests, context)
         try:

@@ -1,0 +1,200 @@
+"""Peers that do not read, or do not ask, take a bounded part of what a service has."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from typing_extensions import override
+
+from allocator.contract import admin_pb2 as admin
+from allocator.contract.admin_pb2_grpc import AdminServicer, add_AdminServicer_to_server
+from allocator.service import listening
+from allocator.service.config import ListenSection
+from allocator.service.operators import bounding
+from allocator.service.operators.bounding import PEER_UNSENT, Bounding
+from allocator.service.rights import Rights
+from tests.service.served import PATIENCE
+
+SHARES, EXPLAIN = "/longshare.v1.Admin/Shares", "/longshare.v1.Admin/Explain"
+LONG = PEER_UNSENT // 2 - 2**16
+"""Characters of a name; two replies with it fit in the room of a peer, and three do not."""
+
+
+class Long(AdminServicer):
+    """Answers with a long reply, and counts the questions."""
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self.made = asyncio.Event()
+
+    @override
+    async def Shares(self, request: object, context: object) -> admin.SharesReply:
+        self.answered += 1
+        self.made.set()
+        reply = admin.SharesReply()
+        reply.users.add(user="a" * LONG)
+        return reply
+
+    @override
+    async def Explain(self, request: object, context: object) -> admin.Explanation:
+        return admin.Explanation()
+
+
+class Client:
+    """Calls as several peers, which a header names."""
+
+    def __init__(self, channel: grpc.aio.Channel, serves: Long) -> None:
+        self._channel, self.serves = channel, serves
+
+    def silent(self, peer: str) -> Any:  # noqa: ANN401
+        """Begin a call that sends no request."""
+        method: Any = self._channel.stream_stream(SHARES)
+        return method(metadata=(("peer", peer),), timeout=PATIENCE)
+
+    async def unread(self, peer: str) -> Any:  # noqa: ANN401
+        """Begin a call that does not read its reply, and wait until the reply is made."""
+        self.serves.made.clear()
+        call = self.silent(peer)
+        await call.write(b"")
+        await self.serves.made.wait()
+        return call
+
+    async def code(self, peer: str, path: str = SHARES) -> grpc.StatusCode:
+        """Return how a call ends that reads its reply."""
+        method: Any = self._channel.unary_unary(path)
+        code: grpc.StatusCode = await method(
+            b"", metadata=(("peer", peer),), timeout=PATIENCE
+        ).code()
+        return code
+
+
+@asynccontextmanager
+async def served(folder: Path, *, shared: bool) -> AsyncIterator[Client]:
+    serves: Any = Long()  # type: ignore[abstract]
+    address = f"unix://{folder}/s"
+    port = listening._port(
+        ListenSection(),
+        "address",
+        address,
+        [lambda server: add_AdminServicer_to_server(serves, server)],
+        Bounding(Rights(None), lambda _context, _reason: None, shared=shared),
+    )
+    options = [("grpc.http2.bdp_probe", 0), ("grpc.max_receive_message_length", -1)]
+    async with port, grpc.aio.insecure_channel(address, options) as channel:
+        yield Client(channel, serves)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what runs a scenario against a service whose peers a header names."""
+
+    def named(context: Any) -> str:  # noqa: ANN401
+        return str(dict(context.invocation_metadata())["peer"])
+
+    monkeypatch.setattr(bounding, "_peer", named)
+
+    def run(scenario: Callable[[Client], Awaitable[None]], *, shared: bool = False) -> None:
+        async def whole() -> None:
+            async with served(tmp_path, shared=shared) as client:
+                await scenario(client)
+
+        asyncio.run(whole())
+
+    return run
+
+
+def test_unread_replies_of_a_peer_are_bounded_and_others_are_answered(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounding, "ROOM_TIME", 0.1)
+
+    async def scenario(client: Client) -> None:
+        assert await client.code("a") == grpc.StatusCode.OK
+        calls = [await client.unread("a") for _ in range(2)]
+        answered = client.serves.answered
+        assert await client.code("a") == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert client.serves.answered == answered
+        assert await client.code("b") == grpc.StatusCode.OK
+        calls[0].cancel()
+        monkeypatch.setattr(bounding, "ROOM_TIME", PATIENCE)
+        assert await client.code("a") == grpc.StatusCode.OK
+
+    run(scenario)
+
+
+def test_unread_replies_of_all_peers_are_bounded(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounding, "ROOM_TIME", 0.1)
+    monkeypatch.setattr(bounding, "MOST_UNSENT", PEER_UNSENT)
+
+    async def scenario(client: Client) -> None:
+        assert await client.code("a") == grpc.StatusCode.OK
+        for peer in "ab":
+            await client.unread(peer)
+        assert await client.code("c") == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    run(scenario)
+
+
+def test_a_call_waits_for_room_and_is_answered_when_a_reply_is_read(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounding, "ROOM_TIME", PATIENCE)
+
+    async def scenario(client: Client) -> None:
+        assert await client.code("a") == grpc.StatusCode.OK
+        calls = [await client.unread("a") for _ in range(2)]
+        waiting = asyncio.create_task(client.code("a"))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await calls[0].read()
+        assert await waiting == grpc.StatusCode.OK
+
+    run(scenario)
+
+
+def test_a_call_counts_until_its_reply_is_sent(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounding, "MOST_CALLS", 2)
+
+    async def scenario(client: Client) -> None:
+        assert await client.code("a") == grpc.StatusCode.OK
+        for peer in "ab":
+            await client.unread(peer)
+        assert await client.code("c", EXPLAIN) == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    run(scenario)
+
+
+def test_one_peer_cannot_take_all_calls(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounding, "PEER_CALLS", 2)
+
+    async def scenario(client: Client) -> None:
+        assert await client.code("a") == grpc.StatusCode.OK
+        for _ in range(2):
+            await client.unread("a")
+        assert await client.code("a", EXPLAIN) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await client.code("b", EXPLAIN) == grpc.StatusCode.OK
+
+    run(scenario)
+
+
+def test_silent_calls_of_one_peer_keep_another_waiting_for_one_turn(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounding, "READING_TIME", PATIENCE)
+
+    async def scenario(client: Client) -> None:
+        calls = [client.silent("a") for _ in range(4)]
+        assert await client.code("b") == grpc.StatusCode.OK
+        assert [call.done() for call in calls].count(False) >= 2
+
+    run(scenario, shared=True)
