@@ -41,5 +41,5 @@ class Limits:
     resource: int = 2**18
     """Bytes of one resource: a range of every other port takes a tenth."""
     idle_users: int = 10_000
-    """Users without frameworks and debts that stay known; beyond, those longest idle are forgotten
-    before their time."""
+    """Users without frameworks and debts that stay known; beyond, users that have used least on
+    average are forgotten before their time, and of equals those longest idle."""

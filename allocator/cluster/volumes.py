@@ -62,7 +62,7 @@ class SharedVolumes:
 
     def repeated(self, name: str, agent: str | None = None) -> Quantities:
         """Return what a sum over the clients of a user counts too much, on an agent or on all."""
-        return _sum(
+        return sizes(
             volume
             for volume, holders in self._holders.get(name, {}).items()
             for _repeat in range(holders - 1)
@@ -75,7 +75,7 @@ class SharedVolumes:
             holders[volume] = holders.get(volume, 0) + 1
             if holders[volume] > 1:
                 repeated.append(volume)
-        return _sum(repeated)
+        return sizes(repeated)
 
     def _remove(self, name: str, volumes: Iterable[Volume]) -> Quantities:
         holders, repeated = self._holders[name], []
@@ -87,7 +87,7 @@ class SharedVolumes:
                 del holders[volume]
         if not holders:
             del self._holders[name]
-        return _sum(repeated)
+        return sizes(repeated)
 
 
 def volumes(agent: str, resources: Resources) -> Iterator[Volume]:
@@ -96,6 +96,7 @@ def volumes(agent: str, resources: Resources) -> Iterator[Volume]:
         yield from ((agent, kind) for kind, _copies in resources.items() if kind.shared)
 
 
-def _sum(repeated: Iterable[Volume]) -> Quantities:
-    sizes = (Quantities({kind.name: kind.whole or 0}) for _agent, kind in repeated)
-    return sum(sizes, start=_NOTHING)
+def sizes(volumes: Iterable[Volume]) -> Quantities:
+    """Return how large volumes are together."""
+    each = (Quantities({kind.name: kind.whole or 0}) for _agent, kind in volumes)
+    return sum(each, start=_NOTHING)

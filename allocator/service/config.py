@@ -273,8 +273,8 @@ class LimitsSection(_Section):
     resource: Annotated[int, Field(ge=1024, le=_MOST)] = _LIMITS.resource
     """Bytes of one resource of an agent, with all its ranges, items and labels."""
     idle_users: Annotated[int, Field(ge=0, le=_MOST)] = _LIMITS.idle_users
-    """Users without frameworks and debts that stay known; beyond, those longest idle are forgotten
-    before `users.forget_after`.
+    """Users without frameworks and debts that stay known; beyond, some are forgotten before
+    `users.forget_after`: those that have used least on average, and of equals those longest idle.
     """
 
     def limits(self) -> Limits:

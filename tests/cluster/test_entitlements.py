@@ -4,12 +4,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.settings import DeclaredUser
+from allocator.cluster.limits import Limits
+from allocator.cluster.settings import DeclaredUser, UserKey
 from allocator.cluster.users.levels import LOOK
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from tests.cluster.conformance.quota_side import SHARED, allocated, disk
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
 
 HALF_LIFE = 3600.0
@@ -214,3 +218,150 @@ def test_what_a_user_has_held_on_average_outlives_a_snapshot() -> None:
     snapshot.agents.append(running("s1", "cpus:1000;mem:1000", held))
     master.restore(snapshot)
     assert entitled(master, "a") == before
+
+
+IDLE = 40
+"""Users that may be idle."""
+
+
+def with_absent(mean: float) -> MasterSide:
+    """Return a cluster that d has left, which has used a part of it on average."""
+    master = MasterSide("sdrf", {"half_life": HALF_LIFE}, limits=Limits(idle_users=IDLE))
+    master.settings = replace(master.settings, counts_for=TIMES)
+    master.options.tells_running = True
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    for user in "ad":
+        master.add_framework(f"f-{user}", user, active=False)
+    held = {"f-a": resources("cpus:440", "a"), "f-d": resources(f"cpus:{1000 * mean}", "d")}
+    master.send(running("s1", "cpus:1000;mem:1000", held))
+    for _ in range(600):
+        master.tick(60.0)
+    master.send(contract.RemoveFramework(framework_id="f-d"))
+    master.tick(LOOK)
+    return master
+
+
+def come_and_go(master: MasterSide, each: str = "") -> None:
+    """Have many more names come and go than may be idle, that may use something for a while."""
+    for number in range(5):
+        name = f"names-{number}"
+        roles = [f"n{number}-{place}" for place in range(IDLE)]
+        info = framework_info(name, *roles)
+        master.send(contract.AddFramework(framework_id=name, info=info, active=False))
+        if each:
+            used = [entry for role in roles for entry in resources(each, role)]
+            master.send(running(f"for-{name}", "cpus:10", {name: used}))
+            for _ in range(10):
+                master.tick(60.0)
+            master.remove_agent(f"for-{name}")
+        remove(master, [name])
+        master.tick(LOOK)
+
+
+@pytest.mark.parametrize("each", ["", "cpus:0.05"])
+def test_names_never_have_a_user_forgotten_that_has_used_more_than_they(each: str) -> None:
+    master = with_absent(0.4)
+    assert entitled(master, "a") == pytest.approx(1 / 2, rel=0.02)
+    come_and_go(master, each)
+    assert len(master.engine.users()) <= IDLE + 1, "the limit holds all the same"
+    assert "d" in master.engine.users()
+    assert entitled(master, "a") == pytest.approx(1 / 2, rel=0.05)
+
+
+def test_of_users_that_have_used_nothing_those_longest_idle_are_forgotten() -> None:
+    master = with_absent(0.4)
+    come_and_go(master)
+    assert {name.partition("-")[0] for name in master.engine.users()} == {"a", "d", "n4"}
+
+
+def test_a_snapshot_keeps_a_user_that_is_gone_and_has_a_claim() -> None:
+    master = with_absent(0.4)
+    before = entitled(master, "a")
+    snapshot = contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence)
+    snapshot.frameworks.add(framework_id="f-a", info=framework_info("f-a", "a"), active=False)
+    held = {"f-a": resources("cpus:440", "a")}
+    snapshot.agents.append(running("s1", "cpus:1000;mem:1000", held))
+    master.restore(snapshot)
+    assert "d" in master.engine.users()
+    assert entitled(master, "a") == before
+
+
+VOLUME = disk(10, reserved=["x"], volume="v", shared=True)
+
+
+def sharing(key: UserKey, holders: int, *, tells: bool = True) -> MasterSide:
+    """Return a cluster of which a and b hold 44 and 55 %, and all others one shared volume."""
+    master = MasterSide("sdrf", {"half_life": HALF_LIFE}, user_key=key)
+    master.settings = replace(master.settings, counts_for=TIMES, shared_volumes_once=True)
+    master.options.tells_running = tells
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    names = {f"f{number}": f"x/n{number}" if key == "role" else "x" for number in range(holders)}
+    for name, role in {"f-a": "x/a", "f-b": "x/b", **names}.items():
+        info = framework_info(name, role, principal=f"p-{name}", capabilities=[SHARED])
+        master.send(contract.AddFramework(framework_id=name, info=info, active=False))
+    held = {"f-a": resources("cpus:440", "x/a"), "f-b": resources("cpus:550", "x/b")}
+    master.send(running("s1", "cpus:1000;mem:1000;disk:900", held))
+    used = {name: allocated([VOLUME], role) for name, role in names.items()}
+    call = agent_call("s2", "cpus:10;mem:10;disk:90", used)
+    call.total.append(VOLUME)
+    call.running.extend(call.used)
+    master.send(call)
+    for _ in range(10):
+        master.tick(30.0)
+    return master
+
+
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize(
+    ("key", "user"), [("role", "x/a"), ("principal", "p-f-a"), ("framework_id", "f-a")]
+)
+def test_users_of_one_shared_volume_count_for_it_once_together(
+    key: UserKey, user: str, *, tells: bool
+) -> None:
+    for holders in (1, 2, 100):
+        master = sharing(key, holders, tells=tells)
+        assert entitled(master, user) == pytest.approx((1 - TIMES * 0.01) / 2), holders
+
+
+TREE = ["x", "x/m", "x/m/o", "x/n", "x/n/o", "y"]
+VOLUMES = [disk(size, reserved=["x"], volume=f"v{size}", shared=True) for size in (0.005, 10, 20)]
+holdings = st.lists(
+    st.tuples(st.sampled_from(TREE), st.sets(st.integers(0, 2)), st.integers(0, 30)),
+    max_size=10,
+)
+
+
+@given(holdings, st.booleans())
+def test_users_of_a_pool_never_use_more_together_than_is_used(
+    drawn: list[tuple[str, set[int], int]],
+    tells: bool,  # noqa: FBT001 - drawn
+) -> None:
+    master = MasterSide("sdrf", {"half_life": HALF_LIFE})
+    master.settings = replace(master.settings, counts_for=TIMES, shared_volumes_once=True)
+    master.options.tells_running = tells
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    used = {}
+    for number, (role, volumes, plain) in enumerate(drawn):
+        name = f"f{number}"
+        info = framework_info(name, role, capabilities=[SHARED])
+        master.send(contract.AddFramework(framework_id=name, info=info, active=False))
+        held = [VOLUMES[index] for index in volumes if role != "y"]
+        used[name] = allocated([*held, *([disk(plain)] if plain else [])], role)
+    master.add_framework("f-h", "h", active=False)
+    call = agent_call("s1", "disk:969.995", used)
+    call.total.extend(VOLUMES)
+    call.running.extend(call.used)
+    master.send(call)
+    for _ in range(3):
+        master.tick(30.0)
+    volumes = {index for role, held, _ in drawn if role != "y" for index in held}
+    sizes = (0.005, 10.0, 20.0)
+    once = (sum(sizes[index] for index in volumes) + sum(plain for *_, plain in drawn)) / 1000
+    for pool in master.engine._cluster.ledger.clients.users.pools():
+        accounts = pool.accounts().values()
+        assert sum(account.in_use for account in accounts) <= once * (1 + 1e-9)
+        assert sum(account.mean_use for account in accounts) <= once * (1 + 1e-9)
+    assert entitled(master, "h") >= 1 - TIMES * once - 1e-9

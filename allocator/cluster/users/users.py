@@ -7,7 +7,7 @@ from allocator.cluster.frameworks import Client
 from allocator.cluster.memory import Boost, Changes, Memory, Remembered
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.steps import Steps, finished
-from allocator.cluster.users.debts import Away, matters, settled
+from allocator.cluster.users.debts import FADED, Away, matters, settled
 from allocator.cluster.users.levels import Levels
 from allocator.cluster.users.needs import Needs
 from allocator.cluster.users.remembering import Remembering
@@ -399,7 +399,7 @@ class Users:
                 continue
             if name not in self._known:
                 told = remembered.weight is not None or self._lasts(remembered.boost)
-                if not told and not matters(owed, others):
+                if not told and not matters(owed, others) and mean_use < FADED:
                     continue
             siblings = self.get(name).siblings
             siblings.set_commitment(name, owed, others=others)
@@ -427,8 +427,8 @@ class Users:
         idle = [name for name, since in self._idle_since.items() if since <= latest]
         most = self._settings.limits.idle_users
         if len(self._idle_since) - len(idle) > most:
-            by_age = sorted(self._idle_since, key=lambda name: self._idle_since[name])
-            idle = by_age[: len(by_age) - most]
+            order = sorted(self._idle_since, key=lambda name: self._expendable(name, latest))
+            idle = order[: len(order) - most]
         kept = {name for name in idle if self._weights.keeps(name)}  # something was said of them
         for name in kept:
             del self._idle_since[name]
@@ -442,6 +442,17 @@ class Users:
                 self._forget_leaf(self._known[name[:-2]])
             else:
                 self._remove(user)
+
+    def _expendable(self, name: str, latest: float) -> tuple[bool, float, float]:
+        """Return what orders idle users if there are too many: those to be forgotten first.
+
+        Users that have used less on average come first. So names without use never have the
+        service forget a user with a claim, and all that have more than one are few.
+        """
+        since = self._idle_since[name]
+        pool = self._pool_of(name)
+        assert pool is not None
+        return since > latest, pool.mean_use(name), since
 
     def _owes_nothing(self, name: str) -> bool:
         pool = self._pool_of(name)
