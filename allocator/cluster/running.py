@@ -1,5 +1,7 @@
 """What of the allocated is running: the rest is offered, and nobody has said yes to it so far."""
 
+from collections.abc import Iterator
+
 from allocator.cluster.agents import Agent
 from allocator.cluster.frameworks import Client
 from allocator.cluster.resources import NOTHING, Resources
@@ -16,6 +18,10 @@ class Running:
         self.places: dict[str, dict[Client, Resources]] = {}
         """What clients have running, by agent; empty where nobody tells."""
         self._sums: dict[Client, Quantities] = {}
+
+    def __iter__(self) -> Iterator[Client]:
+        """Go through the clients that have something running, in no particular order."""
+        return iter(self._sums)
 
     def of(self, client: Client) -> Quantities:
         """Return what a client has running on all agents together."""

@@ -11,7 +11,7 @@ from allocator.fairness.quantities import Quantities
 
 
 def look(cluster: Cluster) -> None:
-    """Have users counted by what they use now. O(clients)."""
+    """Have users counted by what they use now. O(clients) that use something, if a master tells."""
     cluster.ledger.clients.users.look(_used(cluster))
 
 
@@ -22,7 +22,9 @@ def _used(cluster: Cluster) -> dict[str, Quantities]:
     used: dict[str, Quantities] = {}
     sharing: dict[tuple[int, Volume], dict[str, None]] = {}
     """pool and volume → users that use it"""
-    for client in ledger.clients:
+    for client in ledger.running if tells else ledger.clients:
+        if client not in ledger.clients:
+            continue  # its framework is not known yet
         use = ledger.running.of(client) if tells else ledger.clients.held(client)
         if not use:
             continue

@@ -222,10 +222,14 @@ class Pool(Generic[User]):
         elapsed, tau = self._now - self._looked, self._terms.tau
         self._looked = self._now
         for user, account in self._accounts.items():
-            in_use = account.share
-            if used is not None:
-                own = used.get(user)
-                in_use = 0.0 if own is None else min(self._terms.dominant_share(own), in_use)
+            if used is None:
+                in_use = account.share
+            elif (own := used.get(user)) is not None:
+                in_use = min(self._terms.dominant_share(own), account.share)
+            elif account.in_use or account.mean_use:
+                in_use = 0.0
+            else:
+                continue  # it has used nothing, as thousands of names may
             if tau is not None:
                 both = min(account.in_use, in_use)
                 account.mean_use = decayed(account.mean_use, both, elapsed, tau)

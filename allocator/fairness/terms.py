@@ -81,12 +81,16 @@ class Terms(Generic[User]):
             self.weights = float(self._weights)
 
     def count_users(self, accounts: Mapping[User, Account]) -> tuple[float, dict[User, float]]:
-        """Return the weight that users count for by what they use: together, and each."""
+        """Return the weight that users count for by what they use: together, and each.
+
+        Users that count for nothing, and did so before, are left out.
+        """
         users = {
             user: CountedUser(
                 account.weight, max(account.in_use, account.mean_use) / self.part, account.named
             )
             for user, account in accounts.items()
+            if account.in_use or account.mean_use or account.named or account.counted
         }
         times = self.counts_for
         total = counted_weight(users.values(), times)

@@ -1,5 +1,6 @@
 """Names that use nothing, or little, dilute the entitlement of others by no more than that."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -365,3 +366,28 @@ def test_users_of_a_pool_never_use_more_together_than_is_used(
         assert sum(account.in_use for account in accounts) <= once * (1 + 1e-9)
         assert sum(account.mean_use for account in accounts) <= once * (1 + 1e-9)
     assert entitled(master, "h") >= 1 - TIMES * once - 1e-9
+
+
+def calls_of_a_look(names: int) -> int:
+    """Return how many functions one look calls where so many names are known."""
+    master, count = made(), 0
+    info = framework_info("names", *(f"n{number}" for number in range(names)))
+    master.send(contract.AddFramework(framework_id="names", info=info, active=False))
+    for _ in range(5):
+        master.tick(LOOK)
+
+    def note(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    former = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        master.tick(LOOK)
+    finally:
+        sys.setprofile(former)
+    return count
+
+
+def test_a_look_calls_nothing_for_names_that_have_used_nothing() -> None:
+    assert calls_of_a_look(200) == pytest.approx(calls_of_a_look(20), abs=20)
