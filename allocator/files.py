@@ -3,8 +3,8 @@
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
@@ -74,24 +74,72 @@ def require_plain(path: Path, status: os.stat_result, *, private: bool = False) 
         )
 
 
-def open_to_write(path: str, flags: int) -> int:
+def open_to_write(
+    path: str, flags: int, *, folder: int | None = None, apart: Iterable[Path] = ()
+) -> int:
     """Open a plain file or a device; an `opener` for `open`, which never waits for a reader.
 
+    Another user may be able to write the folder. So a symbolic link is not followed, a file with a
+    second name is refused, and nothing is truncated before the descriptor has been checked.
+
+    Args:
+        path: The file.
+        flags: As of `os.open`.
+        folder: The open folder in which the last part of the path is looked up; None: the path is.
+        apart: Other files, which this one must not be.
+
     Raises:
-        OSError: it cannot be opened, or is a pipe or a socket.
+        OSError: it cannot be opened, or is refused; `strerror` says why and what to do.
     """
-    opened = _opened(Path(path), flags)
-    mode = os.fstat(opened).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
+    place = Path(path)
+    name = place if folder is None else Path(place.name)
+    opened = _opened(name, (flags & ~os.O_TRUNC) | os.O_NOFOLLOW, folder)
+    try:
+        _require_alone(name, opened, folder, apart)
+        if flags & os.O_TRUNC:
+            empty(opened)
+    except OSError:
         os.close(opened)
-        raise OSError(errno.EINVAL, _NOT_PLAIN, path)
+        raise
     return opened
 
 
-def _opened(path: Path, flags: int) -> int:
+def empty(opened: int) -> None:
+    """Truncate an open file; a device stays as it is.
+
+    Raises:
+        OSError: it cannot be truncated.
+    """
+    if stat.S_ISREG(os.fstat(opened).st_mode):
+        os.ftruncate(opened, 0)
+
+
+def _require_alone(name: Path, opened: int, folder: int | None, apart: Iterable[Path]) -> None:
+    """Refuse an open file that is not plain, or that has another name.
+
+    Raises:
+        OSError: it is refused.
+    """
+    status = os.fstat(opened)
+    if stat.S_ISCHR(status.st_mode):
+        return
+    require_plain(name, status)
+    named = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if named.st_nlink != 1 or not os.path.samestat(named, status):
+        raise OSError(errno.EMLINK, "it has another name, too (a hard link); name another", name)
+    for other in apart:
+        with suppress(FileNotFoundError):
+            if os.path.samestat(other.stat(), status):
+                raise OSError(errno.EINVAL, f"it is also {other}; give each a path of its own")
+
+
+def _opened(path: Path, flags: int, folder: int | None = None) -> int:
+    flags |= os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     try:
-        return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+        return os.open(path, flags, 0o666, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads
             raise OSError(errno.EINVAL, _NOT_PLAIN, str(path)) from error
+        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+            raise OSError(errno.ELOOP, "a symbolic link; name the file by where it lies") from error
         raise

@@ -594,7 +594,24 @@ class Config(_Section):
         if _has_password(self.accounting.database):
             _require_plain("accounting.database has a password", own, secret=True)
 
-    def _files(self, own: Path, record: Path | None) -> tuple[dict[str, Path], dict[str, Path]]:
+    def apart_from(self, name: str, record: Path | None = None) -> list[Path]:
+        """Return the other files of the service that one may never be, with SQLite's companions.
+
+        Args:
+            name: The setting of the one, as "recorder.file".
+            record: The event log, if there is to be one.
+        """
+        written, read = self._files(None, record)
+        return [
+            Path(f"{path}{ending}")
+            for other, path in (*written.items(), *read.items())
+            for ending in ("", *_BESIDE)
+            if other != name
+        ]
+
+    def _files(
+        self, own: Path | None, record: Path | None
+    ) -> tuple[dict[str, Path], dict[str, Path]]:
         """Return the files that the service writes, and those that it only reads, by setting."""
         accounts, listen = self.accounting_database(), self.listen
         tls = listen.tls

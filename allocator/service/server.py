@@ -18,7 +18,7 @@ from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
 from allocator.service.accounting.bookkeeper import Bookkeeper, bookkeeping
 from allocator.service.accounting.place import kept_at, why_none
-from allocator.service.config import Config, ConfigError, RecorderSection, StoreSection
+from allocator.service.config import Config, ConfigError, StoreSection
 from allocator.service.listening import listening
 from allocator.service.loop.pauses import Pauses
 from allocator.service.loop.slices import PACE, repeating
@@ -71,8 +71,8 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         store, memory = await stack.enter_async_context(_store(config.store))
-        event_log = await stack.enter_async_context(_event_log(record))
-        recorder = await stack.enter_async_context(_recorder(config.recorder))
+        event_log = await stack.enter_async_context(_event_log(record, config))
+        recorder = await stack.enter_async_context(_recorder(config, record))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
         past, trail = Past(), OfferTrail()
         await stack.enter_async_context(repeating(past.backlog.steps, _LOOK_EVERY))
@@ -216,13 +216,13 @@ def _open_store(section: StoreSection) -> Store:
 
 
 @asynccontextmanager
-async def _event_log(path: Path | None) -> AsyncIterator[EventLog | None]:
+async def _event_log(path: Path | None, config: Config) -> AsyncIterator[EventLog | None]:
     """Open the event log that is asked for, if any."""
     if path is None:
         yield None
         return
     try:
-        event_log = EventLog(path)
+        event_log = EventLog(path, config.apart_from("--record", path))
     except OSError as error:
         raise ConfigError(f"--record: {path}: {error.strerror}") from error
     flushing = asyncio.create_task(_flush(event_log))
@@ -234,13 +234,15 @@ async def _event_log(path: Path | None) -> AsyncIterator[EventLog | None]:
 
 
 @asynccontextmanager
-async def _recorder(section: RecorderSection | None) -> AsyncIterator[Recorder | None]:
+async def _recorder(config: Config, record: Path | None) -> AsyncIterator[Recorder | None]:
     """Open the recorder that is configured, if any."""
+    section = config.recorder
     if section is None:
         yield None
         return
     try:
-        recorder = Recorder(section.file, section.every)
+        apart = config.apart_from("recorder.file", record)
+        recorder = Recorder(section.file, section.every, apart)
     except OSError as error:
         raise ConfigError(f"recorder.file: {section.file}: {error.strerror}") from error
     flushing = asyncio.create_task(_flush(recorder))

@@ -7,9 +7,10 @@ unseeded number.
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,16 +54,21 @@ class EventLogError(Exception):
 class EventLog:
     """Writes entries to a new file; one that was there keeps all it has, under another name.
 
+    Args:
+        path: The file.
+        apart: Other files of the service, which the log must never overwrite.
+
     Raises:
         OSError: the file cannot be written, or what was there not be renamed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, apart: Collection[Path] = ()) -> None:
         self.failed = False
         """Whether the file ends before its time because something could not be written."""
         self._path = path
         set_aside(path)
-        self._file: IO[bytes] = open(path, "wb", opener=open_to_write)  # noqa: SIM115 - closed by `close`
+        opener = partial(open_to_write, apart=apart)
+        self._file: IO[bytes] = open(path, "wb", opener=opener)  # noqa: SIM115 - closed by `close`
         self._try(lambda: self._file.write(MAGIC))
         self.flush()
 

@@ -7,17 +7,18 @@ events nothing changes but commitments, and these are known functions of time.
 import csv
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 import structlog
 
 from allocator.cluster.engine import Engine
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing, Still
-from allocator.files import csv_cell, open_to_write
+from allocator.files import csv_cell, empty, open_to_write
 from allocator.service.loop.slices import Backlog, Work
 from allocator.service.show.shares import holdings
 
@@ -36,13 +37,19 @@ class Recorder:
     megabytes), `share` and `commitment` are fractions of the cluster, `priority` is the user's.
     Names are written as `csv_cell` does.
     What the file held before is replaced when the first event comes, not earlier: a service that
-    cannot start, because another one runs, must leave that one's recording alone.
+    cannot start, because another one runs, must leave that one's recording alone. The descriptor
+    that was checked at the start is the one that is written to.
+
+    Args:
+        path: The file.
+        every: Seconds between instants of the grid.
+        apart: Other files of the service, which the recording must never overwrite.
 
     Raises:
         OSError: the file cannot be written.
     """
 
-    def __init__(self, path: Path, every: float) -> None:
+    def __init__(self, path: Path, every: float, apart: Collection[Path] = ()) -> None:
         self._every = every
         self._next: int | None = None
         self._left = MOST_ROWS
@@ -52,8 +59,16 @@ class Recorder:
         self._failed = False
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(open_to_write(str(path), os.O_WRONLY | os.O_CREAT))
-        self._file: IO[str] | None = None
+        self._apart = apart
+        self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        """In which the file is opened anew, wherever its path leads by then."""
+        try:
+            self._file = self._open()
+        except OSError:
+            os.close(self._folder)
+            raise
+        self._begun = False
+        """Whether what the file held before has been replaced."""
         self.backlog = Backlog()
         """Rows that have not been written yet."""
 
@@ -84,10 +99,11 @@ class Recorder:
             self._next = due + 1  # the first event, or another master's clock
         first = max(self._next, due + 1 - self._affordable(engine))
         self._next = due + 1
-        if self._file is None:
+        if not self._begun:
             with self._giving_up():
-                self._file = self._open("w")
-        if first <= due:
+                empty(self._file.fileno())
+                self._begin()
+        if first <= due and not self._failed:
             self._left -= (due + 1 - first) * _rows_of(engine)
             self._sampled = True
             instants = [index * self._every for index in range(first, due + 1)]
@@ -96,35 +112,37 @@ class Recorder:
     def flush(self) -> None:
         """Hand what has been written to the operating system."""
         with self._giving_up():
-            if self._file is not None:
-                self._file.flush()
+            self._file.flush()
 
     def reopen(self) -> None:
         """Go on in the file that has the path now, after it has been rotated."""
         self.backlog.finish()
         with self._giving_up():
-            if self._file is not None:
-                self._file.close()
-                self._file = self._open("a")
+            opened = self._open()
+            self._file.close()
+            self._file = opened
+            if self._begun:
+                self._begin()
 
     def close(self) -> None:
         """Write what is left, and close the file."""
         self.backlog.finish()
         with self._giving_up():
-            if self._file is not None:
-                self._file.close()
+            self._file.close()
+        os.close(self._folder)
 
     def _affordable(self, engine: Engine) -> int:
         """Return how many samples the present message may still have written."""
         return max(self._left // _rows_of(engine), 0 if self._sampled else 1)
 
-    def _open(self, mode: Literal["w", "a"]) -> IO[str]:
-        file: IO[str] = open(  # noqa: SIM115 - closed by `close`
-            self._path, mode, newline="", encoding="utf-8", opener=open_to_write
-        )
-        if file.tell() == 0:
-            csv.writer(file).writerow(COLUMNS)
-        return file
+    def _open(self) -> IO[str]:
+        opener = partial(open_to_write, folder=self._folder, apart=self._apart)
+        return open(self._path, "a", newline="", encoding="utf-8", opener=opener)
+
+    def _begin(self) -> None:
+        self._begun = True
+        if self._file.seek(0, os.SEEK_END) == 0:
+            csv.writer(self._file).writerow(COLUMNS)
 
     @contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -150,7 +168,6 @@ class Recorder:
                 yield
 
     def _rows(self, standing: Standing[str], capacity: Quantities, instant: float) -> None:
-        assert self._file is not None
         csv.writer(self._file).writerows(
             (
                 f"{instant:.3f}",

@@ -3,8 +3,10 @@
 import io
 import json
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from google.protobuf import proto
@@ -581,3 +583,21 @@ def test_a_task_that_never_starts_has_waited_until_the_end() -> None:
     fate = modelled(history, FORGETFUL, FORGETFUL.policy)["a"]
     assert (fate.tasks, fate.wait) == (2, 40.0)
     assert (fate.share, fate.cpu_seconds) == (1.0, 100.0)
+
+
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
+def test_a_link_that_appears_while_a_former_log_is_set_aside_overwrites_nothing(
+    tmp_path: Path, plant: Callable[[Path, Path], None]
+) -> None:
+    store, path = tmp_path / "store", tmp_path / "log"
+    store.write_bytes(b"what users owe")
+
+    def planted(_path: Path) -> None:
+        plant(path, store)
+
+    with (
+        mock.patch("allocator.service.record.event_log.set_aside", planted),
+        pytest.raises(OSError, match="link"),
+    ):
+        EventLog(path)
+    assert store.read_bytes() == b"what users owe"

@@ -1,7 +1,7 @@
 """The recorder's samples are exact, and nobody notices that it looks."""
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -208,3 +208,60 @@ def test_a_file_that_was_rotated_is_followed_by_one_with_a_head_of_its_own(tmp_p
         times += [float(row["time"]) - START_NS / SECOND for row in rows]
     assert sorted(set(times)) == [1.0, 2.0, 3.0, 4.0]
     assert all(times.count(instant) == 4 for instant in set(times)), "two users, two resources"
+
+
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_link_that_another_user_puts_in_its_place_overwrites_nothing(
+    tmp_path: Path, plant: Callable[[Path, Path], None], *, begun: bool
+) -> None:
+    store, path = tmp_path / "store" / "s", tmp_path / "writable" / "r.csv"
+    store.parent.mkdir()
+    store.write_bytes(b"what users owe")
+    watched = Engine(SETTINGS)
+    drive(watched)
+    recorder = Recorder(path, 1.0, [store])
+    if begun:
+        recorder.sample_until(watched, 10.0)
+    path.unlink()
+    plant(path, store)
+    recorder.sample_until(watched, 20.0)
+    recorder.reopen()
+    recorder.flush()
+    recorder.sample_until(watched, 30.0)
+    recorder.close()
+    assert store.read_bytes() == b"what users owe"
+    assert recorder.failed
+
+
+def test_a_folder_or_a_name_that_leads_to_the_store_after_the_start_overwrites_nothing(
+    tmp_path: Path,
+) -> None:
+    store, path = tmp_path / "store" / "r.csv", tmp_path / "writable" / "r.csv"
+    store.parent.mkdir()
+    store.write_bytes(b"what users owe")
+    watched = Engine(SETTINGS)
+    drive(watched)
+    recorder = Recorder(path, 1.0, [store])
+    path.parent.rename(tmp_path / "moved")
+    path.parent.symlink_to(store.parent)
+    recorder.sample_until(watched, 20.0)
+    recorder.reopen()
+    recorder.sample_until(watched, 30.0)
+    recorder.close()
+    assert store.read_bytes() == b"what users owe"
+    with pytest.raises(OSError, match="give each a path of its own"):
+        Recorder(path, 1.0, [store])
+    assert store.read_bytes() == b"what users owe"
+
+
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
+def test_a_link_at_its_place_is_refused_at_the_start(
+    tmp_path: Path, plant: Callable[[Path, Path], None]
+) -> None:
+    other, path = tmp_path / "other", tmp_path / "r.csv"
+    other.write_bytes(b"of another program")
+    plant(path, other)
+    with pytest.raises(OSError, match="link"):
+        Recorder(path, 1.0)
+    assert other.read_bytes() == b"of another program"
