@@ -43,6 +43,8 @@ class Memory:
     tau: float | None = None
     """Time constant in seconds with which commitments were made and fade, whatever policy comes
     after; None: nobody knows, so that of the policy."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """Counted places that frameworks have in the tree of roles, by `role_places.digest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +80,5 @@ class Changes:
     """By user."""
     complete: bool
     """Whether these are all users; else the others go on as they did."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """All, as in a memory."""

@@ -4,13 +4,16 @@ All frameworks share `limits.all_roles`. With the rule that leaves room, no prin
 than half of the places that other principals leave. A framework with few roles always gets its
 places, and these places do not count. So neither a principal nor
 many invented principals keep such a newcomer out. The number of places is at most the limit and
-`FEW` for each framework. In a snapshot, frameworks keep
-the places that they had before it, and then smaller ones come first, whatever the order in which
-the master lists them.
+`FEW` for each framework. In a snapshot, frameworks keep the places that they had before it, also
+before a restart. Frameworks that hold resources come next, then all others. Among these, the
+principal that has the fewest places is next each time, with its smallest framework, whatever the
+order in which the master lists them.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import blake2b
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from allocator.cluster.quarantine import Flaw
@@ -40,6 +43,7 @@ class RolePlaces:
         self.leaves_room = leaves_room
         self._taken = 0
         self._by_principal: Counter[str] = Counter()
+        self._by_framework: dict[str, int] = {}
         self._turned_away: dict[str, Flaw] | None = None
         """Frameworks of the snapshot at hand that get no places; None: no snapshot is at hand."""
 
@@ -70,40 +74,76 @@ class RolePlaces:
             return Flaw("limit", f"{words} {available} that others leave (limits.all_roles)")
         return None
 
-    def put(self, principal: str, places: int) -> None:
-        """Count the places of a framework of a principal."""
-        self._taken += self._counted(places)
-        self._by_principal[principal] += self._counted(places)
+    def put(self, wish: Wish) -> None:
+        """Count the places of a framework."""
+        counted = self._counted(wish.places)
+        self._taken += counted
+        self._by_principal[wish.principal] += counted
+        if counted and self.leaves_room:
+            self._by_framework[digest(wish.framework)] = counted
 
-    def discard(self, principal: str, places: int) -> None:
+    def discard(self, wish: Wish) -> None:
         """Count the places of a framework no more."""
-        self._taken -= self._counted(places)
-        self._by_principal[principal] -= self._counted(places)
-        if not self._by_principal[principal]:
-            del self._by_principal[principal]
+        counted = self._counted(wish.places)
+        self._taken -= counted
+        self._by_principal[wish.principal] -= counted
+        self._by_framework.pop(digest(wish.framework), None)
+        if not self._by_principal[wish.principal]:
+            del self._by_principal[wish.principal]
 
-    def plan(self, wishes: Iterable[Wish], before: Mapping[str, int]) -> None:
+    def counted(self) -> dict[str, int]:
+        """Return the counted places of frameworks, by `digest`; none with the former rule."""
+        return dict(self._by_framework)
+
+    def plan(
+        self, wishes: Iterable[Wish], before: Mapping[str, int], holding: Collection[str] = ()
+    ) -> None:
         """Decide which frameworks of a snapshot get places.
 
         Args:
             wishes: By all frameworks of the snapshot.
-            before: Places that frameworks had before it.
+            before: Counted places that frameworks had before it, by `digest`.
+            holding: Frameworks that hold resources.
         """
         planned = RolePlaces(self._most, leaves_room=self.leaves_room)
-        turned_away: dict[str, Flaw] = {}
-        newcomers = []
-        for wish in wishes:
-            if wish.places <= before.get(wish.framework, 0):
-                planned.put(wish.principal, wish.places)
+        holders, newcomers = list[Wish](), list[Wish]()
+        for wish in sorted(wishes, key=lambda wish: (wish.places, wish.framework)):
+            counted = self._counted(wish.places)
+            if (
+                counted <= before.get(digest(wish.framework), 0)
+                and planned._taken + counted <= self._most
+            ):
+                planned.put(wish)
+            elif wish.framework in holding:
+                holders.append(wish)
             else:
                 newcomers.append(wish)
-        for wish in sorted(newcomers, key=lambda wish: (wish.places, wish.framework)):
-            flaw = planned.flaw(wish)
+        turned_away = planned._deal(holders) | planned._deal(newcomers)
+        self._turned_away = turned_away
+
+    def _deal(self, wishes: Iterable[Wish]) -> dict[str, Flaw]:
+        """Give places to the principal that has fewest, again and again; return who gets none.
+
+        Args:
+            wishes: Smallest first.
+        """
+        turned_away: dict[str, Flaw] = {}
+        waiting: dict[str, deque[Wish]] = {}
+        for wish in wishes:
+            waiting.setdefault(wish.principal, deque()).append(wish)
+        turns = [(self._by_principal[principal], principal) for principal in waiting]
+        heapify(turns)
+        while turns:
+            _, principal = heappop(turns)
+            wish = waiting[principal].popleft()
+            flaw = self.flaw(wish)
             if flaw is None:
-                planned.put(wish.principal, wish.places)
+                self.put(wish)
             else:
                 turned_away[wish.framework] = flaw
-        self._turned_away = turned_away
+            if waiting[principal]:
+                heappush(turns, (self._by_principal[principal], principal))
+        return turned_away
 
     def _counted(self, places: int) -> int:
         return 0 if self.leaves_room and places <= FEW else places
@@ -111,3 +151,8 @@ class RolePlaces:
     def end_plan(self) -> None:
         """Follow that the snapshot has been taken in."""
         self._turned_away = None
+
+
+def digest(framework: str) -> str:
+    """Return under which short name a framework's places are remembered."""
+    return blake2b(framework.encode(errors="surrogatepass"), digest_size=8).hexdigest()

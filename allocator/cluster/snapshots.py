@@ -29,7 +29,11 @@ class Spoiled(Exception):  # noqa: N818 - the cluster is
 
 
 def filling(
-    cluster: Cluster, snapshot: contract.Snapshot, before: Cluster, without: Mapping[int, Flaw]
+    cluster: Cluster,
+    snapshot: contract.Snapshot,
+    before: Cluster,
+    places: Mapping[str, int],
+    without: Mapping[int, Flaw],
 ) -> Steps[None]:
     """Put what a snapshot says into an empty cluster; parts that cannot be used are set aside.
 
@@ -37,6 +41,7 @@ def filling(
         cluster: An empty one.
         snapshot: All that is.
         before: The cluster that was known before.
+        places: Counted places of frameworks in the tree of roles, before and as remembered.
         without: Numbers of parts to leave out, and why.
 
     Raises:
@@ -45,7 +50,7 @@ def filling(
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
     if cluster.roles.leaves_room:
-        yield from _planning_roles(cluster, snapshot, before)
+        yield from _planning_roles(cluster, snapshot, places)
     for number, (call, said) in enumerate(_parts(snapshot)):
         flaw = without.get(number)
         if flaw is None:
@@ -65,7 +70,9 @@ def filling(
         cluster.begin_failover(Failover(told.agents_needed, expected, until_ns, capacity))
 
 
-def _planning_roles(cluster: Cluster, snapshot: contract.Snapshot, before: Cluster) -> Steps[None]:
+def _planning_roles(
+    cluster: Cluster, snapshot: contract.Snapshot, before: Mapping[str, int]
+) -> Steps[None]:
     """Decide which frameworks get places in the tree of roles, whatever order they come in."""
     wishes = []
     for framework in snapshot.frameworks:
@@ -77,11 +84,11 @@ def _planning_roles(cluster: Cluster, snapshot: contract.Snapshot, before: Clust
             Wish(framework.framework_id, subscription.principal, levels(subscription.roles))
         )
         yield
-    known = {
-        framework.id: levels(framework.said.roles)
-        for framework in before.ledger.frameworks.values()
-    }
-    cluster.roles.plan(wishes, known)
+    holding = set[str]()
+    for agent in snapshot.agents:
+        holding.update(each.framework_id for each in agent.running or agent.used)
+        yield
+    cluster.roles.plan(wishes, before, holding)
 
 
 def subject(call: str, said: Any) -> tuple[Kind, str]:  # noqa: ANN401 - any of the contract's calls

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -9,9 +10,11 @@ from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.limits import Limits
-from allocator.cluster.role_places import FEW, RolePlaces, Wish
+from allocator.cluster.memory import Memory
+from allocator.cluster.role_places import FEW, RolePlaces, Wish, digest
 from allocator.contract import allocator_pb2 as contract
-from tests.cluster.master_side import MasterSide, framework_info
+from allocator.service.store import codec
+from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
 
 MOST = 1000
 TAKER = [(f"taker-{number}", "taker", 100) for number in range(30)]
@@ -142,9 +145,101 @@ def test_there_is_always_room_for_a_principal_that_has_nothing(
     taken = 0
     for wish in asked:
         if places.flaw(wish) is None:
-            places.put(wish.principal, wish.places)
+            places.put(wish)
             taken += wish.places if wish.places > FEW else 0
     assert taken <= most
     room = (most - taken) // 2
     assert places.flaw(Wish("new", "new", room)) is None
     assert taken <= most - most // 2**3, "of what is left each of three took half at most"
+
+
+MANY = [(f"honest-{number}", "honest", 20) for number in range(20)]
+INVENTED = [(f"a-{number}", f"invented-{number % 12}", FEW + 1) for number in range(600)]
+
+
+def successor(master: MasterSide, memory: Memory | None) -> MasterSide:
+    """Another service, or the same after a restart."""
+    other = MasterSide(limits=Limits(all_roles=MOST))
+    other.settings, other.now_ns = master.settings, master.now_ns
+    other.engine = Engine(master.settings, memory=memory)
+    return other
+
+
+@pytest.mark.parametrize("later", [INVENTED, [(name, "evil", n) for name, _, n in INVENTED]])
+def test_frameworks_that_were_there_first_keep_their_roles_over_a_restart(
+    later: list[tuple[str, str, int]],
+) -> None:
+    master = made()
+    add(master, [*MANY, *later])
+    before = set_aside(master)
+    assert not set_aside(master, "honest")
+    memory = codec.decode(codec.encode(master.engine.memory()))
+    other = successor(master, memory)
+    assert other.engine.memory().places == other.engine.changes().places == memory.places
+    other.restore(snapshot(master, [*later, *MANY]))
+    assert set_aside(other) == before
+    other.restore(snapshot(master, [*later, *MANY]))
+    assert set_aside(other) == before
+
+
+def test_another_service_that_takes_over_learns_who_was_there_first() -> None:
+    master = made()
+    add(master, [*MANY, *INVENTED])
+    other = successor(master, None)
+    other.engine.restore(
+        contract.Options(), snapshot(master, [*INVENTED, *MANY]), master.engine.memory()
+    )
+    assert set_aside(other) == set_aside(master)
+
+
+def test_a_framework_that_asks_for_more_after_a_restart_counts_as_a_newcomer() -> None:
+    master = made()
+    add(master, [("grown", "evil", 5), *MANY])
+    other = successor(master, master.engine.memory())
+    other.restore(snapshot(master, [("grown", "evil", 401), *MANY]))
+    assert set_aside(other) == {"grown"}
+
+
+def test_without_a_memory_frameworks_that_hold_something_come_first() -> None:
+    master = made()
+    told = snapshot(master, [*INVENTED, *MANY])
+    held = [
+        contract.Allocation(framework_id=name, resources=resources("cpus:0.1", f"{name}-0"))
+        for name, _, _ in MANY
+    ]
+    agent = agent_call("s1", "cpus:8;mem:8192")
+    agent.used.extend(held)
+    told.agents.append(agent)
+    other = successor(master, None)
+    other.restore(told)
+    assert not set_aside(other, "honest")
+
+
+def test_without_a_memory_principals_have_equal_numbers_of_roles() -> None:
+    master = made()
+    other = successor(master, None)
+    other.restore(snapshot(master, [*INVENTED, *MANY]))
+    kept = len(MANY) - len(set_aside(other, "honest"))
+    assert 20 * kept >= MOST // 14 - 20, "13 principals, and as much is left free"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 30)), max_size=30),
+    st.integers(1, 100),
+    st.randoms(use_true_random=False),
+)
+def test_a_plan_depends_on_no_order_and_stays_within_the_limit(
+    asked: list[tuple[str, int]], most: int, random: Random
+) -> None:
+    wishes = [Wish(f"f{n}", principal, places) for n, (principal, places) in enumerate(asked)]
+    before = {digest(wish.framework): wish.places for wish in wishes[::3]}
+    holding, turned_away = {wish.framework for wish in wishes[::2]}, []
+    for _ in range(2):
+        places = RolePlaces(most, leaves_room=True)
+        places.plan(wishes, before, holding)
+        turned_away.append({w.framework for w in wishes if places.flaw(w) is not None})
+        random.shuffle(wishes)
+    assert turned_away[0] == turned_away[1]
+    kept = [wish for wish in wishes if wish.framework not in turned_away[0]]
+    assert sum(wish.places for wish in kept if wish.places > FEW) <= most
+    assert all(wish.places > FEW for wish in wishes if wish not in kept)

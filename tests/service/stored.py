@@ -19,6 +19,9 @@ MEMORIES = st.builds(
     Memory,
     time=AMOUNTS,
     tau=st.none() | st.floats(min_value=0.0, exclude_min=True, allow_infinity=False),
+    places=st.dictionaries(
+        st.text("0123456789abcdef", min_size=16, max_size=16), st.integers(1, 256), max_size=3
+    ),
     users=st.dictionaries(
         st.text(),
         st.builds(
@@ -49,7 +52,7 @@ def memory(time: float = 1_600_000_000.1, users: int = 1) -> Memory:
 def whole(kept: Memory) -> Changes:
     """Everything that a memory says, as what has changed."""
     courses = {user: Course(kept.time, kept.tau, then) for user, then in kept.users.items()}
-    return Changes(kept.time, courses, complete=True)
+    return Changes(kept.time, courses, complete=True, places=kept.places)
 
 
 def stored(file: Path) -> Memory | None:

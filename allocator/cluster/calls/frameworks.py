@@ -17,7 +17,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
     if call.framework_id in cluster.ledger.frameworks:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
     said = read_subscription(call.framework_id, call.info, cluster.limits)
-    flaw = cluster.roles.flaw(Wish(call.framework_id, said.principal, levels(said.roles)))
+    flaw = cluster.roles.flaw(_wish(call.framework_id, said))
     if flaw is not None:
         said = Subscription(said.name, said.principal, flaw=flaw)
     framework = Framework(call.framework_id, said, call.active, set(call.suppressed_roles))
@@ -25,7 +25,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
 
     def change() -> None:
         cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
-        cluster.roles.put(said.principal, levels(said.roles))
+        cluster.roles.put(_wish(framework.id, said))
         cluster.ledger.add_framework(framework, excluded)
         cluster.anybody()
         if framework.active:
@@ -41,9 +41,9 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     """
     framework = cluster.framework(call.framework_id)
     said = read_subscription(call.framework_id, call.info, cluster.limits)
-    former, before = framework.said.principal, levels(framework.said.roles)
-    wish = Wish(framework.id, said.principal, levels(said.roles))
-    flaw = said.flaw or cluster.roles.flaw(wish, before if said.principal == former else 0)
+    former, wish = _wish(framework.id, framework.said), _wish(framework.id, said)
+    before = former.places if said.principal == former.principal else 0
+    flaw = said.flaw or cluster.roles.flaw(wish, before)
     if flaw is not None:
         said = replace(framework.said, flaw=flaw)
     suppressed = set(call.suppressed_roles)
@@ -52,8 +52,8 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     def change() -> None:
         cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
         cluster.quarantine.put("framework", framework.id, "request", None)
-        cluster.roles.discard(former, before)
-        cluster.roles.put(said.principal, levels(said.roles))
+        cluster.roles.discard(former)
+        cluster.roles.put(_wish(framework.id, said))
         left = framework.roles - said.roles
         framework.update(said, suppressed)
         cluster.ledger.exclusions.put_framework(framework.id, excluded)
@@ -70,7 +70,7 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
-        cluster.roles.discard(framework.said.principal, levels(framework.said.roles))
+        cluster.roles.discard(_wish(framework.id, framework.said))
         clients = cluster.ledger.clients.of(framework.id)
         agents = cluster.ledger.remove_framework(framework)
         for agent in agents:
@@ -158,6 +158,10 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
         cluster.anybody()
 
     return change
+
+
+def _wish(framework: str, said: Subscription) -> Wish:
+    return Wish(framework, said.principal, levels(said.roles))
 
 
 def _excluded(told: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:

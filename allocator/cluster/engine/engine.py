@@ -1,6 +1,7 @@
 """Applies what a master says, and decides: the state machine itself."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -138,7 +139,7 @@ class Engine(View):
         self.statistics.messages += 1
         if snapshot.time_ns < 0:
             raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
-        cluster = yield from self._filled(options, snapshot)
+        cluster = yield from self._filled(options, snapshot, memory)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
         known = yield from self._heritage.known(self._users, self.statistics)
@@ -209,14 +210,16 @@ class Engine(View):
 
     def memory(self) -> Memory:
         """Return what a successor must know that no master will tell it."""
-        return self._heritage.memory(self._users)
+        places = self._heritage.places(self._cluster)
+        return replace(self._heritage.memory(self._users), places=places)
 
     def changes(self) -> Changes:
         """Return what a successor must know that it would not from what this returned before.
 
         Costs O(users that have got or given back something since), at first O(users).
         """
-        return self._heritage.changes(self._users)
+        places = self._heritage.places(self._cluster)
+        return replace(self._heritage.changes(self._users), places=places)
 
     def closing(self) -> Steps[dict[str, Former]]:
         """Have its meter close all users' accounts, to be taken; return how each stood then.
@@ -241,17 +244,22 @@ class Engine(View):
         carry_out(order, self._users, self._settings.policy)
         self._users.settle()
 
-    def _filled(self, options: contract.Options, snapshot: contract.Snapshot) -> Steps[Cluster]:
+    def _filled(
+        self, options: contract.Options, snapshot: contract.Snapshot, memory: Memory | None
+    ) -> Steps[Cluster]:
         """Return the cluster of a snapshot, without what would break the allocator itself.
 
         Raises:
             InvalidEvent: the master's options are malformed.
         """
         statistics, spoilers = self._cluster.statistics, dict[int, Flaw]()
+        places = dict(self._heritage.places(self._cluster))
+        for framework, counted in ({} if memory is None else memory.places).items():
+            places[framework] = max(counted, places.get(framework, 0))
         while True:
             cluster = _empty(self._settings, options, snapshot.time_ns, statistics)
             try:
-                yield from filling(cluster, snapshot, self._cluster, spoilers)
+                yield from filling(cluster, snapshot, self._cluster, places, spoilers)
             except Spoiled as error:
                 statistics.faults += 1
                 spoilers[error.part] = error.flaw

@@ -1,9 +1,10 @@
 """What engines leave to those that come after them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from allocator.cluster.memory import Changes, Memory
-from allocator.cluster.state import Statistics
+from allocator.cluster.state import Cluster, Statistics
 from allocator.cluster.steps import Steps
 from allocator.cluster.users import Users
 
@@ -23,6 +24,10 @@ class Heritage:
     def settle(self) -> None:
         """Follow that a snapshot has said what is held now."""
         self._inherited = None
+
+    def places(self, cluster: Cluster) -> Mapping[str, int]:
+        """Return the counted places of frameworks in the tree of roles."""
+        return cluster.roles.counted() if self._inherited is None else self._inherited.places
 
     def known(self, users: Users, statistics: Statistics) -> Steps[Memory]:
         """Return what is to be handed on; if users are broken, what it was handed itself."""

@@ -18,7 +18,9 @@ FORMAT = "longshare-memory"
 VERSION = 2
 BOOSTED = 3
 """Version of a memory with boosts, which releases before cannot read."""
-_KNOWN = (1, VERSION, BOOSTED)
+PLACED = 4
+"""Version of a memory that says which places frameworks have in the tree of roles, likewise."""
+_KNOWN = (1, VERSION, BOOSTED, PLACED)
 """Version 1 does not say how commitments fade."""
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -40,6 +42,7 @@ class _Memory(BaseModel):
     time: _Amount
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     users: dict[str, _User]
+    places: dict[str, Annotated[int, Field(gt=0)]] = Field(default_factory=dict)
 
 
 def encode(memory: Memory) -> bytes:
@@ -55,8 +58,9 @@ def encode(memory: Memory) -> bytes:
         for name, user in memory.users.items()
     }
     boosted = any(user.boost is not None for user in memory.users.values())
-    version = BOOSTED if boosted else VERSION
-    body = _canonical({"time": memory.time, "tau": memory.tau, "users": users})
+    version = PLACED if memory.places else BOOSTED if boosted else VERSION
+    said = {"time": memory.time, "tau": memory.tau, "users": users}
+    body = _canonical(said | ({"places": dict(memory.places)} if memory.places else {}))
     head = {"format": FORMAT, "version": version, "sha256": hashlib.sha256(body).hexdigest()}
     return _canonical(head) + b"\n" + body
 
@@ -74,7 +78,7 @@ def decode(data: bytes) -> Memory:
     if head.get("version") not in _KNOWN:
         raise StoreError(
             f"written in version {head.get('version')} of the format, this Longshare knows "
-            f"versions up to {BOOSTED}; use the release that wrote it, or a newer one"
+            f"versions up to {PLACED}; use the release that wrote it, or a newer one"
         )
     if head.get("sha256") != hashlib.sha256(body).hexdigest():
         raise StoreDamaged("damaged: the checksum does not fit what is there")
@@ -85,6 +89,7 @@ def decode(data: bytes) -> Memory:
     return Memory(
         time=read.time,
         tau=read.tau,
+        places=read.places,
         users={
             name: Remembered(
                 commitments=user.commitments,

@@ -22,11 +22,15 @@ FORMAT = "longshare-memory"
 VERSION = 2
 BOOSTED = 3
 """Version of a head that has rows with boosts below it, which releases before cannot read."""
+PLACED = 4
+"""Version of a head that says which places frameworks have in the tree of roles, likewise."""
 _MODULUS = 2**256
 _ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Places = dict[Annotated[str, Field(pattern="^[0-9a-f]{16}$")], Annotated[int, Field(gt=0)]]
+"""Counted places of frameworks, by digest."""
 
 
 class _Row(BaseModel):
@@ -48,6 +52,7 @@ class _Head(BaseModel):
     version: int
     sum: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     time: _Amount
+    places: Places | None = None
 
 
 _Read = TypeVar("_Read", bound=BaseModel)
@@ -58,6 +63,7 @@ class Rows:
 
     def __init__(self) -> None:
         self._time = 0.0
+        self._places: Mapping[str, int] = {}
         self._rows: dict[str, tuple[bytes, int]] = {}
         """By user, with what it adds to the sum."""
         self._sum = 0
@@ -94,7 +100,7 @@ class Rows:
             self._sum += addend
             self._unwritten.add(user)
             yield
-        self._time = changes.time
+        self._time, self._places = changes.time, changes.places
 
     def unwritten(self) -> Iterator[tuple[str, bytes | None]]:
         """Go through what has to be written: users and rows; None: the user is gone."""
@@ -113,8 +119,8 @@ class Rows:
 
     def head(self) -> bytes:
         """Return what vouches for all rows."""
-        version = BOOSTED if self._boosted else VERSION
-        claims = _claims(self._time, version)
+        version = PLACED if self._places else BOOSTED if self._boosted else VERSION
+        claims = _claims(self._time, version, self._places)
         return _canonical({**claims, "sum": _total(self._sum, claims)})
 
 
@@ -127,14 +133,15 @@ def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     said = plain(head)
     if not isinstance(said, dict) or said.get("format") != FORMAT:
         raise StoreDamaged("this is not a memory of Longshare's")
-    if said.get("version") not in (VERSION, BOOSTED):
+    if said.get("version") not in (VERSION, BOOSTED, PLACED):
         raise StoreError(
             f"written in version {said.get('version')} of the format, this Longshare knows "
-            f"versions {VERSION} and {BOOSTED}; use the release that wrote it, or a newer one"
+            f"versions {VERSION} to {PLACED}; use the release that wrote it, or a newer one"
         )
     read = _validated(_Head, head, "head")
     pairs = sorted(rows)
-    claims = _claims(read.time, read.version)
+    places = read.places or {}
+    claims = _claims(read.time, read.version, places)
     # a number can be written in two ways, of which only one is ours
     as_written = head == _canonical({**claims, "sum": read.sum})
     if not as_written or _total(sum(_addend(*pair) for pair in pairs), claims) != read.sum:
@@ -142,7 +149,7 @@ def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     courses = {user: _course(user, row) for user, row in pairs}
     tau = next((course.tau for course in courses.values() if course.tau is not None), None)
     users = {user: course.at(read.time) for user, course in courses.items()}
-    return Memory(read.time, users, tau)
+    return Memory(read.time, users, tau, places)
 
 
 def _encoded(course: Course) -> bytes:
@@ -179,8 +186,9 @@ def _addend(user: str, row: bytes) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _claims(time: float, version: int) -> dict[str, object]:
-    return {"format": FORMAT, "time": time, "version": version}
+def _claims(time: float, version: int, places: Mapping[str, int]) -> dict[str, object]:
+    claims: dict[str, object] = {"format": FORMAT, "time": time, "version": version}
+    return {**claims, "places": dict(places)} if places else claims
 
 
 def _total(rows: int, claims: Mapping[str, object]) -> str:

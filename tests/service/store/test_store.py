@@ -61,7 +61,7 @@ def test_no_damage_to_a_memory_goes_unnoticed(kept: Memory, data: st.DataObject)
 
 def test_a_memory_of_another_version_is_refused_with_both_versions() -> None:
     newer = codec.encode(memory()).replace(b'"version":2', b'"version":9')
-    with pytest.raises(StoreError, match=r"version 9 of the format, .* knows versions up to 3"):
+    with pytest.raises(StoreError, match=r"version 9 of the format, .* knows versions up to 4"):
         codec.decode(newer)
 
 
