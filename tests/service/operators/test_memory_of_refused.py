@@ -150,7 +150,7 @@ class Asked(AdminServicer):
 def test_a_request_that_does_not_arrive_is_given_up_and_others_are_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shared: bool
 ) -> None:
-    monkeypatch.setattr(bounding, "READING_TIME", 0.05)
+    monkeypatch.setattr(bounding, "TURN" if shared else "READING_TIME", 0.05)
     assert asyncio.run(crowded(tmp_path, shared=shared, silent=True)) == [
         *[grpc.StatusCode.DEADLINE_EXCEEDED] * 2,
         grpc.StatusCode.OK,
