@@ -127,10 +127,11 @@ def _require_alone(name: Path, opened: int, folder: int | None, apart: Iterable[
     named = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if named.st_nlink != 1 or not os.path.samestat(named, status):
         raise OSError(errno.EMLINK, "it has another name, too (a hard link); name another", name)
-    for other in apart:
+    for service_file in apart:
         with suppress(FileNotFoundError):
-            if os.path.samestat(other.stat(), status):
-                raise OSError(errno.EINVAL, f"it is also {other}; give each a path of its own")
+            if os.path.samestat(service_file.stat(), status):
+                words = f"it is also {service_file}; give each a path of its own"
+                raise OSError(errno.EINVAL, words)
 
 
 def _opened(path: Path, flags: int, folder: int | None = None) -> int:
