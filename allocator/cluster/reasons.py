@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from allocator.cluster.agents import Agent
 from allocator.cluster.allocation.unanswered import bound, offered, reached
-from allocator.cluster.frameworks import Client, Framework, Rules
+from allocator.cluster.frameworks import Client, Framework, Lack, Rules
 from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
@@ -39,13 +39,7 @@ Reason: TypeAlias = Literal[
     "reserved",
     "too_large",
     "no_such_resource",
-    "gpu_resources",
-    "region_aware",
-    "multi_role",
-    "hierarchical_role",
-    "revocable_resources",
-    "shared_resources",
-    "reservation_refinement",
+    Lack,
     "constraint",
 ]
 """Reasons of the client, of the cluster, then of agents; those closest to an offer come first.
@@ -65,13 +59,7 @@ _OF_AGENTS: tuple[Reason, ...] = (
     "reserved",
     "too_large",
     "no_such_resource",
-    "gpu_resources",
-    "region_aware",
-    "multi_role",
-    "hierarchical_role",
-    "revocable_resources",
-    "shared_resources",
-    "reservation_refinement",
+    *get_args(Lack),
     "constraint",
 )
 ORDER: tuple[Reason, ...] = (

@@ -54,8 +54,8 @@ def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], give: Give) 
 def _in_turn(holds: Holds, chooser: "_Chooser", order: Iterator[Client]) -> None:
     """Hold back an agent for each client in turn.
 
-    If there are more clients than one look takes, those that need no hold give up their places, so
-    that the next look reaches others.
+    If there are more clients than one look takes, clients that need no hold give up their places.
+    Then the next look reaches the clients behind them.
     """
     clients = holds.in_turn(order)
     refused = [
