@@ -22,7 +22,9 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
-from allocator.service.masters import parts, stamps, wire
+from allocator.service.masters import message_splitting as parts
+from allocator.service.masters import timestamp_guard as stamps
+from allocator.service.masters import wire
 from bench.played.cluster import OPTIONS, SECOND, Cluster
 from bench.played.peers import Process, Stream, service
 from bench.played.trusting import trusting
@@ -54,7 +56,7 @@ class Side:
         self._engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))
         self._played_ns = 0
         timeline = stamps.Timeline(SECOND, lambda: self._played_ns)
-        self._stamps = stamps.Stamps(timeline, "bench")
+        self._stamps = stamps.TimestampGuard(timeline, "bench")
 
     def snapshot(self) -> float:
         """Have a snapshot taken; return the seconds."""

@@ -23,17 +23,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings, UserKey
-from allocator.cluster.steps import finished
 from allocator.fairness import policies
 from allocator.fairness.metering import Meter
-from allocator.service.accounting.batch import Batch
 from allocator.service.accounting.database import Database
-from allocator.service.loop import garbage
+from allocator.service.accounting.write_batch import Batch
+from allocator.service.loop import gc_tuning as garbage
+from allocator.service.show.offer_history import OfferTrail, StandingHistory
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.shadows import Shadows
-from allocator.service.show.sightings import OfferTrail, Past
 from bench.counts import lines_of
 from bench.played.cluster import OPTIONS, Cluster
 
@@ -57,7 +57,7 @@ class _Side:
     ) -> None:
         self.meter = meter
         self._shadows = Shadows({}) if shadows is None else shadows
-        self._past = Past()
+        self._past = StandingHistory()
         self._recorder = recorder
         settings = EngineSettings(policies.create("sdrf", {"half_life": "1h"}), user_key)
         looked_at = meter is not None or shadows is not None
@@ -89,8 +89,8 @@ class _Side:
         if self.meter is not None:
             self.meter.counted.settle()
         if self.engine.role_meter is not None:
-            finished(self.engine.role_meter.settling())
-        finished(self._shadows.following())
+            run_to_completion(self.engine.role_meter.settling())
+        run_to_completion(self._shadows.following())
         self._past.backlog.finish()
         if self._recorder is not None:
             self._recorder.backlog.finish()
@@ -196,7 +196,7 @@ def _compare(arguments: argparse.Namespace, sides: dict[str, _Side], size: tuple
 def _write(side: _Side, meter: Meter, path: Path) -> None:
     database = Database(path)
     begun = time.process_time()
-    formers = finished(side.engine.closing())
+    formers = run_to_completion(side.engine.closing())
     counted = time.process_time() - begun
     now = side.engine.now
     batch = Batch("bench", 1, now, now, meter.take(), formers)

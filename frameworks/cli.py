@@ -176,7 +176,7 @@ def run_experiment(
     """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
 
-    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415
+    from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
     from frameworks.harness.comparison import compare  # noqa: PLC0415
     from frameworks.harness.processes import ChildFailed  # noqa: PLC0415
     from frameworks.harness.runner import Settings, run  # noqa: PLC0415
@@ -229,7 +229,7 @@ def run_experiment(
 
 def _failed(error: Exception, *, as_json: bool) -> int:
     """Return the exit code of an experiment without a result; print a failed policy as JSON."""
-    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415
+    from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
 
     if not isinstance(error, PolicyFailedError):
         return 1

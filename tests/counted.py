@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from types import FrameType
 
-from allocator.cluster.caches import Cache
+from allocator.cluster.resources.cache import Cache
 
 
 def counted(work: Callable[[], object]) -> int:

@@ -92,7 +92,7 @@ def _show(found: "Advice") -> None:
     from rich.table import Table  # noqa: PLC0415
 
     from allocator.cli.tables import console  # noqa: PLC0415
-    from allocator.service.show.speech import duration  # noqa: PLC0415
+    from allocator.service.show.formatting import duration  # noqa: PLC0415
 
     out = console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")

@@ -113,7 +113,7 @@ def _show(rows: "list[Row]") -> None:
 
     from allocator.cli.tables import console  # noqa: PLC0415
     from allocator.contract.printable import printable  # noqa: PLC0415
-    from allocator.service.show.speech import duration  # noqa: PLC0415
+    from allocator.service.show.formatting import duration  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("policy", overflow="fold")

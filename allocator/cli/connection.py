@@ -196,7 +196,7 @@ def fail_study(error: Exception, *, as_json: bool) -> NoReturn:
     Raises:
         typer.Exit: always.
     """
-    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415 - keeps `--help` fast
 
     if as_json and isinstance(error, PolicyFailedError):
         typer.echo(json.dumps(error.summary(), indent=2))

@@ -36,7 +36,7 @@ def optimum(
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
     from rich.progress import Progress  # noqa: PLC0415
 
-    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415
+    from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
     from allocator.theory.divisible import optimum as divisible  # noqa: PLC0415
     from allocator.theory.divisible.problem import read_problem  # noqa: PLC0415
 

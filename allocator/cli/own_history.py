@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.cluster.constraints import Constraint
+from allocator.cluster.agents.placement_constraints import Constraint
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.bounds import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT
@@ -20,13 +20,13 @@ from allocator.fairness.quantities import Quantities
 from allocator.service.record.event_log import EventLogError, decode_settings, read
 from allocator.service.record.history import History, reconstruct_all
 from allocator.service.record.replay import header_and_rest, new_engine
-from allocator.service.show.speech import counted, duration
+from allocator.service.show.formatting import counted, duration
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass, Trace
 
 if TYPE_CHECKING:
     from allocator.cluster.engine import Engine
     from allocator.contract import log_pb2 as log
-    from allocator.service.record.presence import Presence
+    from allocator.service.record.agent_history import Presence
 
 _FIRST = ("cpus", "mem", "disk", "gpus")
 _TASKS = "tasks"

@@ -50,7 +50,7 @@ def properties(
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
     from rich.progress import Progress  # noqa: PLC0415
 
-    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415
+    from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
     from allocator.theory.properties.search import search  # noqa: PLC0415
 
     bring(policy_files)

@@ -57,7 +57,7 @@ def replay(
     nothing else: agents and who holds them, shares and debts over time, and at each moment why.
     """
     from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.fairness.outside import PolicyFailedError  # noqa: PLC0415
+    from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
     from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
 
     console = tables.console()

@@ -39,7 +39,7 @@ def serve(
     from allocator.service import logs, server  # noqa: PLC0415 - keeps `--help` fast
     from allocator.service.accounting import place  # noqa: PLC0415
     from allocator.service.config import ConfigError, load  # noqa: PLC0415
-    from allocator.service.loop import pauses  # noqa: PLC0415
+    from allocator.service.loop import loop_latency as pauses  # noqa: PLC0415
     from allocator.service.store import StoreUnavailable  # noqa: PLC0415
 
     try:

@@ -396,7 +396,7 @@ def _rows_as_json(rows: "LeftOut") -> dict[str, Any]:
 def _show_conversion(conversion: "Conversion") -> None:
     from allocator.cli.tables import console  # noqa: PLC0415
     from allocator.contract.printable import printable  # noqa: PLC0415
-    from allocator.service.show.speech import counted  # noqa: PLC0415
+    from allocator.service.show.formatting import counted  # noqa: PLC0415
 
     trace = conversion.trace
     print_line = console().print

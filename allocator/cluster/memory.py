@@ -48,7 +48,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class StoredTrajectory:
     """How it goes on with one user for as long as nothing changes: all that Eq. 12 needs."""
 
     since: float
@@ -71,12 +71,12 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class MemoryChanges:
     """What has to be remembered anew."""
 
     time: float
     """The master's clock, in seconds since the Unix epoch."""
-    courses: Mapping[str, Course]
+    courses: Mapping[str, StoredTrajectory]
     """By user."""
     complete: bool
     """Whether these are all users; else the others go on as they did."""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 
 if TYPE_CHECKING:
-    from allocator.cluster.agents import Agent
+    from allocator.cluster.agents.agent import Agent
 
 
 @dataclass(frozen=True, slots=True)

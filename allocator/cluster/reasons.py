@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, TypeAlias, get_args
 
-from allocator.cluster.agents import Agent
-from allocator.cluster.allocation.unanswered import bound, offered, reached
-from allocator.cluster.frameworks import Client, Framework, Lack, Rules
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.allocation.offer_builder import bound, offered, reached
+from allocator.cluster.cooperative import Cooperative, run_to_completion
+from allocator.cluster.frameworks.framework import Client, Framework, Lack, Rules
+from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
-from allocator.cluster.steps import Steps, finished
-from allocator.cluster.subscriptions import Alternatives
 from allocator.fairness.quantities import Quantities
 
 Reason: TypeAlias = Literal[
@@ -200,7 +200,7 @@ class Survey:
             alike = self._alike[key] = _Alike(agent, state, total, free, held_for)
         alike.ids.add(agent.id)
 
-    def look(self, client: Client, *, closely: bool = False) -> Steps[Why | None]:
+    def look(self, client: Client, *, closely: bool = False) -> Cooperative[Why | None]:
         """Return why a client gets nothing of what is free; None: it is gone.
 
         Args:
@@ -258,7 +258,7 @@ class Survey:
             smaller=closely and task is not None and self.others_are_smaller(task),
         )
 
-    def passed_over(self, *, declining: bool = False) -> Steps[frozenset[str]]:
+    def passed_over(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
         """Return the users, at all levels, that want offers while no agent could serve them.
 
         An agent could serve a user if one of the user's clients would be offered some of its
@@ -282,7 +282,7 @@ class Survey:
             yield
         return frozenset(wanting - served)
 
-    def room(self, clients: Iterable[Client], task: Quantities) -> Steps[tuple[int, int]]:
+    def room(self, clients: Iterable[Client], task: Quantities) -> Cooperative[tuple[int, int]]:
         """Return for how many tasks of some clients there is room: now, and if nothing else ran.
 
         Without clients: of one that nothing is known of, which could have what is for everybody.
@@ -314,7 +314,7 @@ class Survey:
             yield
         return now, empty
 
-    def can_be_served(self, client: Client, *, declining: bool = False) -> Steps[bool]:
+    def can_be_served(self, client: Client, *, declining: bool = False) -> Cooperative[bool]:
         """Return whether some agent could serve a client that wants offers.
 
         Args:
@@ -371,7 +371,7 @@ class Survey:
 
     def _refusals(
         self, client: Client, agents: set[str], give: Resources
-    ) -> Steps[tuple["Counter[Reason]", int | None]]:
+    ) -> Cooperative[tuple["Counter[Reason]", int | None]]:
         """Return on how many agents a client refuses something, and when the first of that ends.
 
         The count separates resources that it left unused of accepted offers.
@@ -486,12 +486,12 @@ def could_be_served(cluster: Cluster, client: Client) -> bool:
             seen.add(key)
             alone = Survey(cluster)
             alone.put(agent)
-            if finished(alone.can_be_served(client)):
+            if run_to_completion(alone.can_be_served(client)):
                 return True
     return False
 
 
-def survey(cluster: Cluster) -> Steps[Survey]:
+def survey(cluster: Cluster) -> Cooperative[Survey]:
     """Look at all agents, and return what was found. O(agents · what is allocated on them)."""
     made = Survey(cluster)
     agents = iter(list(cluster.ledger.agents.values()))

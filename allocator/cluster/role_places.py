@@ -16,7 +16,7 @@ from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from allocator.cluster.quarantine import Flaw
+from allocator.cluster.input.quarantine import ValidationError
 
 FEW = 4
 """Places that a framework may always have: a role of four levels, or four roles."""
@@ -44,10 +44,10 @@ class RolePlaces:
         self._taken = 0
         self._by_principal: Counter[str] = Counter()
         self._by_framework: dict[str, int] = {}
-        self._turned_away: dict[str, Flaw] | None = None
+        self._turned_away: dict[str, ValidationError] | None = None
         """Frameworks of the snapshot at hand that get no places; None: no snapshot is at hand."""
 
-    def flaw(self, wish: Wish, before: int = 0) -> Flaw | None:
+    def flaw(self, wish: Wish, before: int = 0) -> ValidationError | None:
         """Return why a framework may not have the places it wishes; None: it may.
 
         Args:
@@ -65,13 +65,15 @@ class RolePlaces:
             words = (
                 f"all frameworks together would have {self._taken + additional} roles, more than"
             )
-            return Flaw("limit", f"{words} {self._most} (limits.all_roles)")
+            return ValidationError("limit", f"{words} {self._most} (limits.all_roles)")
         own = self._by_principal[wish.principal]
         available = self._most - (self._taken - own)
         if self.leaves_room and 2 * (own + additional) > available:
             owner = f"of principal {wish.principal!r}" if wish.principal else "without a principal"
             words = f"frameworks {owner} would have {own + additional} roles, more than half of"
-            return Flaw("limit", f"{words} {available} that others leave (limits.all_roles)")
+            return ValidationError(
+                "limit", f"{words} {available} that others leave (limits.all_roles)"
+            )
         return None
 
     def put(self, wish: Wish) -> None:
@@ -121,13 +123,13 @@ class RolePlaces:
         turned_away = planned._deal(holders) | planned._deal(newcomers)
         self._turned_away = turned_away
 
-    def _deal(self, wishes: Iterable[Wish]) -> dict[str, Flaw]:
+    def _deal(self, wishes: Iterable[Wish]) -> dict[str, ValidationError]:
         """Give places to the principal that has fewest, again and again; return who gets none.
 
         Args:
             wishes: Smallest first.
         """
-        turned_away: dict[str, Flaw] = {}
+        turned_away: dict[str, ValidationError] = {}
         waiting: dict[str, deque[Wish]] = {}
         for wish in wishes:
             waiting.setdefault(wish.principal, deque()).append(wish)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from allocator.cluster.constraints import Constraint
-from allocator.cluster.holding.holds import Holding
-from allocator.cluster.limits import Limits
+from allocator.cluster.agents.placement_constraints import Constraint
+from allocator.cluster.backfill.holds import Holding
+from allocator.cluster.input.limits import Limits
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from allocator.cluster.agents import Agent
-from allocator.cluster.demands import Demands
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.failover import Failover
-from allocator.cluster.filters import OfferFilters
-from allocator.cluster.frameworks import Client, Framework, Rules
-from allocator.cluster.holding.holds import Holds, HoldStatistics
-from allocator.cluster.ledger import Ledger
-from allocator.cluster.limits import Limits
-from allocator.cluster.maintenance import Maintenance
-from allocator.cluster.quarantine import Quarantine
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.agents.failover_recovery import Failover
+from allocator.cluster.agents.ledger import Ledger
+from allocator.cluster.agents.maintenance import Maintenance
+from allocator.cluster.backfill.holds import BackfillHolds, HoldStatistics
+from allocator.cluster.frameworks.demands import Demands
+from allocator.cluster.frameworks.framework import Client, Framework, Rules
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.limits import Limits
+from allocator.cluster.input.quarantine import Quarantine
+from allocator.cluster.offers.filters import OfferFilters
 from allocator.cluster.role_places import RolePlaces
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.metering import Meter
@@ -24,7 +24,7 @@ Withheld: TypeAlias = Literal["agent_set_aside", "deactivated", "not_whitelisted
 
 
 @dataclass(slots=True)
-class Statistics:
+class ClusterStatistics:
     """What has happened since the engine was made."""
 
     messages: int = 0
@@ -54,7 +54,7 @@ class Statistics:
     """Agents that have been held back."""
 
 
-class Marks:
+class AllocationCandidates:
     """Which agents an allocation run has to look at.
 
     An agent is *changed* until a run has looked at it: only then can it have something for
@@ -136,11 +136,11 @@ class Cluster:
     now_ns: int
     at_once: bool
     """Whether freed resources are offered at once, or at the next tick."""
-    statistics: Statistics
+    statistics: ClusterStatistics
     limits: Limits
     roles: RolePlaces
     """Places in the tree of roles that frameworks take."""
-    holds: Holds
+    holds: BackfillHolds
     whole_from: int
     """From how many agents they are dealt out together."""
     recovery: Recovery
@@ -151,7 +151,7 @@ class Cluster:
     """Counts what users have; None: nobody does, or not yet."""
     filters: OfferFilters = field(default_factory=OfferFilters)
     maintenance: Maintenance = field(default_factory=Maintenance)
-    marks: Marks = field(default_factory=Marks)
+    marks: AllocationCandidates = field(default_factory=AllocationCandidates)
     whitelist: frozenset[str] | None = None
     """Hostnames of the agents that may be offered; None: all."""
     paused: bool = False

@@ -4,7 +4,7 @@ Users of one pool that use a shared volume count for equal parts of it. So what 
 is never more than what is there, however many hold it.
 """
 
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.state import Cluster
 from allocator.cluster.volumes import Volume, sizes
 from allocator.fairness.quantities import Quantities

@@ -8,7 +8,7 @@ for each framework within a role, once for the role, and once for each role abov
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import Kind, Resources
 from allocator.fairness.quantities import Quantities
 

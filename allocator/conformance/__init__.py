@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from allocator.conformance import claims
-from allocator.fairness.outside import adopted
+from allocator.fairness.plugin_sandbox import adopted
 from allocator.fairness.policies import Policy, ours
 from allocator.fairness.policies.policy import Origin
 

@@ -32,7 +32,7 @@ class Passing(NamedTuple, Generic[User]):
     passed: User
 
 
-class Turn(NamedTuple):
+class ForecastTurn(NamedTuple):
     """When tasks that a user asks for would have their turn."""
 
     ahead: int
@@ -96,7 +96,9 @@ def below_after(standing: Standing[User], tau: float | None, level: float) -> fl
     return after
 
 
-def turn(pool: Pool[User], user: User, demand: Quantities, tasks: int, until: float) -> Turn:
+def turn(
+    pool: Pool[User], user: User, demand: Quantities, tasks: int, until: float
+) -> ForecastTurn:
     """Return when further tasks of an active user have their turn, if there is room for them.
 
     Args:
@@ -111,7 +113,7 @@ def turn(pool: Pool[User], user: User, demand: Quantities, tasks: int, until: fl
 
 def turn_below(
     levels: Sequence[tuple[Pool[User], User]], demand: Quantities, tasks: int, until: float
-) -> Turn:
+) -> ForecastTurn:
     """Return when further tasks of a user in a tree have their turn, if there is room for them.
 
     A user is first in a tree if at each level its member is the first.
@@ -127,7 +129,7 @@ def turn_below(
     later = [(pool.twin(), member) for pool, member in levels]
     for pool, member in later:
         pool.allocate(member, demand.times(tasks - 1), times=tasks - 1)
-    return Turn(ahead, at_once, _first_after(later, until))
+    return ForecastTurn(ahead, at_once, _first_after(later, until))
 
 
 def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> int:

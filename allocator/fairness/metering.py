@@ -47,7 +47,7 @@ class Integrals:
 
 
 @dataclass(slots=True)
-class Tally:
+class HourlyUsage:
     """What has been counted of one user in one hour."""
 
     resources: dict[str, Integrals] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Tally:
     refused: int = 0
     """Answers by which it gave offers back, as a whole or in part, with a filter."""
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "HourlyUsage") -> None:
         """Add what has been counted apart."""
         for name, integrals in other.resources.items():
             self.resources.setdefault(name, Integrals()).add(integrals)
@@ -86,20 +86,20 @@ Span: TypeAlias = tuple[
     bool,
 ]
 """A time in which a user stood so, and all that its integrals depend on: who; from when to when,
-in seconds since the epoch; the capacity; terms; then as in `Stretch`, but that commitments are
+in seconds since the epoch; the capacity; terms; then as in `AccountState`, but that commitments are
 those of an instant of their own, not after the begin, which comes before them."""
 Act: TypeAlias = tuple[tuple[str, ...], float, bool]
 """Under which names an offer counts, when, and whether it was given back."""
 
 
 @dataclass(slots=True)
-class Counted:
+class UsageAccumulator:
     """All that has been counted since it was last taken, by hour (since the epoch).
 
     What is noted is added up by `settling`, soon: memory that is used again at once costs little.
     """
 
-    users: dict[int, dict[str, Tally]] = field(default_factory=dict)
+    users: dict[int, dict[str, HourlyUsage]] = field(default_factory=dict)
     capacity: dict[int, dict[str, float]] = field(default_factory=dict)
     """Thousandths × seconds, by resource."""
     spans: deque[Span] = field(default_factory=deque)
@@ -108,9 +108,9 @@ class Counted:
     """Likewise."""
     until: float = 0.0
     """The latest instant that has been added up."""
-    closed: Mapping[str, "Former"] = field(default_factory=dict)
+    closed: Mapping[str, "AccountCheckpoint"] = field(default_factory=dict)
     """How users stood when their accounts were closed, which is done one by one."""
-    next: "Counted | None" = None
+    next: "UsageAccumulator | None" = None
     """What they have had since then, and the cluster; None: no accounts are being closed."""
 
     @property
@@ -118,14 +118,14 @@ class Counted:
         """The latest instant that anything was counted until."""
         return max(self.until, self.spans[-1][2]) if self.spans else self.until
 
-    def tally(self, hour: int, user: str) -> Tally:
+    def tally(self, hour: int, user: str) -> HourlyUsage:
         """Return the tally of a user in an hour, which may be new."""
         tallies = self.users.get(hour)
         if tallies is None:
             tallies = self.users[hour] = {}
         tally = tallies.get(user)
         if tally is None:
-            tally = tallies[user] = Tally()
+            tally = tallies[user] = HourlyUsage()
         return tally
 
     def settling(self) -> Generator[None, None, None]:
@@ -161,7 +161,7 @@ class Counted:
             else:
                 tally.offers += 1
 
-    def add(self, other: "Counted") -> None:
+    def add(self, other: "UsageAccumulator") -> None:
         """Add what has been counted apart."""
         other.settle()
         for hour, tallies in other.users.items():
@@ -178,7 +178,7 @@ class Counted:
         if closed is not None and self.next is not None and begin >= closed.at:
             self.next._integrate(span)  # noqa: SLF001 - its own kind
             return
-        settled = Stretch(held, entitlement, owes, over, wants)
+        settled = AccountState(held, entitlement, owes, over, wants)
         stood = settled if at >= begin or not _moves(settled) else _later(settled, begin - at, tau)
         self.until = max(self.until, end)
         for since, until in by_hours(begin, end):
@@ -188,7 +188,7 @@ class Counted:
                 stood = _later(stood, until - since, tau)
 
 
-class Stretch(NamedTuple):
+class AccountState(NamedTuple):
     """How a user stands for a time in which nothing changes but its commitments."""
 
     allocation: Quantities
@@ -201,13 +201,13 @@ class Stretch(NamedTuple):
     active: bool
     """Whether it wants offers."""
 
-    def least(self, later: "Stretch") -> "Stretch":
+    def least(self, later: "AccountState") -> "AccountState":
         """Return what is certain to have been in between, where nobody told: in the user's favour.
 
         It held what it held both before and after; over-use likewise; it owed what it owed before.
         """
         held = later.allocation
-        return Stretch(
+        return AccountState(
             Quantities({n: min(amount, held[n]) for n, amount in self.allocation.items()}),
             max(self.entitlement, later.entitlement),
             self.commitments,
@@ -216,12 +216,12 @@ class Stretch(NamedTuple):
         )
 
 
-class Former(NamedTuple):
+class AccountCheckpoint(NamedTuple):
     """How a user stood when it was last counted."""
 
     at: float
     """Seconds since the epoch."""
-    stretch: Stretch
+    stretch: AccountState
 
 
 class Meter:
@@ -233,10 +233,10 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        self.counted = Counted()
+        self.counted = UsageAccumulator()
         """Since this was last taken."""
         self.terms: Terms = ((), None)
-        self.beginning: dict[str, Former] | None = None
+        self.beginning: dict[str, AccountCheckpoint] | None = None
         """How users stood when this began to count, until it is taken from here."""
         self._since = 0.0
         """Of what was taken, as below."""
@@ -279,8 +279,8 @@ class Meter:
 
     def bridge(
         self,
-        before: Mapping[str, Former],
-        after: Mapping[str, Former],
+        before: Mapping[str, AccountCheckpoint],
+        after: Mapping[str, AccountCheckpoint],
         capacity: Quantities,
         tau: float | None = None,
     ) -> None:
@@ -311,27 +311,27 @@ class Meter:
             begin = min(at for at in ats if 0.0 < end - at <= LONGEST_GAP)
             self._add_capacity(capacity, begin, end)
 
-    def close(self) -> dict[str, Former]:
+    def close(self) -> dict[str, AccountCheckpoint]:
         """Begin to close accounts, the cluster's first; return where to note how each user stood.
 
         What a user has from then on belongs to what is taken the next time. So whoever goes on from
         how users stood counts no instant again, however long closing takes.
         """
-        counted, formers = self.counted, dict[str, Former]()
+        counted, formers = self.counted, dict[str, AccountCheckpoint]()
         if counted.next is not None:  # it was begun before, and is begun anew
             begun, counted.next = counted.next, None
             counted.add(begun)
-        counted.closed, counted.next = formers, Counted()
+        counted.closed, counted.next = formers, UsageAccumulator()
         return formers
 
-    def take(self) -> Counted:
+    def take(self) -> UsageAccumulator:
         """Return what has been counted since this was last called, to be added up elsewhere.
 
         Of accounts that have been closed, until then.
         """
         self._since = self.since
         taken = self.counted
-        self.counted = Counted() if taken.next is None else taken.next
+        self.counted = UsageAccumulator() if taken.next is None else taken.next
         return taken
 
     def _add_capacity(self, capacity: Quantities, begin: float, end: float) -> None:
@@ -350,12 +350,12 @@ def by_hours(begin: float, end: float) -> Iterable[tuple[float, float]]:
         begin = full
 
 
-def _moves(stood: Stretch) -> bool:
+def _moves(stood: AccountState) -> bool:
     """Whether it owes anything, or begins to."""
     return any(stood.commitments.values()) or any(stood.overuse.values())
 
 
-def _later(stood: Stretch, elapsed: float, tau: float | None) -> Stretch:
+def _later(stood: AccountState, elapsed: float, tau: float | None) -> AccountState:
     if tau is None:
         return stood
     commitments = {
@@ -366,11 +366,11 @@ def _later(stood: Stretch, elapsed: float, tau: float | None) -> Stretch:
 
 
 def _add(  # noqa: PLR0913, PLR0917 - what is added to, for how long, and all that it depends on
-    tally: Tally,
+    tally: HourlyUsage,
     elapsed: float,
     capacity: Quantities,
     excluded: Collection[str],
-    stood: Stretch,
+    stood: AccountState,
     tau: float | None,
 ) -> None:
     """Add integrals over a time within one hour."""
@@ -400,7 +400,7 @@ def _add(  # noqa: PLR0913, PLR0917 - what is added to, for how long, and all th
                 resources.setdefault(name, Integrals()).owed += owed * total
 
 
-def _owed(stood: Stretch, elapsed: float, tau: float | None) -> dict[str, float]:
+def _owed(stood: AccountState, elapsed: float, tau: float | None) -> dict[str, float]:
     """Return ∫c dt = ō·T + (c₀ − ō)·τ·(1 − δ), the integral of Eq. 12, by resource."""
     if tau is None:
         return {name: commitment * elapsed for name, commitment in stood.commitments.items()}

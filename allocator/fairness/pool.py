@@ -10,15 +10,15 @@ from allocator.fairness.bounds import in_range
 from allocator.fairness.commitment import decayed
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
-from allocator.fairness.metering import Former, Meter, Stretch
+from allocator.fairness.metering import AccountCheckpoint, AccountState, Meter
 from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
 from allocator.fairness.policies.sdrf import Sdrf
+from allocator.fairness.pool_parameters import PoolParameters
 from allocator.fairness.priorities import NEAR, Rank, forty_bits
-from allocator.fairness.prospect import Prospect
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.rank_preview import RankPreview
 from allocator.fairness.ranking import Ranking
-from allocator.fairness.standing import Course, Standing, Still, standing
-from allocator.fairness.terms import Terms
+from allocator.fairness.standing import CommitmentTrajectory, PoolSnapshot, Standing, standing
 
 _CROWD = 16
 """So many different priorities that are near each other cost too much to be sorted at each look."""
@@ -72,7 +72,7 @@ class Pool(Generic[User]):
         self._rebased_after = policy.rebased_after
         self._now = now
         self._base = now
-        self._terms: Terms[User] = Terms(
+        self._terms: PoolParameters[User] = PoolParameters(
             policy,
             Quantities() if capacity is None else capacity,
             excluded,
@@ -150,7 +150,7 @@ class Pool(Generic[User]):
         for account in self._accounts.values():
             account.counted_until = max(self._now, meter.since)
 
-    def count(self, user: User) -> Former:
+    def count(self, user: User) -> AccountCheckpoint:
         """Have counted what a user has had until now, if a meter is attached; return how it stands.
 
         Raises:
@@ -159,9 +159,9 @@ class Pool(Generic[User]):
         self._catch_up()
         account = self._account(user)
         self._count(user, account)
-        return Former(
+        return AccountCheckpoint(
             self._now if self._meter is None else account.counted_until,
-            Stretch(
+            AccountState(
                 account.allocation,
                 account.entitlement,
                 account.commitments_at(self._now, self._terms.tau),
@@ -485,11 +485,11 @@ class Pool(Generic[User]):
         standings = self.still().standings_at(when)
         return sorted(standings, key=lambda standing: (standing.priority, standing.user))
 
-    def still(self) -> "Still[User]":
+    def still(self) -> "PoolSnapshot[User]":
         """Return what it takes to say later how users stood. O(n), two microseconds for each."""
         self._rate_changed()
         accounts = {user: account.copy() for user, account in self._accounts.items()}
-        return Still(self.policy, self._terms.tau, self._terms.capacity, self._now, accounts)
+        return PoolSnapshot(self.policy, self._terms.tau, self._terms.capacity, self._now, accounts)
 
     def twin(self) -> "Pool[User]":
         """Return a pool that stands as this one does, and goes its own way. O(n)."""
@@ -548,7 +548,7 @@ class Pool(Generic[User]):
         """Return all accounts, to be looked at."""
         return self._accounts
 
-    def course(self, user: User) -> Course:
+    def course(self, user: User) -> CommitmentTrajectory:
         """Return how it goes on with what a user owes. O(resources).
 
         Raises:
@@ -556,7 +556,7 @@ class Pool(Generic[User]):
         """
         self._catch_up()
         account = self._account(user)
-        return Course(
+        return CommitmentTrajectory(
             account.settled_at,
             dict(account.commitments),
             dict(account.overuse),
@@ -641,7 +641,7 @@ class Pool(Generic[User]):
         account = self._account(user)
         return account.allocation, account.count
 
-    def prospect(self, user: User) -> "Prospect":
+    def prospect(self, user: User) -> "RankPreview":
         """Return where a user stands in order at this instant, and would if it held more.
 
         Raises:
@@ -667,9 +667,9 @@ class Pool(Generic[User]):
             return there, blur
 
         likeness = self._likeness(settled)
-        return Prospect(present, (likeness, priority, rest) if still else likeness, rank)
+        return RankPreview(present, (likeness, priority, rest) if still else likeness, rank)
 
-    def _prospect_of_levels(self, settled: Account) -> "Prospect":
+    def _prospect_of_levels(self, settled: Account) -> "RankPreview":
         """Return the prospect of a user under a policy that tells levels.
 
         Args:
@@ -689,7 +689,7 @@ class Pool(Generic[User]):
             return (first, value if moves else present, (), growth), blur
 
         now = (first, present, (), growth), blur
-        return Prospect(now, likeness if moves else (likeness, present), rank)
+        return RankPreview(now, likeness if moves else (likeness, present), rank)
 
     def local_share(self, user: User, held: Quantities, machine: Quantities) -> float:
         """Return what part of a machine a user holds, as policies that rank per machine see it.

@@ -25,24 +25,24 @@ _EARLY, _LATE = 1.0 + 8 * _ULP, 1.0 - 8 * _ULP
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PriorityLine:
     """A priority that changes at a constant rate: value + slope × t."""
 
     value: int | Fraction
     slope: int | Fraction
 
 
-class StraightLines(Priorities[Line, int | Fraction]):
+class StraightLines(Priorities[PriorityLine, int | Fraction]):
     """Priorities that are straight lines in time, in exact arithmetic."""
 
     @override
-    def compare(self, a: Line, b: Line, now: int | Fraction) -> int:
+    def compare(self, a: PriorityLine, b: PriorityLine, now: int | Fraction) -> int:
         """Order by value at `now`, then by slope."""
         ahead = (a.value - b.value) + (a.slope - b.slope) * now or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
 
     @override
-    def crossing(self, a: Line, b: Line, now: int | Fraction) -> Fraction | None:
+    def crossing(self, a: PriorityLine, b: PriorityLine, now: int | Fraction) -> Fraction | None:
         """Return when the lines meet after `now`; None: never."""
         if a.slope == b.slope:
             return None

@@ -41,7 +41,7 @@ class Standing(Generic[User]):
     """Lowest first"""
 
 
-class Course(NamedTuple):
+class CommitmentTrajectory(NamedTuple):
     """What it takes to say what a user will owe, until something changes (Eq. 12)."""
 
     since: float
@@ -52,7 +52,7 @@ class Course(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Still(Generic[User]):
+class PoolSnapshot(Generic[User]):
     """Users as they were at an instant, whatever happens to their pool later."""
 
     policy: Policy

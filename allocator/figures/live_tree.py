@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from allocator.fairness.live_tree import LiveTree
-from allocator.fairness.priorities import Line as Priority
+from allocator.fairness.priorities import PriorityLine as Priority
 from allocator.fairness.priorities import StraightLines
 from allocator.figures.figure import Line, Panel, PaperFigure
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from types import ModuleType
 
 from allocator.fairness import policies
-from allocator.fairness.outside import adopted
+from allocator.fairness.plugin_sandbox import adopted
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import Origin
 from allocator.plugins.errors import PolicyError

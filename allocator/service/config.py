@@ -20,9 +20,9 @@ from pydantic import (
 )
 
 from allocator import plugins
-from allocator.cluster.constraints import Constraint, Hosts, parse_attributes
-from allocator.cluster.holding.holds import Holding
-from allocator.cluster.limits import Limits
+from allocator.cluster.agents.placement_constraints import Constraint, Hosts, parse_attributes
+from allocator.cluster.backfill.holds import Holding
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.complaints import complaints
 from allocator.conformance import complaints as complaints_about

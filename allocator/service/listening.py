@@ -15,7 +15,7 @@ from allocator.files import read_plain
 from allocator.service.config import ConfigError, ListenSection, TlsSection
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
-from allocator.service.operators.bounding import LARGEST_REQUEST, Bounding
+from allocator.service.operators.request_limits import LARGEST_REQUEST, RequestLimits
 from allocator.service.rights import Rights
 
 Handlers: TypeAlias = Callable[[grpc.aio.Server], None]
@@ -48,8 +48,8 @@ async def listening(
         ConfigError: an address or a file cannot be used.
     """
 
-    def bounding(*, shared: bool) -> Bounding:
-        return Bounding(rights, admin.orders.refused, shared=shared)
+    def bounding(*, shared: bool) -> RequestLimits:
+        return RequestLimits(rights, admin.orders.refused, shared=shared)
 
     def masters(server: grpc.aio.Server) -> None:
         server.add_generic_rpc_handlers((sessions.handlers(),))
@@ -79,7 +79,7 @@ async def _port(
     name: str,
     address: str,
     handlers: list[Handlers],
-    bounding: Bounding | None = None,
+    bounding: RequestLimits | None = None,
 ) -> AsyncIterator[None]:
     largest = section.largest_message if name == "address" else LARGEST_REQUEST
     server = grpc.aio.server(

@@ -16,30 +16,30 @@ from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
 from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
-from allocator.service.accounting.bookkeeper import Bookkeeper, bookkeeping
+from allocator.service.accounting.accountant import Accountant, bookkeeping
 from allocator.service.accounting.place import kept_at, why_none
 from allocator.service.config import Config, ConfigError, StoreSection
 from allocator.service.listening import listening
-from allocator.service.loop.pauses import Pauses
-from allocator.service.loop.slices import PACE, repeating
-from allocator.service.loop.turn import Turn
+from allocator.service.loop.cooperative import PACE, repeating
+from allocator.service.loop.engine_lock import EngineLock
+from allocator.service.loop.loop_latency import LoopLatency
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.masters.sessions import Sessions
-from allocator.service.masters.stamps import Timeline
+from allocator.service.masters.timestamp_guard import Timeline
 from allocator.service.operators.admin import Admin
 from allocator.service.record.event_log import EventLog, LoggedEngine
 from allocator.service.rights import Rights
 from allocator.service.show import metrics
 from allocator.service.show.curves import Accounts, Curves
+from allocator.service.show.offer_history import OfferTrail, StandingHistory
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.shadows import ShadowCollector, Shadows
-from allocator.service.show.sightings import OfferTrail, Past
 from allocator.service.show.status import Status
-from allocator.service.show.waits import Waits, touring
+from allocator.service.show.wait_reasons import Waits, touring
 from allocator.service.show.web import serving
 from allocator.service.store import Store, StoreError, StoreInUse, StoreUnavailable
-from allocator.service.store.keeper import Keeper, keeping
 from allocator.service.store.sqlite import SqliteStore
+from allocator.service.store.writer import StoreWriter, keeping
 from allocator.service.store.zookeeper import ZookeeperStore
 from allocator.service.supervision import supervised
 
@@ -53,7 +53,7 @@ _TELL_EVERY = 60.0
 _log = structlog.get_logger(__name__)
 
 
-async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> None:
+async def serve(config: Config, pauses: LoopLatency, record: Path | None = None) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP says that the recorder's file has been rotated.
 
     Args:
@@ -74,23 +74,23 @@ async def serve(config: Config, pauses: Pauses, record: Path | None = None) -> N
         event_log = await stack.enter_async_context(_event_log(record, config))
         recorder = await stack.enter_async_context(_recorder(config, record))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
-        past, trail = Past(), OfferTrail()
+        past, trail = StandingHistory(), OfferTrail()
         await stack.enter_async_context(repeating(past.backlog.steps, _LOOK_EVERY))
-        accounts, turn = _accounts(config), Turn()
+        accounts, turn = _accounts(config), EngineLock()
         meter = Meter() if accounts is not None else None
         shadows = Shadows(config.shadows())
         lookers = (past.sample_until, *_of_recorder(recorder), *_of_shadows(shadows))
         engine = _engine(config.engine_settings(), memory, lookers, event_log, meter)
         engine.watch(trail, *((shadows,) if shadows.followers else ()))
-        bookkeeper: Bookkeeper | None = None
+        bookkeeper: Accountant | None = None
         if accounts is not None and meter is not None:
             connect = partial(_database, accounts)
-            bookkeeper = Bookkeeper(engine, meter, connect, config.accounting, turn)
+            bookkeeper = Accountant(engine, meter, connect, config.accounting, turn)
             await _claim(bookkeeper, accounts)
             await stack.enter_async_context(bookkeeping(bookkeeper, _LOOK_EVERY))
         await stack.enter_async_context(_policy_watched(engine.settings.policy))
         statistics, rights = SessionStatistics(), Rights(config.listen.rights)
-        keeper: Keeper | None = None
+        keeper: StoreWriter | None = None
         if store is not None:
             keeper = await stack.enter_async_context(
                 keeping(engine, store, config.store.every, turn, lambda: statistics.connected)
@@ -157,7 +157,7 @@ def _accounts(config: Config) -> str | None:
     return kept_at(config)
 
 
-async def _claim(bookkeeper: Bookkeeper, accounts: str) -> None:
+async def _claim(bookkeeper: Accountant, accounts: str) -> None:
     """Open a SQLite file of accounts, which one service at a time may have.
 
     A PostgreSQL database is opened later: services beside several masters share one.

@@ -252,7 +252,7 @@ def _new_state(trace: Trace, rule: kernels.Rule, room: Room, who: Sharers) -> ke
 def _weights(who: Sharers) -> NDArray[np.float64]:
     """Return the weight of all that are known, when so many have become so.
 
-    Exact sums, rounded once, as a pool has them (`allocator.fairness.terms`).
+    Exact sums, rounded once, as a pool has them (`allocator.fairness.pool_parameters`).
     """
     ratios = [weight.as_integer_ratio() for weight in who.weights.tolist()]
     unit = max((least for _, least in ratios), default=1)  # a power of two, as all of them

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from allocator.fairness.machines import Machines
-from allocator.fairness.outside import require_success
+from allocator.fairness.plugin_sandbox import require_success
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import KeyPolicy
 from allocator.fairness.policies.sdrf import Sdrf

@@ -9,13 +9,15 @@ from typing import Any
 from unittest import mock
 
 from allocator.cli import main
-from allocator.cluster import subscriptions
-from allocator.cluster.allocation import run
-from allocator.cluster.caches import Cache
+from allocator.cluster.allocation import allocator as run
+from allocator.cluster.frameworks import subscription as subscriptions
+from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.cluster.resources import parse_allocated, parse_total, parse_used
-from allocator.cluster.sieve import Sieve
+from allocator.cluster.resources.cache import Cache
 from allocator.contract import allocator_pb2 as contract
-from allocator.service.masters import parts, session, stamps, wire
+from allocator.service.masters import message_splitting as parts
+from allocator.service.masters import session, wire
+from allocator.service.masters import timestamp_guard as stamps
 
 
 class _Answering:
@@ -48,13 +50,13 @@ def trusting() -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         *((wire, name, _read) for name in ("parse", "reading")),
         *((where, "parts_of", lambda message: (message,)) for where in (parts, session)),
-        (stamps.Stamps, "bound", lambda _stamps, _message: None),
-        (stamps.Stamps, "believe", lambda _stamps, _stamp: None),
+        (stamps.TimestampGuard, "bound", lambda _stamps, _message: None),
+        (stamps.TimestampGuard, "believe", lambda _stamps, _stamp: None),
         (run, "Unanswered", _Answering),
         (Cache, "put", _kept),
-        (Sieve, "total", lambda _sieve, messages: parse_total(messages)),
-        (Sieve, "used", lambda _sieve, messages: parse_used(messages)),
-        (Sieve, "allocated", lambda _sieve, messages: parse_allocated(messages)),
+        (ResourceParser, "total", lambda _sieve, messages: parse_total(messages)),
+        (ResourceParser, "used", lambda _sieve, messages: parse_used(messages)),
+        (ResourceParser, "allocated", lambda _sieve, messages: parse_allocated(messages)),
         (subscriptions, "_check_names", lambda *_: None),
         (subscriptions, "_check_length", lambda *_: None),
         (subscriptions, "levels", lambda _roles: 0),

@@ -12,7 +12,7 @@ from typing import Any
 
 import tomli_w
 
-from allocator.fairness.outside import PolicyFailedError
+from allocator.fairness.plugin_sandbox import PolicyFailedError
 from frameworks.experiment import Experiment, Phase, User
 from frameworks.harness import real_mesos
 from frameworks.harness.figure import draw, draw_shares

@@ -16,7 +16,7 @@ from allocator.cli import app, usage
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.accounting.database import Database
-from allocator.service.accounting.reading import MOST_LINES, MOST_ORDERS, MOST_REFUSALS
+from allocator.service.accounting.queries import MOST_LINES, MOST_ORDERS, MOST_REFUSALS
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import PATIENCE, Service, Stream, service
 

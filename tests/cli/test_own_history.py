@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from allocator.cli import app
 from allocator.cli.own_history import convert
-from allocator.cluster.constraints import Constraint, Hosts
+from allocator.cluster.agents.placement_constraints import Constraint, Hosts
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.limits import Limits
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.contract import allocator_pb2 as contract

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from typing_extensions import override
 
-from allocator.cluster.agents import Agent
-from allocator.cluster.allocation import Allocation
-from allocator.cluster.frameworks import Client
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.allocation import Allocator
+from allocator.cluster.cooperative import Cooperative
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
-from allocator.cluster.steps import Steps
 from allocator.cluster.users import User, Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.pool import Pool
@@ -70,8 +70,8 @@ def _below(
             yield from users.clients_of(child)
 
 
-class OneByOne(Allocation):
-    """Stands in for the engine's `Allocation`, of which it has the face alone: after each task the
+class OneByOne(Allocator):
+    """Stands in for the engine's `Allocator`, of which it has the face alone: after each task the
     pools are asked anew."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -79,7 +79,7 @@ class OneByOne(Allocation):
         self._quotas = cluster.ledger.quotas
 
     @override
-    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> Steps[int]:
+    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> Cooperative[int]:
         whitelist = self._cluster.whitelist
         open_agents = [
             agent

@@ -3,7 +3,7 @@
 import pytest
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.settings import DeclaredUser
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from allocator.cluster.agents import Agent
+from allocator.cluster.agents.agent import Agent
 from allocator.cluster.resources import NOTHING, Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resource, resources

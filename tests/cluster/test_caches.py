@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster.caches import Cache
 from allocator.cluster.resources import bag, decoded, kinds, parse_allocated, parse_total
+from allocator.cluster.resources.cache import Cache
 from tests.cluster.master_side import resource, resources
 
 

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from allocator.cluster.frameworks import Client
-from allocator.cluster.holding.choosing import choose
-from allocator.cluster.holding.run_times import Stay
+from allocator.cluster.backfill.choosing import choose
+from allocator.cluster.backfill.runtime_estimates import TaskRun
+from allocator.cluster.frameworks.framework import Client
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
@@ -50,11 +50,11 @@ class World:
             | ({"whitelist": "s1.example s2.example"} if lot.random() < 0.2 else {})
             for role in ROLES
         }
-        used: dict[str, list[Stay]] = {}
+        used: dict[str, list[TaskRun]] = {}
         for agent in AGENTS:
             clients = [Client(role, f"f-{role}") for role in (*ROLES, "gone")]
             stays = [
-                Stay(
+                TaskRun(
                     client, Quantities.parse(some(lot, 1, 3, 0.6)), master.now_ns - lot.randrange(6)
                 )
                 for client in lot.choices(clients, k=lot.randrange(5))
@@ -112,7 +112,7 @@ class World:
             info.labels.labels.add(key=f"longshare.{key}", value=value)
         return info.SerializeToString()
 
-    def _agent(self, agent: str, stays: list[Stay]) -> contract.AddAgent:
+    def _agent(self, agent: str, stays: list[TaskRun]) -> contract.AddAgent:
         lot = self.lot
         free = lot.choice(["", "", "", "", f";{some(lot, 1, 2, 0.5)}"])
         total = ";".join(str(stay.amounts) for stay in stays) + free

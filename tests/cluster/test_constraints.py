@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster.constraints import Constraint, Host, Hosts, parse_attributes, parse_labels
-from allocator.cluster.limits import Limits
+from allocator.cluster.agents.placement_constraints import (
+    Constraint,
+    Host,
+    Hosts,
+    parse_attributes,
+    parse_labels,
+)
+from allocator.cluster.input.limits import Limits
 from allocator.contract import mesos_pb2 as mesos
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from allocator.cluster.calls import PREPARE
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from tests.cluster.conformance.quota_side import BatchMaster, freed, unavailability

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.cluster.allocation.dealing import Dealing, Hand
-from allocator.cluster.allocation.sharing import Laid
+from allocator.cluster.allocation.bulk_allocation import AgentGroup, BulkAllocator
+from allocator.cluster.allocation.fair_share_stage import Laid
+from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.engine import Engine
-from allocator.cluster.limits import Limits
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings
-from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
@@ -115,7 +115,7 @@ def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot, contract.E
     return made, snapshot, later
 
 
-def none_dealt(_dealing: Dealing, _hand: Hand) -> Steps[dict[str, list[Laid]]]:
+def none_dealt(_dealing: BulkAllocator, _hand: AgentGroup) -> Cooperative[dict[str, list[Laid]]]:
     yield
     return {}
 
@@ -127,7 +127,7 @@ def test_everybody_gets_as_much_as_if_each_agent_were_shared(seed: int) -> None:
     made, snapshot, later = world(Random(seed))
     made = replace(made, whole_from=2)
     dealt = allocated(made, snapshot, later)
-    with patch.object(Dealing, "deal", none_dealt):  # but in the same order
+    with patch.object(BulkAllocator, "deal", none_dealt):  # but in the same order
         shared = allocated(made, snapshot, later)
     assert (dealt.cpus, dealt.mem) == (shared.cpus, shared.mem)
     assert dealt.standings == shared.standings

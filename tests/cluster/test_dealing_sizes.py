@@ -11,19 +11,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from allocator.cluster.agents import Agent
-from allocator.cluster.allocation import Allocation
-from allocator.cluster.allocation.dealing import Deal, Dealing
-from allocator.cluster.allocation.order import Order
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.allocation import Allocator
+from allocator.cluster.allocation.bulk_allocation import BulkAllocator, BulkPlan
+from allocator.cluster.allocation.sorter_view import SorterView
+from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.engine import Engine
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
-from allocator.fairness.front import Front, Place
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.sorter_snapshot import SorterSnapshot, SortKey
 from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info
 from tests.cluster.one_by_one import AtFirst, order
 from tests.cluster.test_dealing import OPTIONS, SIZES, agent, allocated, drawn
@@ -85,9 +85,9 @@ def dealt(made: EngineSettings, snapshot: contract.Snapshot) -> list[Stage]:
     """Return what is dealt of all agents, stage by stage."""
     stages: list[Stage] = []
 
-    class Told(Dealing):
+    class Told(BulkAllocator):
         @override
-        def give(self, deal: Deal, part: int, tries: int) -> Steps[bool]:
+        def give(self, deal: BulkPlan, part: int, tries: int) -> Cooperative[bool]:
             each = {client: size.scalars for size in deal.sizes for client in size.clients}
             before = len(deal.gifts)
             done = yield from super().give(deal, part, tries)
@@ -98,7 +98,7 @@ def dealt(made: EngineSettings, snapshot: contract.Snapshot) -> list[Stage]:
             stages.append(Stage(each, given))
             return done
 
-    with patch("allocator.cluster.allocation.run.Dealing", Told):
+    with patch("allocator.cluster.allocation.allocator.BulkAllocator", Told):
         Engine(made).restore(OPTIONS, snapshot)
     return stages
 
@@ -109,9 +109,9 @@ def one_by_one(
     """Return who gets how much when so much is given one by one, to whoever is first then."""
     given: list[Counter[Client]] = []
 
-    class Plain(Allocation):
+    class Plain(Allocator):
         @override
-        def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Steps[int]:
+        def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Cooperative[int]:
             clients, at_first = self._ledger.clients, AtFirst()
             at_first.note(clients.users, clients.users.root)
             for stage in stages if agents and not given else ():
@@ -119,14 +119,14 @@ def one_by_one(
                 for _ in range(stage.given.total()):
                     those = order(clients.users, at_first=at_first)
                     client = next(each for each in those if each in stage.each)
-                    gift = Order(clients)
+                    gift = SorterView(clients)
                     gift.give(client, stage.each[client], 1)
                     gift.commit()
                     given[-1][client] += 1
                 yield
             return 0
 
-    with patch("allocator.cluster.engine.runs.Allocation", Plain):
+    with patch("allocator.cluster.engine.allocation_cycle.Allocator", Plain):
         Engine(made).restore(OPTIONS, snapshot)
     return given
 
@@ -148,7 +148,7 @@ def test_who_is_found_by_name_is_who_comes_when_others_are_passed_over(seed: int
     made, snapshot = world(Random(seed))
     decided = []
     for few in (0, 1 << 40):
-        with patch("allocator.cluster.allocation.walk._FEW", few):
+        with patch("allocator.cluster.allocation.sorter_view._FEW", few):
             decisions = Engine(made).restore(OPTIONS, snapshot)
         decided.append(decisions.SerializeToString(deterministic=True))
     assert decided[0] == decided[1]
@@ -265,15 +265,15 @@ def test_one_that_takes_offers_of_several_tasks_alone_makes_it_no_dearer_for_oth
 def test_what_many_sizes_get_is_counted_in_steps_for_few_of_them_each() -> None:
     made, snapshot = cluster([LARGE] * 60, [f"cpus:{0.5 + number / 100}" for number in range(300)])
     asked = longest = 0
-    after = Front.after
+    after = SorterSnapshot.after
 
-    def counting(self: Front[str], user: str, more: Quantities, times: int) -> Place:
+    def counting(self: SorterSnapshot[str], user: str, more: Quantities, times: int) -> SortKey:
         nonlocal asked, longest
         asked += 1
         longest = max(longest, asked)
         return after(self, user, more, times)
 
-    with patch.object(Front, "after", counting):
+    with patch.object(SorterSnapshot, "after", counting):
         for _ in Engine(made).restoring(OPTIONS, snapshot):
             asked = 0
     assert longest <= 10 * 50

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from allocator.cluster.agents.failover_recovery import Failover
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent, InvalidOrder
-from allocator.cluster.failover import Failover
-from allocator.cluster.limits import Limits
+from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.input.limits import Limits
+from allocator.cluster.input.text import shortened
 from allocator.cluster.settings import DeclaredUser, EngineSettings
-from allocator.cluster.state import Recovery, Statistics
-from allocator.cluster.text import shortened
+from allocator.cluster.state import ClusterStatistics, Recovery
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
@@ -278,7 +278,7 @@ def test_a_new_engine_has_counted_nothing() -> None:
     counted = asdict(Engine(EngineSettings(policies.create("drf", {}))).statistics)
     assert not any(counted.pop("holds").values())
     assert not any(counted.values())
-    assert asdict(Statistics()) == {**counted, "holds": asdict(Statistics().holds)}
+    assert asdict(ClusterStatistics()) == {**counted, "holds": asdict(ClusterStatistics().holds)}
 
 
 def test_what_holds_unless_somebody_says_otherwise_is_what_the_documentation_says() -> None:

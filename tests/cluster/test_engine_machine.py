@@ -19,10 +19,10 @@ from hypothesis.stateful import (
     rule,
 )
 
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.limits import Limits
-from allocator.cluster.steps import finished
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import (
@@ -721,7 +721,7 @@ def test_whoever_looks_at_what_is_free_leaves_no_trace_in_offers() -> None:
         master.send(contract.Pause())
         master.add_agent("s1", "cpus:4;mem:512", {"f1": used})
         if looks:
-            finished(master.engine.survey())
+            run_to_completion(master.engine.survey())
             assert list(master.engine.places())
             assert master.engine.available()
         back = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=used)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.limits import Limits
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import DeclaredUser, UserKey
-from allocator.cluster.users.levels import LOOK
+from allocator.cluster.users.role_pools import LOOK
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from tests.cluster.conformance.quota_side import SHARED, allocated, disk

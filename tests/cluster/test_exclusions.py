@@ -5,8 +5,8 @@ import weakref
 
 import pytest
 
-from allocator.cluster.exclusions import Exclusions
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.offers.exclusions import Exclusions
 
 PICKY, OTHER = Client("a", "picky"), Client("a", "other")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.cluster import failover
+from allocator.cluster.agents import failover_recovery as failover
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract

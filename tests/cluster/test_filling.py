@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.limits import Limits
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
-from allocator.fairness.front import Front, Place
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.sorter_snapshot import SorterSnapshot, SortKey
 from allocator.fairness.standing import Standing
 from tests.cluster.master_side import SECOND, START_NS, MasterSide, framework_info, resources
 from tests.cluster.one_by_one import OneByOne
@@ -225,7 +225,7 @@ def told(decisions: contract.Decisions) -> str:
 
 @contextmanager
 def one_by_one() -> Iterator[None]:
-    with patch("allocator.cluster.engine.runs.Allocation", OneByOne):
+    with patch("allocator.cluster.engine.allocation_cycle.Allocator", OneByOne):
         yield
 
 
@@ -281,15 +281,15 @@ def filled(
     asked = 0
 
     def counted(name: str) -> AbstractContextManager[object]:
-        plain = getattr(Front, name)
+        plain = getattr(SorterSnapshot, name)
 
-        def counting(self: Front[str], user: str, more: Quantities, times: int) -> Place:
+        def counting(self: SorterSnapshot[str], user: str, more: Quantities, times: int) -> SortKey:
             nonlocal asked
             asked += 1
-            place: Place = plain(self, user, more, times)
+            place: SortKey = plain(self, user, more, times)
             return place
 
-        return patch.object(Front, name, counting)
+        return patch.object(SorterSnapshot, name, counting)
 
     with counted("after"), counted("holding"):
         offers = master.add_agent("s1", agent)

@@ -5,24 +5,29 @@ from random import Random
 
 import pytest
 
-from allocator.cluster.allocation.budgets import Room
-from allocator.cluster.allocation.filling import Branch, Node
-from allocator.cluster.allocation.portions import Leaf, Name, Task
-from allocator.cluster.frameworks import Client
-from allocator.fairness.front import Place
+from allocator.cluster.allocation.progressive_filling import (
+    CapacityBudget,
+    ClientNode,
+    ClientTask,
+    Name,
+    Node,
+    RoleNode,
+)
+from allocator.cluster.frameworks.framework import Client
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.sorter_snapshot import SortKey
 
 TOTAL = {"cpus": 4000, "mem": 9000}
 ROLES_LIMIT = ("r", "cpus")
 TASKS = [
-    Task({"cpus": 1000}, Quantities({"cpus": 1000})),
-    Task({"cpus": 300, "mem": 100}, Quantities({"cpus": 300, "mem": 100})),
-    Task({"mem": 700}, Quantities({"mem": 700})),
-    Task({"cpus": 7}, Quantities({"cpus": 7})),
-    Task({"mem": 9, "ports": 1000}, Quantities({"mem": 9})),
-    Task({"ports": 1000}, Quantities()),
-    Task({"cpus": 50, ROLES_LIMIT: 50}, Quantities({"cpus": 50})),
-    Task({"ports": 2000, "cpus": 0}, Quantities()),
+    ClientTask({"cpus": 1000}, Quantities({"cpus": 1000})),
+    ClientTask({"cpus": 300, "mem": 100}, Quantities({"cpus": 300, "mem": 100})),
+    ClientTask({"mem": 700}, Quantities({"mem": 700})),
+    ClientTask({"cpus": 7}, Quantities({"cpus": 7})),
+    ClientTask({"mem": 9, "ports": 1000}, Quantities({"mem": 9})),
+    ClientTask({"ports": 1000}, Quantities()),
+    ClientTask({"cpus": 50, ROLES_LIMIT: 50}, Quantities({"cpus": 50})),
+    ClientTask({"ports": 2000, "cpus": 0}, Quantities()),
 ]
 
 
@@ -36,19 +41,19 @@ class Pool:
     blur: float
     """How far places may be from where they should be, at most."""
 
-    def place(self, user: str) -> Place:
+    def place(self, user: str) -> SortKey:
         return self.holding(user, self.held(user), 0)
 
-    def after(self, user: str, more: Quantities, times: int) -> Place:
+    def after(self, user: str, more: Quantities, times: int) -> SortKey:
         return self.holding(user, self.held(user) + more, times)
 
     def held(self, user: str) -> Quantities:
         return self.at_first[user]
 
-    def holding(self, user: str, total: Quantities, times: int) -> Place:
+    def holding(self, user: str, total: Quantities, times: int) -> SortKey:
         share = max((total[name] / much for name, much in TOTAL.items()), default=0.0)
         rank = self.ranks[user] + (times > 0 and self.ranks[user] == 0)
-        return Place((rank, share / self.weights[user], times, user), self.blur)
+        return SortKey((rank, share / self.weights[user], times, user), self.blur)
 
 
 @dataclass
@@ -56,7 +61,7 @@ class Plain:
     """A member of the tree, to be asked one task at a time."""
 
     name: str
-    leaf: Leaf | None = None
+    leaf: ClientNode | None = None
     pool: Pool | None = None
     members: "list[Plain]" = field(default_factory=list)
     scalars: Quantities = field(default_factory=Quantities)
@@ -108,7 +113,7 @@ def grown(chance: Random, name: str, depth: int, special: float) -> tuple[Plain,
     """Make a tree, once to be asked one by one, and once to be filled."""
     if not depth or chance.random() < 0.4:
         task = None if chance.random() < special else chance.choice(TASKS)
-        leaf = Leaf(Client("r", name), task)
+        leaf = ClientNode(Client("r", name), task)
         return Plain(name, leaf), leaf
     both = [
         grown(chance, f"{name}{number}", depth - 1, special)
@@ -128,14 +133,14 @@ def grown(chance: Random, name: str, depth: int, special: float) -> tuple[Plain,
     )
     order = sorted(both, key=lambda each: pool.place(each[0].name).position)
     members = iter([(plain.name, node) for plain, node in order])
-    return Plain(name, None, pool, [plain for plain, _node in both]), Branch(members, pool)
+    return Plain(name, None, pool, [plain for plain, _node in both]), RoleNode(members, pool)
 
 
-def drawn(seed: int) -> tuple[Plain, Branch[str], Random]:
+def drawn(seed: int) -> tuple[Plain, RoleNode[str], Random]:
     chance = Random(seed)
     while True:
         plain, node = grown(chance, "u", 3, chance.choice([0.0, 0.0, 0.1]))
-        if isinstance(node, Branch):
+        if isinstance(node, RoleNode):
             return plain, node, chance
 
 
@@ -155,7 +160,7 @@ def test_any_tree_in_any_order_is_filled_as_if_its_tasks_were_given_one_by_one()
             "mem": chance.randrange(9000),
             "ports": 1000 * chance.randrange(40),
         }
-        room = Room(left.items(), unasked)
+        room = CapacityBudget(left.items(), unasked)
         portion = tree.fill(room, chance.choice([0, 1, 2, 40]))
         left[ROLES_LIMIT] = unasked(ROLES_LIMIT)
         before = left.copy()
@@ -171,10 +176,17 @@ def test_any_tree_in_any_order_is_filled_as_if_its_tasks_were_given_one_by_one()
 
 @pytest.mark.parametrize("name", ["cpus", ROLES_LIMIT])
 def test_a_thousandth_too_little_is_too_little(name: Name) -> None:
-    task = Task({name: 100}, Quantities({"cpus": 100}))
+    task = ClientTask({name: 100}, Quantities({"cpus": 100}))
     for left, number in ((99, 0), (100, 1), (199, 1), (200, 2)):
         pool = Pool({"u": 1.0}, {"u": Quantities()}, {"u": 1}, 0.0)
-        tree = Branch(iter([("u", Leaf(Client("r", "u"), task))]), pool)
-        assert tree.fill(Room([(name, left)], unasked)).number == number
-        assert Leaf(Client("r", "u"), task).fill(Room([(name, left)], unasked)).number == number
-        assert not Leaf(Client("r", "u"), None).fill(Room([(name, left)], unasked)).number
+        tree = RoleNode(iter([("u", ClientNode(Client("r", "u"), task))]), pool)
+        assert tree.fill(CapacityBudget([(name, left)], unasked)).number == number
+        assert (
+            ClientNode(Client("r", "u"), task).fill(CapacityBudget([(name, left)], unasked)).number
+            == number
+        )
+        assert (
+            not ClientNode(Client("r", "u"), None)
+            .fill(CapacityBudget([(name, left)], unasked))
+            .number
+        )

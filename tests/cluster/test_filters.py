@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.cluster import filters as filters_
-from allocator.cluster.filters import OfferFilters, read_refusal
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.offers import filters as filters_
+from allocator.cluster.offers.filters import OfferFilters, read_refusal
 from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resources

@@ -5,19 +5,19 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster.demands import Demands, Floor
-from allocator.cluster.frameworks import Client, Framework
-from allocator.cluster.largest import Largest
+from allocator.cluster.frameworks.demands import DemandFloor, Demands
+from allocator.cluster.frameworks.framework import Client, Framework
+from allocator.cluster.frameworks.subscription import Subscription
 from allocator.cluster.resources import NOTHING, parse_total
+from allocator.cluster.resources.largest import Largest
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.subscriptions import Subscription
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import resources
 
 
 def test_the_largest_agent_is_the_largest_of_those_that_are_there() -> None:
-    floor = Floor(0.25)
+    floor = DemandFloor(0.25)
     small, large = Quantities.parse("cpus:4"), Quantities.parse("cpus:16")
     one, five = Quantities.parse("cpus:1"), Quantities.parse("cpus:5")
     for agent in (small, large, large):
@@ -31,13 +31,13 @@ def test_the_largest_agent_is_the_largest_of_those_that_are_there() -> None:
 
 
 def test_tasks_of_what_no_agent_has_count_one_by_one() -> None:
-    floor = Floor(0.25)
+    floor = DemandFloor(0.25)
     floor.put(Quantities.parse("cpus:16"))
     assert floor.at_a_time(Quantities.parse("gpus:1")) == 1
 
 
 def test_an_agent_that_has_the_least_there_can_be_of_something_has_it() -> None:
-    floor, least = Floor(0.25), Quantities.parse("gpus:0.001")
+    floor, least = DemandFloor(0.25), Quantities.parse("gpus:0.001")
     floor.put(least)
     assert floor.beyond(least) == ""
     assert floor.beyond(Quantities.parse("gpus:1")) == "gpus:1, and no agent has more than 0.001"

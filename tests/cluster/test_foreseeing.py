@@ -5,14 +5,19 @@ from random import Random
 
 import pytest
 
-from allocator.cluster.allocation.budgets import Room
-from allocator.cluster.allocation.filling import Branch, Node
-from allocator.cluster.allocation.levels import Way, reached
-from allocator.cluster.allocation.portions import Leaf, Task
-from allocator.cluster.frameworks import Client
-from allocator.cluster.steps import finished
-from allocator.fairness.front import Place
+from allocator.cluster.allocation.progressive_filling import (
+    CapacityBudget,
+    ClientNode,
+    ClientTask,
+    Node,
+    RoleNode,
+    Trajectory,
+    find_water_level,
+)
+from allocator.cluster.cooperative import run_to_completion
+from allocator.cluster.frameworks.framework import Client
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.sorter_snapshot import SortKey
 
 ALL = 1 << 60
 
@@ -24,22 +29,22 @@ class Lines:
         self.at_first = held
         self.asked = 0
 
-    def place(self, user: int) -> Place:
+    def place(self, user: int) -> SortKey:
         return self.after(user, Quantities(), 0)
 
-    def after(self, user: int, more: Quantities, times: int) -> Place:
+    def after(self, user: int, more: Quantities, times: int) -> SortKey:
         return self.holding(user, self.held(user) + more, times)
 
     def held(self, user: int) -> Quantities:
         return self.at_first[user]
 
-    def holding(self, user: int, total: Quantities, times: int) -> Place:
+    def holding(self, user: int, total: Quantities, times: int) -> SortKey:
         self.asked += 1
         share = max(total["cpus"], total["mem"] / 4)
-        return Place((0, float(share), times, user), 0.0)
+        return SortKey((0, float(share), times, user), 0.0)
 
 
-def world(seed: int, users: int, *, bent: bool) -> tuple[Lines, list[tuple[int, Leaf]]]:
+def world(seed: int, users: int, *, bent: bool) -> tuple[Lines, list[tuple[int, ClientNode]]]:
     chance = Random(seed)
     held = [
         Quantities({"mem": chance.randrange(1, 200_000)}) if bent else Quantities()
@@ -49,13 +54,13 @@ def world(seed: int, users: int, *, bent: bool) -> tuple[Lines, list[tuple[int, 
     leaves = []
     for user in range(users):
         cpus = chance.randrange(500, 10_000)
-        task = Task({"": ALL // chance.randrange(100, 4_000)}, Quantities({"cpus": cpus}))
-        leaves.append((user, Leaf(Client("r", f"f{user}"), task)))
+        task = ClientTask({"": ALL // chance.randrange(100, 4_000)}, Quantities({"cpus": cpus}))
+        leaves.append((user, ClientNode(Client("r", f"f{user}"), task)))
     leaves.sort(key=lambda member: lines.place(member[0]).position)
     return lines, leaves
 
 
-def one_by_one(lines: Lines, leaves: list[tuple[int, Leaf]]) -> dict[int, int]:
+def one_by_one(lines: Lines, leaves: list[tuple[int, ClientNode]]) -> dict[int, int]:
     """Give a task to whoever is first, until there is not enough for it."""
     of, numbers, left = dict(leaves), dict.fromkeys(range(len(leaves)), 0), ALL
     heap = [(lines.place(user).position, user) for user in of]
@@ -75,7 +80,7 @@ def one_by_one(lines: Lines, leaves: list[tuple[int, Leaf]]) -> dict[int, int]:
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_foreseen_is_what_giving_one_by_one_comes_to(seed: int, *, bent: bool) -> None:
     lines, leaves = world(seed, 20, bent=bent)
-    portion = Branch(iter(leaves), lines).fill(Room([("", ALL)], lambda _name: 0))
+    portion = RoleNode(iter(leaves), lines).fill(CapacityBudget([("", ALL)], lambda _name: 0))
     given = {int(leaf.client.framework[1:]): number for leaf, number in portion.leaves.items()}
     assert given == one_by_one(lines, leaves)
 
@@ -83,7 +88,9 @@ def test_what_is_foreseen_is_what_giving_one_by_one_comes_to(seed: int, *, bent:
 def test_it_takes_few_questions_for_each_who_gets_something() -> None:
     lines, leaves = world(1, 400, bent=False)
     lines.asked = 0
-    finished(Branch(iter(leaves), lines).filling(Room([("", ALL)], lambda _name: 0)))
+    run_to_completion(
+        RoleNode(iter(leaves), lines).filling(CapacityBudget([("", ALL)], lambda _name: 0))
+    )
     assert lines.asked <= 9 * 400
 
 
@@ -92,9 +99,9 @@ def test_what_is_below_others_is_counted_in_short_steps() -> None:
     lines, leaves = world(1, 100, bent=False)
     orders = [lines]
 
-    def branch(members: list[tuple[int, Node]]) -> Branch[int]:
+    def branch(members: list[tuple[int, Node]]) -> RoleNode[int]:
         orders.append(Lines([Quantities() for _ in range(100)]))
-        return Branch(iter(members), orders[-1])
+        return RoleNode(iter(members), orders[-1])
 
     nodes: list[tuple[int, Node]] = [*leaves]
     for fan in (4, 5, 5):
@@ -103,15 +110,15 @@ def test_what_is_below_others_is_counted_in_short_steps() -> None:
             for place, begin in enumerate(range(0, len(nodes), fan))
         ]
     [(_, top)] = nodes
-    assert isinstance(top, Branch)
+    assert isinstance(top, RoleNode)
     before = longest = 0
-    for _ in top.filling(Room([("", ALL)], lambda _name: 0)):
+    for _ in top.filling(CapacityBudget([("", ALL)], lambda _name: 0)):
         asked = sum(order.asked for order in orders)
         before, longest = asked, max(longest, asked - before)
     assert before > 10_000 > 20 * longest
 
 
 def test_nobody_gets_beyond_where_there_is_enough_for_all() -> None:
-    ways = [Way(0.0, 1.0, 0.1), Way(0.5, 2.0, 0.2)]
-    assert finished(reached(ways, 2.0)) == 2.0
-    assert 4.49 <= finished(reached(ways, 100.0)) <= 4.51
+    ways = [Trajectory(0.0, 1.0, 0.1), Trajectory(0.5, 2.0, 0.2)]
+    assert run_to_completion(find_water_level(ways, 2.0)) == 2.0
+    assert 4.49 <= run_to_completion(find_water_level(ways, 100.0)) <= 4.51

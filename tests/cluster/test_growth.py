@@ -12,7 +12,7 @@ import pytest
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Boost
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.weights import Weights
+from allocator.cluster.users.weights import Weights
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator

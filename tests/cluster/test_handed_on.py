@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.memory import Boost, Memory, Remembered
 from allocator.cluster.settings import DeclaredUser
 from allocator.cluster.users import Users

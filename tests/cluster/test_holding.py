@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.reasons import Survey
 from allocator.cluster.settings import DeclaredUser, EngineSettings
-from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from tests.cluster.master_side import (
@@ -490,7 +490,7 @@ def test_the_reason_of_the_others_is_that_it_is_held_for_somebody() -> None:
     survey = Survey(site.engine._cluster)
     survey.put(agent)
     (client,) = site.engine._cluster.ledger.clients.of("small")
-    why = finished(survey.look(client))
+    why = run_to_completion(survey.look(client))
     assert why is not None
     assert dict(why.agents) == {"held": 1}
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from allocator.cluster.frameworks import Client
-from allocator.cluster.holding.holds import Holding, Holds, HoldStatistics
-from allocator.cluster.holding.run_times import RunTimes
+from allocator.cluster.backfill.holds import BackfillHolds, Holding, HoldStatistics
+from allocator.cluster.backfill.runtime_estimates import RuntimeEstimates
+from allocator.cluster.frameworks.framework import Client
 from allocator.fairness.quantities import Quantities
 
 ONE, OTHER = Client("a", "f1"), Client("b", "f2")
@@ -12,21 +12,21 @@ TASK = Quantities.parse("cpus:1")
 LONGEST = 100
 
 
-def held(holding: Holding = "one") -> Holds:
+def held(holding: Holding = "one") -> BackfillHolds:
     """Holds of which ONE has one, on s1, from instant 0 on."""
-    holds = Holds(holding, LONGEST, HoldStatistics())
+    holds = BackfillHolds(holding, LONGEST, HoldStatistics())
     holds.begin(ONE, "s1", TASK, 0, 10)
     return holds
 
 
-def paused() -> Holds:
+def paused() -> BackfillHolds:
     holds = held()
     assert holds.expire(LONGEST) == ["s1"]
     assert not holds.may_have_more(ONE)
     return holds
 
 
-def served() -> Holds:
+def served() -> BackfillHolds:
     holds = held()
     assert holds.served(ONE, "s1") == "s1"
     return holds
@@ -93,7 +93,7 @@ def test_what_is_offered_elsewhere_ends_the_hold_that_would_have_helped_last() -
 
 
 def test_without_holding_nobody_has_or_may_have_one() -> None:
-    holds = Holds("off", LONGEST, HoldStatistics())
+    holds = BackfillHolds("off", LONGEST, HoldStatistics())
     assert (holds.enabled, holds.full, bool(holds)) == (False, True, False)
     assert not holds.may_begin(ONE)
     assert held().full
@@ -102,7 +102,7 @@ def test_without_holding_nobody_has_or_may_have_one() -> None:
 
 def test_begun_served_and_vain_holds_count_once_each() -> None:
     statistics = HoldStatistics()
-    holds = Holds("all", LONGEST, statistics)
+    holds = BackfillHolds("all", LONGEST, statistics)
     holds.begin(ONE, "s1", TASK, 0, 1)
     holds.begin(OTHER, "s2", TASK, 0, 1)
     holds.served(ONE, "s1")
@@ -111,7 +111,7 @@ def test_begun_served_and_vain_holds_count_once_each() -> None:
 
 
 def test_what_ends_is_the_oldest_and_what_is_declined_the_newest() -> None:
-    times = RunTimes()
+    times = RuntimeEstimates()
     times.given(ONE, "s1", Quantities.parse("cpus:2"), 0)
     times.given(ONE, "s1", Quantities.parse("cpus:2"), 50)
     times.declined(ONE, "s1", Quantities.parse("cpus:1"))
@@ -124,7 +124,7 @@ def test_what_ends_is_the_oldest_and_what_is_declined_the_newest() -> None:
 
 
 def test_a_part_that_ends_leaves_the_rest() -> None:
-    times = RunTimes()
+    times = RuntimeEstimates()
     times.given(ONE, "s1", Quantities.parse("cpus:2;mem:1"), 0)
     times.given(OTHER, "s1", Quantities.parse("cpus:2"), 5)
     times.ended(ONE, "s1", TASK, 10)
@@ -137,7 +137,7 @@ def test_a_part_that_ends_leaves_the_rest() -> None:
 
 
 def test_of_the_latest_eight_the_longest_counts_until_the_framework_is_gone() -> None:
-    times = RunTimes()
+    times = RuntimeEstimates()
     for number, lasted in enumerate([90, 10, 20, 10, 10, 10, 10, 10, 10]):
         assert times.longest_ns("f1") == (None if number == 0 else 90)
         times.given(ONE, "s1", TASK, 0)
@@ -160,7 +160,7 @@ def test_who_has_one_waits_for_no_other_by_its_turn() -> None:
 
 
 def test_of_an_offer_that_is_declined_the_older_stays_are_left_alone() -> None:
-    times = RunTimes()
+    times = RuntimeEstimates()
     for begun in (0, 50):
         times.given(ONE, "s1", Quantities.parse("cpus:2"), begun)
     times.declined(ONE, "s1", Quantities.parse("cpus:3"))
@@ -169,7 +169,7 @@ def test_of_an_offer_that_is_declined_the_older_stays_are_left_alone() -> None:
 
 
 def test_what_is_there_for_as_long_as_expected_is_expected_to_stay_for_as_long_again() -> None:
-    times = RunTimes()
+    times = RuntimeEstimates()
     times.given(ONE, "s1", TASK, 0)
     times.ended(ONE, "s1", TASK, 10)
     times.given(ONE, "s1", TASK, 100)

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from allocator.cluster.allocation.laying import Table, copies
-from allocator.cluster.allocation.portions import Needs
-from allocator.cluster.allocation.taking import alike, ones
-from allocator.cluster.frameworks import Client
-from allocator.cluster.steps import finished
+from allocator.cluster.allocation.bulk_allocation import PackingTable, alike, copies
+from allocator.cluster.allocation.client_index import ones
+from allocator.cluster.allocation.progressive_filling import Needs
+from allocator.cluster.cooperative import run_to_completion
+from allocator.cluster.frameworks.framework import Client
 
 LEFT = [{"mem": 4, "cpus": 6}, {"cpus": 6}, {"cpus": 3, "mem": 9}, {"cpus": 0, "mem": 1}]
 SIZES: list[Needs] = [{"cpus": 1}, {"cpus": 2, "mem": 1}, {"mem": 3}, {"cpus": 4}, {"disk": 1}]
@@ -88,7 +88,7 @@ def test_what_is_laid_at_once_is_what_is_laid_agent_by_agent() -> None:
         chance = Random(seed)
         free = [chance.choice(LEFT) for _ in range(chance.randrange(1, 12))]
         on = [chance.choice([ALL, ALL, 0b10011, 0b01100]) for _ in free]
-        table, plain = Table(free, on, fitting), Plain(free, on)
+        table, plain = PackingTable(free, on, fitting), Plain(free, on)
         for _ in range(3):
             those, some = chance.choice([ALL, ALL, 0b11011]), chance.choice([ALL, 0b00111])
             different = {
@@ -109,7 +109,7 @@ def test_what_is_laid_at_once_is_what_is_laid_agent_by_agent() -> None:
             sizes = [(needs, bit) for bit, needs in BY_BIT.items()]
             chance.shuffle(sizes)
             rooms = [plain.room(*size) for size in sizes]
-            assert finished(table.rooms(sizes, 1)) == rooms
+            assert run_to_completion(table.rooms(sizes, 1)) == rooms
             for (needs, bit), room in zip(sizes[: chance.randrange(5)], rooms, strict=False):
                 tasks = [
                     (Client("r", f"f{each}"), chance.randrange(1, 2 + room // 2))
@@ -129,16 +129,16 @@ def test_a_size_looks_at_so_many_of_those_the_one_before_has_filled_until_all_ar
     None
 ):
     client = Client("r", "f1")
-    table = Table([{"cpus": size} for size in range(10, 20)], [1] * 10, anybody)
+    table = PackingTable([{"cpus": size} for size in range(10, 20)], [1] * 10, anybody)
     table.gather(1, lambda _run: True)
     assert table.lay({"cpus": 10}, 1, [(client, 10)], 1, 3)
-    assert finished(table.rooms([({"cpus": 1}, 1)], 1)) == [2 + 1 + 0], "the last three"
+    assert run_to_completion(table.rooms([({"cpus": 1}, 1)], 1)) == [2 + 1 + 0], "the last three"
     assert table.gather(1, lambda _run: True) == 10
-    assert finished(table.rooms([({"cpus": 1}, 1)], 1)) == [sum(range(10))]
+    assert run_to_completion(table.rooms([({"cpus": 1}, 1)], 1)) == [sum(range(10))]
 
 
 def test_more_agents_unlike_each_other_are_looked_at_for_fewer_sizes() -> None:
-    table = Table([{"cpus": 1 + size} for size in range(100)], [1] * 100, anybody)
+    table = PackingTable([{"cpus": 1 + size} for size in range(100)], [1] * 100, anybody)
     table.gather(1, lambda _run: True)
     assert table.looks(1) == 800
     assert table.looks(10) == 80
@@ -149,9 +149,9 @@ def test_room_for_many_sizes_is_told_by_some_agents_and_by_all_where_there_is_li
     sizes: list[tuple[Needs, int]] = [({"cpus": 1}, 1)] * 30
     free = [{"cpus": 10 + size} for size in range(100)]
     free[98] = {"cpus": 108, "mem": 1}
-    table = Table(free, [1] * 100, anybody)
+    table = PackingTable(free, [1] * 100, anybody)
     table.gather(1, lambda _run: True)
-    told = finished(table.rooms([*sizes, ({"cpus": 109}, 1), ({"mem": 1}, 1)], 4))
+    told = run_to_completion(table.rooms([*sizes, ({"cpus": 109}, 1), ({"mem": 1}, 1)], 4))
     assert told[:30] == pytest.approx([5950] * 30, rel=0.03)
     assert told[0] != 5950
     assert told[30:] == [4, 1], "of a fourth of the agents one, and of all one"
@@ -167,7 +167,7 @@ def test_who_is_together_on_all_agents_is_one_part() -> None:
             where = tuple(bool(those & bit) for those in on)
             if any(where):
                 by_where[where] = by_where.get(where, 0) | bit
-        assert Counter(finished(alike(on))) == Counter(by_where.values())
+        assert Counter(run_to_completion(alike(on))) == Counter(by_where.values())
 
 
 def test_bits_are_gone_through_one_by_one() -> None:

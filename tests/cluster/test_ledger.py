@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from allocator.cluster import filters
+from allocator.cluster.offers import filters
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities

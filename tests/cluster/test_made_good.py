@@ -5,16 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from allocator.cluster.calls import PREPARE
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.limits import Limits
-from allocator.cluster.quarantine import Flaw, Quarantine
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.limits import Limits
+from allocator.cluster.input.quarantine import Quarantine, ValidationError
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import agent_info
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resource, resources
 
-FLAW = Flaw("malformed", "it is")
+FLAW = ValidationError("malformed", "it is")
 
 
 def test_what_is_wrong_about_one_thing_stays_when_another_is_made_good() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from allocator.cluster.maintenance import Maintenance, read_status, read_unavailability
+from allocator.cluster.agents.maintenance import Maintenance, read_status, read_unavailability
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 

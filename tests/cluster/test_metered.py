@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
-from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
-from allocator.fairness.metering import Counted, Former, Meter
+from allocator.fairness.metering import AccountCheckpoint, Meter, UsageAccumulator
 from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
 
 TOTAL = "cpus:8;mem:4096"
@@ -41,7 +41,9 @@ def meter_of(master: MasterSide) -> Meter:
     return meter
 
 
-def written(master: MasterSide, meanwhile: Callable[[], None]) -> tuple[Counted, dict[str, Former]]:
+def written(
+    master: MasterSide, meanwhile: Callable[[], None]
+) -> tuple[UsageAccumulator, dict[str, AccountCheckpoint]]:
     """What is written if something happens after the first account has been closed.
 
     It is added up before the next one is, as in idle moments.
@@ -50,13 +52,13 @@ def written(master: MasterSide, meanwhile: Callable[[], None]) -> tuple[Counted,
     next(steps)
     meanwhile()
     meter_of(master).counted.settle()
-    formers = finished(steps)
+    formers = run_to_completion(steps)
     taken = meter_of(master).take()
     taken.settle()
     return taken, formers
 
 
-def sums(counted: Counted) -> dict[str, float]:
+def sums(counted: UsageAccumulator) -> dict[str, float]:
     """Core-seconds that users have held, and the cluster has had."""
     found = {"cluster": sum(had["cpus"] for had in counted.capacity.values()) / 1000}
     for tallies in counted.users.values():
@@ -96,7 +98,7 @@ def test_a_crash_after_a_write_counts_no_instant_twice(
     assert meter.beginning is not None
     meter.bridge(formers, meter.beginning, second.engine.pool.capacity)
     later(second, 10, contract.Tick())
-    both, (rest, _) = Counted(), written(second, lambda: None)
+    both, (rest, _) = UsageAccumulator(), written(second, lambda: None)
     both.add(taken)
     both.add(rest)
     found = sums(both)
@@ -118,7 +120,7 @@ def test_what_happens_while_accounts_are_closed_is_taken_the_next_time(
     later(master, 20, contract.Tick())
     rest, _ = written(master, lambda: None)
     assert sums(taken)["a"] < 3 * 121.0
-    both = Counted()
+    both = UsageAccumulator()
     both.add(taken)
     both.add(rest)
     more = meanwhile is changing

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.operations import OperationError, applied, parse_operation
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.offers.operations import OperationError, applied, parse_operation
 from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import disk

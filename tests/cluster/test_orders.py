@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from allocator.cluster.errors import InvalidOrder
+from allocator.cluster.input.errors import InvalidOrder
 from allocator.cluster.memory import Boost, Memory, Remembered
 from allocator.cluster.settings import DeclaredUser
 from allocator.contract import allocator_pb2 as contract

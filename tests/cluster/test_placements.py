@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster.constraints import Constraint, Host, Hosts
+from allocator.cluster.agents.placement_constraints import Constraint, Host, Hosts
+from allocator.cluster.agents.placements import Placements
 from allocator.cluster.engine import Engine
-from allocator.cluster.frameworks import Framework
-from allocator.cluster.limits import Limits
-from allocator.cluster.placements import Placements
-from allocator.cluster.subscriptions import read_subscription
+from allocator.cluster.frameworks.framework import Framework
+from allocator.cluster.frameworks.subscription import read_subscription
+from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info, resource

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.users import Task, Users
+from allocator.cluster.users import Users, UserTask
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
@@ -103,7 +103,7 @@ def new_users(policy: str) -> Users:
     return users
 
 
-def join(users: Users, role: str, task: Task) -> Client:
+def join(users: Users, role: str, task: UserTask) -> Client:
     client = Client(role, f"framework of {role}")
     user = users.get(role)
     users.add(user, client)
@@ -121,7 +121,7 @@ def test_constraints_shrink_the_monopoly_of_cdrf_and_not_that_of_tsf(
     policy: str, priority: float
 ) -> None:
     users = new_users(policy)
-    join(users, "a", Task(ONE_CPU, lambda agent: agent == "s1"))
+    join(users, "a", UserTask(ONE_CPU, lambda agent: agent == "s1"))
     [standing] = users.standings()
     assert standing.priority == priority
     users.put_agent("s3", Quantities.parse("cpus:8"))
@@ -131,11 +131,11 @@ def test_constraints_shrink_the_monopoly_of_cdrf_and_not_that_of_tsf(
 
 def test_a_user_may_use_what_one_of_its_frameworks_may() -> None:
     users = new_users("cdrf")
-    join(users, "a", Task(ONE_CPU, lambda agent: agent == "s1"))
+    join(users, "a", UserTask(ONE_CPU, lambda agent: agent == "s1"))
     assert users.standings()[0].priority == 2 / 4
     other = Client("a", "another")
     users.add(users.get("a"), other)
-    users.set_task(users.get("a"), other, Task(ONE_CPU, lambda agent: agent == "s2"))
+    users.set_task(users.get("a"), other, UserTask(ONE_CPU, lambda agent: agent == "s2"))
     assert users.standings()[0].priority == 2 / 8
     users.remove(users.get("a"), other)
     assert users.standings()[0].priority == 2 / 4
@@ -143,15 +143,15 @@ def test_a_user_may_use_what_one_of_its_frameworks_may() -> None:
 
 def test_a_roles_task_is_as_large_as_the_largest_of_its_sub_roles() -> None:
     users = new_users("tsf")
-    join(users, "a", Task(ONE_CPU))
-    join(users, "a/b", Task(Quantities.parse("cpus:2")))
+    join(users, "a", UserTask(ONE_CPU))
+    join(users, "a/b", UserTask(Quantities.parse("cpus:2")))
     shares = {s.user: s.task_share for s in users.standings()}
     assert shares == {"a": 4 / 8, "a/.": 2 / 8, "a/b": 2 / 8}
 
 
 def test_on_an_agent_per_machine_drf_puts_those_first_who_hold_nothing_there() -> None:
     users = new_users("per-machine-drf")
-    clients = {role: join(users, role, Task()) for role in ("a/b", "a/c", "d")}
+    clients = {role: join(users, role, UserTask()) for role in ("a/b", "a/c", "d")}
     users.allocate(users.get("d"), clients["d"], Quantities.parse("cpus:4"))
     agent = Quantities.parse("cpus:4")
     assert [client.role for client in order(users, agent, {})] == ["a/b", "a/c", "d"]

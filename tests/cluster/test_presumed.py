@@ -4,12 +4,11 @@ import random
 from collections import Counter
 from typing import TypeAlias
 
-from allocator.cluster.agents import Agent
-from allocator.cluster.frameworks import Client
-from allocator.cluster.presumed import Presumed
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.agents.used_resources import AssumedUsage, UsedResources
+from allocator.cluster.cooperative import run_to_completion
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import parse_total
-from allocator.cluster.running import Running
-from allocator.cluster.steps import finished
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resources
 
@@ -23,8 +22,8 @@ class Both:
     """The same, done to what is tested and to plain books, in processors."""
 
     def __init__(self) -> None:
-        self.running = Running()
-        self.presumed = Presumed(self.running, after_ns=AFTER)
+        self.running = UsedResources()
+        self.presumed = AssumedUsage(self.running, after_ns=AFTER)
         self.agents = {
             name: Agent(name, mesos.SlaveInfo(), frozenset(), parse_total(resources("cpus:99")))
             for name in ("s1", "s2")
@@ -59,15 +58,15 @@ class Both:
         for place in [place for place, then in self.since.items() if then + AFTER <= now]:
             self.used[place] = self.held[place]
             del self.since[place]
-        finished(self.presumed.expiring(self.agents, now))
+        run_to_completion(self.presumed.expiring(self.agents, now))
 
-    def follow_snapshot(self) -> tuple[Running, Presumed]:
+    def follow_snapshot(self) -> tuple[UsedResources, AssumedUsage]:
         """Return what is presumed after a snapshot that knows the first agent alone."""
-        running, agent = Running(), self.agents["s1"]
-        after = Presumed(running, after_ns=AFTER)
+        running, agent = UsedResources(), self.agents["s1"]
+        after = AssumedUsage(running, after_ns=AFTER)
         for client in CLIENTS:
             after.used(agent, client)  # as of whatever an agent comes with
-        finished(after.carry_over(self.presumed, {"s1": agent}))
+        run_to_completion(after.carry_over(self.presumed, {"s1": agent}))
         return running, after
 
     def _hold(self, place: Place) -> None:
@@ -96,11 +95,11 @@ def drawn(seed: int) -> Both:
     return both
 
 
-def waiting(presumed: Presumed) -> dict[Place, int]:
+def waiting(presumed: AssumedUsage) -> dict[Place, int]:
     return {(agent, client): since for agent, client, since, _ in presumed.waiting()}
 
 
-def processors(running: Running, place: Place) -> float:
+def processors(running: UsedResources, place: Place) -> float:
     return running.on(*place).scalars["cpus"] / 1000
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from allocator.cluster.allocation import Allocation
+from allocator.cluster.allocation import Allocator
 from allocator.cluster.calls import PREPARE
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent, InvalidOrder
-from allocator.cluster.limits import Limits
+from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.input.limits import Limits
+from allocator.cluster.input.quarantine import Quarantine, ValidationError
 from allocator.cluster.memory import Memory, Remembered
-from allocator.cluster.quarantine import Flaw, Quarantine
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -179,7 +179,7 @@ def test_who_comes_with_more_roles_than_are_left_for_all_is_set_aside_until_ther
     master.add_framework("late", "y", "z")
     [kept] = master.engine.set_aside()
     words = "all frameworks together would have 6 roles, more than 5 (limits.all_roles)"
-    assert kept == ("framework", "late", "subscription", Flaw("limit", words))
+    assert kept == ("framework", "late", "subscription", ValidationError("limit", words))
     assert words in master.engine.misfits()["late"]
     assert set(master.engine.users()) == {"a", "a/b", "a/c", "x"}
     master.send(contract.UpdateFramework(framework_id="f2", info=framework_info("f2", "v", "w/x")))
@@ -625,7 +625,7 @@ def test_a_run_that_fails_costs_its_offers_and_asks_for_a_snapshot(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(Allocation, "run", broken)
+        patched.setattr(Allocator, "run", broken)
         assert master.add_agent("s1", "cpus:2;mem:1024") == []
         assert "ZeroDivisionError" in (master.engine.divergence() or "")
         assert master.engine.statistics.faults == 1
@@ -698,7 +698,7 @@ def test_users_that_come_and_go_do_not_add_up() -> None:
 
 
 def test_of_a_flood_of_flaws_so_many_subjects_are_kept_and_each_of_these_says_more() -> None:
-    quarantine, flaw = Quarantine(), Flaw("malformed", "it is")
+    quarantine, flaw = Quarantine(), ValidationError("malformed", "it is")
     for number in range(10_001):
         quarantine.put("framework", f"f{number}", "call", flaw)
     assert len(quarantine) == 10_000
@@ -730,4 +730,4 @@ def test_a_role_may_have_as_many_levels_as_the_limit_says() -> None:
 
 
 def test_what_is_told_of_a_flaw_is_short() -> None:
-    assert len(Flaw("malformed", "x" * 400).words) == 301
+    assert len(ValidationError("malformed", "x" * 400).words) == 301

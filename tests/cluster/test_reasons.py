@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.reasons import Why
-from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from allocator.service.show.why import in_words
+from allocator.service.show.explanations import in_words
 from tests.cluster.master_side import (
     ALL_AGENT_CAPABILITIES,
     SECOND,
@@ -26,7 +26,9 @@ from tests.cluster.master_side import (
 
 
 def why(engine: Engine, framework: str = "f1", role: str = "a", *, closely: bool = False) -> Why:
-    found = finished(finished(engine.survey()).look(Client(role, framework), closely=closely))
+    found = run_to_completion(
+        run_to_completion(engine.survey()).look(Client(role, framework), closely=closely)
+    )
     assert found is not None
     return found
 
@@ -170,9 +172,9 @@ def test_a_client_without_wishes_is_told_so_whatever_is_free() -> None:
 
 
 def test_of_whom_nobody_knows_there_is_nothing_to_tell() -> None:
-    survey = finished(cluster("cpus:4").engine.survey())
+    survey = run_to_completion(cluster("cpus:4").engine.survey())
     for client in (Client("a", "f1"), Client("b", "f1"), Client("a", "f9")):
-        found = finished(survey.look(client))
+        found = run_to_completion(survey.look(client))
         assert (found is None) == (client != ("a", "f1"))
         assert found is None or not found.idle, "it has been offered the agent"
 
@@ -371,7 +373,7 @@ def test_a_task_is_told_when_smaller_ones_may_take_the_gaps() -> None:
 
 
 def passed_over(engine: Engine) -> frozenset[str]:
-    return finished(engine.passed_over())
+    return run_to_completion(engine.passed_over())
 
 
 def test_a_user_is_passed_over_as_long_as_no_agent_could_serve_it() -> None:
@@ -392,7 +394,7 @@ def test_a_user_is_passed_over_as_long_as_no_agent_could_serve_it() -> None:
 
 def test_a_user_that_refuses_every_agent_is_told_apart_from_one_that_none_could_serve() -> None:
     def declining() -> frozenset[str]:
-        return finished(master.engine.passed_over(declining=True))
+        return run_to_completion(master.engine.passed_over(declining=True))
 
     master = cluster(demand="cpus:1")
     [offer] = master.add_agent("s1", "cpus:4;mem:512")

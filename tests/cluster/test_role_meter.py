@@ -5,13 +5,19 @@ from collections import Counter
 
 import pytest
 
-from allocator.cluster import role_meter
+from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.engine import Engine
-from allocator.cluster.limits import Limits
-from allocator.cluster.role_meter import RoleMeter
-from allocator.cluster.steps import Steps, finished
+from allocator.cluster.input.limits import Limits
+from allocator.cluster.metering import role_meter
+from allocator.cluster.metering.role_meter import RoleMeter
 from allocator.contract import allocator_pb2 as contract
-from allocator.fairness.metering import LONGEST_GAP, Counted, Former, Meter, Stretch
+from allocator.fairness.metering import (
+    LONGEST_GAP,
+    AccountCheckpoint,
+    AccountState,
+    Meter,
+    UsageAccumulator,
+)
 from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import (
     SECOND,
@@ -36,7 +42,7 @@ def metered(now_ns: int | None = None) -> tuple[MasterSide, RoleMeter]:
     return master, master.engine.role_meter
 
 
-def sums(*counted: Counted) -> dict[str, float]:
+def sums(*counted: UsageAccumulator) -> dict[str, float]:
     """Resource-seconds that were held in roles."""
     found: dict[str, float] = {}
     for each in counted:
@@ -73,8 +79,8 @@ def test_sums_are_those_of_a_slow_reference_whenever_they_are_taken(
                 framework_id=name, info=framework_info(name, *ROLES), active=False
             )
         )
-    taken: list[Counted] = []
-    taking: Steps[tuple[Counted, dict[str, Former]]] | None = None
+    taken: list[UsageAccumulator] = []
+    taking: Cooperative[tuple[UsageAccumulator, dict[str, AccountCheckpoint]]] | None = None
     for number in range(300):
         seconds = chance.choice((0, 1, 7, 900))
         master.now_ns += seconds * SECOND
@@ -92,14 +98,16 @@ def test_sums_are_those_of_a_slow_reference_whenever_they_are_taken(
             taking = meter.taking(master.engine.now)
         assert len(meter._notes) <= most
         if chance.random() < 0.3:
-            finished(meter.settling())
+            run_to_completion(meter.settling())
         if taking is not None:
             try:
                 next(taking)
             except StopIteration as end:
                 taken.append(end.value[0])
                 taking = None
-    last, _ = finished(meter.taking(master.engine.now))  # the one under way, if any, is given up
+    last, _ = run_to_completion(
+        meter.taking(master.engine.now)
+    )  # the one under way, if any, is given up
     assert len(taken) > 5
     assert sums(*taken, last) == pytest.approx(reference.seconds)
     assert len(set().union(*(each.users for each in (*taken, last)))) > 5, "hours are told apart"
@@ -126,9 +134,9 @@ def test_after_a_snapshot_and_in_another_service_no_instant_counts_twice() -> No
     first.now_ns += 10 * SECOND
     restored(first, 5)  # what was held before and after counts in between
     first.tick(5)
-    taken, formers = finished(taking)
+    taken, formers = run_to_completion(taking)
     assert sums(taken) == {"eng": 300.0, "eng/web": 300.0}
-    rest, _ = finished(meter.taking(first.engine.now))
+    rest, _ = run_to_completion(meter.taking(first.engine.now))
     assert sums(rest) == {"eng": 3 * 10.0 + 5 * 5.0, "eng/web": 3 * 10.0 + 5 * 5.0}
     # The service has died before it could write the rest; another one begins.
     first.now_ns += 15 * SECOND
@@ -136,8 +144,10 @@ def test_after_a_snapshot_and_in_another_service_no_instant_counts_twice() -> No
     restored(second, 5)
     second.tick(10)
     assert other.beginning is not None
-    other.bridge(formers, {"eng/web": Former(first.now_ns / 1e9, formers["eng"].stretch)})
-    gone_on, _ = finished(other.taking(second.engine.now))
+    other.bridge(
+        formers, {"eng/web": AccountCheckpoint(first.now_ns / 1e9, formers["eng"].stretch)}
+    )
+    gone_on, _ = run_to_completion(other.taking(second.engine.now))
     assert sums(taken, gone_on)["eng/web"] == 3 * 130.0 + 5 * 10.0
 
 
@@ -161,7 +171,7 @@ def test_a_gap_that_is_too_long_or_none_is_left_out_and_a_clock_that_goes_back_w
         )
     )
     master.tick(10)
-    taken, formers = finished(meter.taking(master.engine.now))
+    taken, formers = run_to_completion(meter.taking(master.engine.now))
     assert sums(taken) == {role: 2 * (110.0 + min(seconds, 0))}
     assert formers[role].at == begun + 110.0 + seconds
 
@@ -172,9 +182,12 @@ def test_between_two_services_counts_what_was_held_before_and_after(
 ) -> None:
     master, meter = metered()
     begun = master.now_ns / 1e9
-    stretch = Stretch(Quantities({"cpus": 2000}), 1.0, {}, {}, active=True)
-    meter.bridge({"ops": Former(begun, stretch)}, {"ops": Former(begun + seconds, stretch)})
-    taken, _ = finished(meter.taking(master.engine.now))
+    stretch = AccountState(Quantities({"cpus": 2000}), 1.0, {}, {}, active=True)
+    meter.bridge(
+        {"ops": AccountCheckpoint(begun, stretch)},
+        {"ops": AccountCheckpoint(begun + seconds, stretch)},
+    )
+    taken, _ = run_to_completion(meter.taking(master.engine.now))
     assert sums(taken).get("ops", 0.0) == 2 * counted
 
 
@@ -191,7 +204,7 @@ def test_what_was_held_again_before_the_clock_has_caught_up_counts_from_then_on(
     master.wait(5.0)
     master.send(agent)
     master.tick(15)
-    taken, _ = finished(meter.taking(master.engine.now))
+    taken, _ = run_to_completion(meter.taking(master.engine.now))
     assert sums(taken) == {"ops": 2 * 110.0}
 
 
@@ -201,7 +214,7 @@ def test_offers_count_in_their_role_and_above_and_roles_that_are_none_do_not() -
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
     master.wait(10.0)
     master.recover(offer, refuse_seconds=5)
-    taken, _ = finished(meter.taking(master.engine.now))
+    taken, _ = run_to_completion(meter.taking(master.engine.now))
     [tallies] = taken.users.values()
     assert {role: (tally.offers, tally.refused) for role, tally in tallies.items()} == {
         "eng/web": (1, 1),
@@ -226,8 +239,8 @@ def test_over_a_snapshot_what_is_held_before_and_after_counts(
     for role, core in (("ops", 2000), ("gone", 1000)):
         meter.note(role, begun, Quantities({"cpus": core}))
     held = {"ops": Quantities({"cpus": 3000}), "new": Quantities({"cpus": 1000})}
-    finished(meter.resuming(begun, begun + seconds, held, anew=False))
-    taken, formers = finished(meter.taking(begun + seconds))
+    run_to_completion(meter.resuming(begun, begun + seconds, held, anew=False))
+    taken, formers = run_to_completion(meter.taking(begun + seconds))
     assert sums(taken) == {"ops": 2 * counted}
     assert set(formers) == {"ops", "new"}
     assert not any(former.stretch.active for former in formers.values()), "no role is in a queue"
@@ -239,10 +252,12 @@ def test_who_counted_others_before_begins_with_those_that_are_there() -> None:
     begun = START_NS / 1e9
     for role in ("gone", "new"):
         meter.note(role, begun, Quantities({"cpus": 1000}))
-    finished(meter.resuming(begun, begun + 5.0, {"new": Quantities({"cpus": 1000})}, anew=True))
+    run_to_completion(
+        meter.resuming(begun, begun + 5.0, {"new": Quantities({"cpus": 1000})}, anew=True)
+    )
     assert meter.beginning is not None
     assert {role: former.at for role, former in meter.beginning.items()} == {"new": begun + 5.0}
-    taken, formers = finished(meter.taking(begun + 10.0))
+    taken, formers = run_to_completion(meter.taking(begun + 10.0))
     assert sums(taken) == {"new": 5.0}
     assert set(formers) == {"new"}
     assert formers["new"].stretch.entitlement == 0.0, "no role is entitled to anything"

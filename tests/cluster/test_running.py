@@ -3,10 +3,10 @@
 import random
 from collections import Counter
 
-from allocator.cluster.agents import Agent
-from allocator.cluster.frameworks import Client
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.agents.used_resources import UsedResources
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import NOTHING, Resources, parse_total
-from allocator.cluster.running import Running
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resources
 
@@ -19,7 +19,7 @@ def bag(units: Counter[str]) -> Resources:
 
 def test_what_runs_is_what_was_begun_and_not_ended_and_never_more_than_is_held() -> None:
     for seed in range(200):
-        lot, running = random.Random(seed), Running()
+        lot, running = random.Random(seed), UsedResources()
         agents = [
             Agent(name, mesos.SlaveInfo(), frozenset(), parse_total(resources("cpus:9;mem:9")))
             for name in ("s1", "s2")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from allocator.cluster.frameworks import Client
-from allocator.cluster.limits import Limits
-from allocator.cluster.steps import finished
+from allocator.cluster.cooperative import run_to_completion
+from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import freed
@@ -45,7 +45,7 @@ def launch(master: MasterSide, offers: list[Offered]) -> list[Offered]:
 
 
 def reason(master: MasterSide, framework: str, role: str) -> str:
-    why = finished(finished(master.engine.survey()).look(Client(role, framework)))
+    why = run_to_completion(run_to_completion(master.engine.survey()).look(Client(role, framework)))
     assert why is not None
     return why.reason
 

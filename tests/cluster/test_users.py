@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.memory import Memory, Remembered
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.cluster.users import Users

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.cluster.frameworks import Client
-from allocator.cluster.limits import Limits
-from allocator.cluster.memory import Boost, Course, Memory, Remembered
+from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.input.limits import Limits
+from allocator.cluster.memory import Boost, Memory, Remembered, StoredTrajectory
 from allocator.cluster.settings import DeclaredUser
 from allocator.cluster.users import FADED, User, Users
 from allocator.fairness.commitment import decayed
@@ -226,7 +226,7 @@ class Walk:
         self.chance = random.Random(seed)
         self.plainly = Plainly(1000.0)
         self.users = built(self.plainly)
-        self.told: dict[str, Course] = {}
+        self.told: dict[str, StoredTrajectory] = {}
         """What somebody has who has taken down all changes."""
 
     def step(self) -> None:
@@ -484,13 +484,13 @@ def test_what_was_held_in_excess_only_before_or_only_after_is_not_charged(
 
 def test_how_it_goes_on_is_told_for_any_later_instant() -> None:
     then = Remembered({"cpus": 0.5, "gpus": 0.5}, {"cpus": 0.25}, others=0.5)
-    course = Course(1000.0, TAU, then)
+    course = StoredTrajectory(1000.0, TAU, then)
     assert course.at(999.0) == then
     assert course.at(1000.5).commitments["gpus"] == pytest.approx(0.5 * 0.5 ** (0.5 / HALF_LIFE))
     later = course.at(1000.0 + HALF_LIFE)
     assert later.commitments == pytest.approx({"cpus": 0.375, "gpus": 0.25})
     assert later.others == pytest.approx(0.25)
-    assert Course(1000.0, None, then).at(2000.0) == then
+    assert StoredTrajectory(1000.0, None, then).at(2000.0) == then
 
 
 def test_users_that_come_later_are_counted_on_every_level() -> None:

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.users import Task, Users
+from allocator.cluster.users import Users, UserTask
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
@@ -58,8 +58,8 @@ class Plainly:
         return {"tasks": max(held[each] / (amount * alone) for each, amount in greediest.items())}
 
 
-def task(demand: Quantities | None, places: frozenset[str] | None) -> Task:
-    return Task(demand, None if places is None else places.__contains__)
+def task(demand: Quantities | None, places: frozenset[str] | None) -> UserTask:
+    return UserTask(demand, None if places is None else places.__contains__)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -108,7 +108,7 @@ def asking(users: Users) -> dict[str, list[str]]:
 
     for role in ROLES:
         client = join(users, role)
-        users.set_task(users.get(role), client, Task(DEMANDS[1], partial(noting, role)))
+        users.set_task(users.get(role), client, UserTask(DEMANDS[1], partial(noting, role)))
     return machines
 
 
@@ -163,7 +163,7 @@ def test_another_framework_of_a_role_asks_about_each_machine_once_whatever_the_o
     for number in range(20):
         name = f"f{number}"
         users.add(users.get("a/b"), client := Client("a/b", name))
-        users.set_task(users.get("a/b"), client, Task(DEMANDS[1], partial(admits, name)))
+        users.set_task(users.get("a/b"), client, UserTask(DEMANDS[1], partial(admits, name)))
         users.settle()
     assert set(asked.values()) == {50}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import Kind, Resources
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract

@@ -5,10 +5,10 @@ from itertools import count
 
 import pytest
 
-from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.frameworks.framework import Client, Framework
+from allocator.cluster.frameworks.subscription import Subscription
 from allocator.cluster.reasons import _Wants
 from allocator.cluster.resources import NOTHING, Resources, parse_total
-from allocator.cluster.subscriptions import Subscription
 from allocator.fairness.quantities import Quantities
 from tests.cluster.conformance.quota_side import REVOCABLE, revocable
 from tests.cluster.master_side import resources

@@ -8,23 +8,26 @@ from unittest.mock import patch
 
 from typing_extensions import override
 
-from allocator.cluster.agents import Agent
-from allocator.cluster.allocation import Allocation
-from allocator.cluster.allocation.order import LocalFront, Order
-from allocator.cluster.allocation.portions import Task
-from allocator.cluster.allocation.taking import Taking
-from allocator.cluster.allocation.walk import Walk
-from allocator.cluster.allocation.wanting import Wanting
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.allocation import Allocator
+from allocator.cluster.allocation.bulk_allocation import Eligibility
+from allocator.cluster.allocation.client_index import ClientIndex
+from allocator.cluster.allocation.progressive_filling import ClientTask
+from allocator.cluster.allocation.sorter_view import (
+    LocalSorterSnapshot,
+    RoleTreeIterator,
+    SorterView,
+)
+from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.engine import Engine
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster
-from allocator.cluster.steps import Steps, finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
-from allocator.fairness.front import Front
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.sorter_snapshot import SorterSnapshot
 from tests.cluster.master_side import START_NS, agent_call
 from tests.cluster.one_by_one import order as next_first
 from tests.cluster.test_dealing_sizes import framework, keeping_off
@@ -54,14 +57,14 @@ def known(seed: int) -> Cluster:
         snapshot.agents.append(call)
     kept: list[Cluster] = []
 
-    class Kept(Allocation):
+    class Kept(Allocator):
         @override
-        def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Steps[int]:
+        def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Cooperative[int]:
             kept.append(self._cluster)
             yield
             return 0
 
-    with patch("allocator.cluster.engine.runs.Allocation", Kept):
+    with patch("allocator.cluster.engine.allocation_cycle.Allocator", Kept):
         Engine(EngineSettings(policies.create("drf", {}))).restore(contract.Options(), snapshot)
     return kept[-1]
 
@@ -71,11 +74,11 @@ def test_sets_of_clients_are_those_for_each_of_whom_it_is_so() -> None:
         cluster, chance = known(seed), Random(seed)
         ledger = cluster.ledger
         cluster.filters.slot(Client("a", "gone"))  # whose bit is the first
-        wanting = Wanting(ledger, cluster.filters)
+        wanting = ClientIndex(ledger, cluster.filters)
         clients = list(ledger.clients.wanting)
         tasks = {client: ledger.task(client) for client in clients}
 
-        def among(mask: int, wanting: Wanting = wanting) -> set[Client]:
+        def among(mask: int, wanting: ClientIndex = wanting) -> set[Client]:
             assert not mask & ~wanting.everybody
             return {client for bit, client in wanting.client.items() if mask & bit}
 
@@ -115,8 +118,8 @@ def test_who_is_next_within_a_run_is_who_would_be_if_each_gift_were_held_at_once
         chance = Random(seed)
         within, plain = known(seed), known(seed).ledger.clients
         clients = within.ledger.clients
-        order, wanting = Order(clients), Wanting(within.ledger, within.filters)
-        walk = Walk(clients, order, wanting)
+        order, wanting = SorterView(clients), ClientIndex(within.ledger, within.filters)
+        walk = RoleTreeIterator(clients, order, wanting)
         some = next(iter(within.ledger.agents.values()))
         for _ in range(8):
             if not wanting.everybody:
@@ -171,7 +174,9 @@ def test_who_has_refused_parts_takes_as_many_tasks_as_are_more_on_half_of_its_ag
             for name, size in free.items()
         }
         unknown = chance.choice([0, 0, bit[clients[0]]])
-        tasks = {client: Task({"cpus": chance.choice([1, 2])}, Quantities()) for client in clients}
+        tasks = {
+            client: ClientTask({"cpus": chance.choice([1, 2])}, Quantities()) for client in clients
+        }
         if chance.random() < 0.5:
             tasks[clients[1]] = tasks[clients[2]]
         fewest = {
@@ -205,8 +210,8 @@ def test_who_has_refused_parts_takes_as_many_tasks_as_are_more_on_half_of_its_ag
                 raised[client] = task, most
                 for place, number in needed.items():
                     expected[place] |= bit[client] * (number <= most)
-        taking = Taking(Refused(refused), books, wanting)  # type: ignore[arg-type]
-        assert finished(taking.settle(agents, may, fewest)) == expected
+        taking = Eligibility(Refused(refused), books, wanting)  # type: ignore[arg-type]
+        assert run_to_completion(taking.settle(agents, may, fewest)) == expected
         assert fewest == raised
 
 
@@ -226,13 +231,13 @@ def test_on_one_machine_those_come_first_who_hold_nothing_of_it_and_then_by_what
             if chance.random() < 0.6
         }
         held["c"] = Quantities({"ports": 1000})  # of which the share is nothing
-        local = LocalFront(Front(pool), pool, machine, held)
+        local = LocalSorterSnapshot(SorterSnapshot(pool), pool, machine, held)
         assert list(local) == list(pool.order_on(machine, held))
         order = list(local)
         assert sorted(order, key=lambda user: local.place(user).position) == order
         more = Quantities({"mem": 50_000})
         for user in "abcde":
-            then = LocalFront(
+            then = LocalSorterSnapshot(
                 local.front, pool, machine, {**held, user: held.get(user, Quantities()) + more}
             )
             there = local.after(user, more, 1)

@@ -6,10 +6,10 @@ from functools import cmp_to_key
 from typing import Any
 
 from allocator.fairness.pool import Pool
-from allocator.fairness.priorities import Envelope, Line
+from allocator.fairness.priorities import Envelope, PriorityLine
 
 
-def line_order(lines: Mapping[int, Line], now: int | Fraction) -> list[int]:
+def line_order(lines: Mapping[int, PriorityLine], now: int | Fraction) -> list[int]:
     """Order straight lines just after an instant: by value, then slope, then id."""
     return sorted(lines, key=lambda i: (lines[i].value + lines[i].slope * now, lines[i].slope, i))
 

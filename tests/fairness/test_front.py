@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 
 from allocator.fairness import policies
-from allocator.fairness.front import Front, Place
-from allocator.fairness.peers import Peers
+from allocator.fairness.framework_sorter import FrameworkSorter
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.sorter_snapshot import SorterSnapshot, SortKey
 from tests.fairness.reference import after_gifts, priority_in
 
 CAPACITY = Quantities.parse("cpus:100;mem:200")
@@ -38,15 +38,19 @@ def drawn(
     return pool
 
 
-def in_order(really: Pool[str] | Peers[str], at_first: Pool[str] | Peers[str]) -> list[str]:
+def in_order(
+    really: Pool[str] | FrameworkSorter[str], at_first: Pool[str] | FrameworkSorter[str]
+) -> list[str]:
     """Return the order that there is; where gifts do not move priorities, nor does rounding."""
-    if isinstance(really, Peers) or isinstance(at_first, Peers):
+    if isinstance(really, FrameworkSorter) or isinstance(at_first, FrameworkSorter):
         return list(really)
     return after_gifts(really, really, lambda user: priority_in(at_first, user))
 
 
 def agrees(
-    front: Front[str], really: Pool[str] | Peers[str], at_first: Pool[str] | Peers[str]
+    front: SorterSnapshot[str],
+    really: Pool[str] | FrameworkSorter[str],
+    at_first: Pool[str] | FrameworkSorter[str],
 ) -> None:
     """Hold against the order that there is: who comes when, and who surely does."""
     order = in_order(really, at_first)
@@ -62,9 +66,9 @@ def agrees(
 
 def gives(
     chance: random.Random,
-    front: Front[str],
-    really: Pool[str] | Peers[str],
-    at_first: Pool[str] | Peers[str],
+    front: SorterSnapshot[str],
+    really: Pool[str] | FrameworkSorter[str],
+    at_first: Pool[str] | FrameworkSorter[str],
 ) -> set[str]:
     """Give something, many times, and look now and then; return to whom."""
     given, users = set(), list(front)
@@ -89,7 +93,7 @@ def test_the_order_after_gifts_is_that_of_a_pool_to_which_they_are_given(
 ) -> None:
     chance = random.Random(users)
     pool = drawn(chance, policy, parameters, users)
-    front, really, before = Front(pool), pool.twin(), list(pool)
+    front, really, before = SorterSnapshot(pool), pool.twin(), list(pool)
     given = gives(chance, front, really, pool)
     assert {user: after for user, *after in front.changed()} == {
         user: list(really.holding(user)) for user in given
@@ -103,13 +107,13 @@ def test_the_order_after_gifts_is_that_of_a_pool_to_which_they_are_given(
 @pytest.mark.parametrize("users", [1, 2, 7])
 def test_so_it_is_among_peers(users: int) -> None:
     chance = random.Random(users)
-    peers, really = (Peers[str](CAPACITY) for _ in range(2))
+    peers, really = (FrameworkSorter[str](CAPACITY) for _ in range(2))
     for each in (peers, really):
         for number in range(users):
             each.add(f"u{number}")
             each.set_active(f"u{number}", active=True)
             each.allocate(f"u{number}", GIFTS[number % 3])
-    front = Front(peers)
+    front = SorterSnapshot(peers)
     agrees(front, really, peers)
     gives(chance, front, really, peers)
     agrees(front, really, peers)
@@ -120,7 +124,7 @@ def test_who_comes_by_more_than_rounding_comes_surely_and_who_does_by_less_does_
     policy: str, parameters: dict[str, object]
 ) -> None:
     pool = drawn(random.Random(4), policy, parameters, 7)
-    front = Front(pool)
+    front = SorterSnapshot(pool)
     priorities = {standing.user: standing.priority for standing in pool.standings()}
     for user, following in pairwise(pool):
         place, next_place = front.place(user), front.place(following)
@@ -131,20 +135,20 @@ def test_who_comes_by_more_than_rounding_comes_surely_and_who_does_by_less_does_
 
 
 def test_one_comes_surely_before_another_by_more_than_both_are_blurred() -> None:
-    def place(priority: float, blur: float) -> Place:
-        return Place((0, priority, (), 0.0, 0, "u"), blur)
+    def place(priority: float, blur: float) -> SortKey:
+        return SortKey((0, priority, (), 0.0, 0, "u"), blur)
 
     assert place(1.0, 0.25).surely_before(place(2.0, 0.5))
     assert not place(1.0, 0.5).surely_before(place(2.0, 0.5))
     assert not place(1.0, 0.0).surely_before(place(2.0, 1.0))
     assert not place(1.0, 1.0).surely_before(place(2.0, 0.0))
-    assert place(1.0, 0.0).surely_before(Place((1, 0.5, (), 0.0, 0, "u"), 3.0))
+    assert place(1.0, 0.0).surely_before(SortKey((1, 0.5, (), 0.0, 0, "u"), 3.0))
 
 
 def test_how_far_it_is_to_a_place_can_be_told_within_a_class() -> None:
-    here = Place((0, 1.0), 0.0)
-    assert here.to(Place((0, 4.0), 0.0)) == 3.0
-    assert here.to(Place((1, 4.0), 0.0)) is None
+    here = SortKey((0, 1.0), 0.0)
+    assert here.to(SortKey((0, 4.0), 0.0)) == 3.0
+    assert here.to(SortKey((1, 4.0), 0.0)) is None
 
 
 def test_rounding_may_blur_where_a_gift_leads_that_moves_a_user_and_no_other() -> None:
@@ -152,7 +156,7 @@ def test_rounding_may_blur_where_a_gift_leads_that_moves_a_user_and_no_other() -
     pool.add("u")
     pool.set_active("u", active=True)
     pool.allocate("u", Quantities.parse("cpus:25"))
-    front = Front(pool)
+    front = SorterSnapshot(pool)
     more, less = Quantities.parse("cpus:25"), Quantities.parse("mem:25")
     moved, still = front.after("u", more, 1), front.after("u", less, 1)
     assert (moved.priority, still.priority) == (0.5, 0.25)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from allocator.fairness import live_tree
 from allocator.fairness.live_tree import LiveTree
-from allocator.fairness.priorities import Envelope, Envelopes, Line, StraightLines, envelope
+from allocator.fairness.priorities import Envelope, Envelopes, PriorityLine, StraightLines, envelope
 from tests.fairness.reference import envelope_order, line_order
 
-Tree = LiveTree[int, Line, int | Fraction]
+Tree = LiveTree[int, PriorityLine, int | Fraction]
 
 
 def lines(*pairs: tuple[int, int]) -> Tree:
     tree: Tree = LiveTree(StraightLines(), now=0)
     for i, (value, slope) in enumerate(pairs):
-        tree.insert(i, Line(value, slope))
+        tree.insert(i, PriorityLine(value, slope))
     tree._check()
     return tree
 
@@ -41,8 +41,8 @@ def test_an_empty_tree_has_no_ends_and_moves_through_time() -> None:
 def test_an_id_can_be_there_only_once() -> None:
     tree = lines((1, 0))
     with pytest.raises(KeyError, match="0 is in the tree already"):
-        tree.insert(0, Line(5, 5))
-    assert tree[0] == Line(1, 0)
+        tree.insert(0, PriorityLine(5, 5))
+    assert tree[0] == PriorityLine(1, 0)
     assert 0 in tree
     assert 1 not in tree
 
@@ -86,7 +86,7 @@ def test_elements_that_start_equal_part_at_once() -> None:
 def test_an_insertion_at_the_instant_of_a_crossing_finds_its_place() -> None:
     tree = lines((0, 2), (4, 0))
     tree.update(2)
-    tree.insert(2, Line(4, 0))
+    tree.insert(2, PriorityLine(4, 0))
     assert list(tree) == [1, 2, 0]
     tree._check()
 
@@ -129,7 +129,7 @@ def test_upcoming_crossings_say_who_passes_whom_and_when() -> None:
 
 def test_replacing_an_attribute_moves_the_element() -> None:
     tree = lines((0, 0), (1, 0), (2, 0))
-    tree.replace(0, Line(1, 1))
+    tree.replace(0, PriorityLine(1, 1))
     assert list(tree) == [1, 0, 2]
     assert list(reversed(tree)) == [2, 0, 1]
     assert (tree.minimum(), tree.maximum()) == (1, 2)
@@ -153,7 +153,7 @@ def test_straight_lines_are_in_order_after_every_action(
     plan: list[tuple[str, int, int, int]],
 ) -> None:
     tree: Tree = LiveTree(StraightLines(), now=0)
-    model: dict[int, Line] = {}
+    model: dict[int, PriorityLine] = {}
     now = Fraction(0)
     for action, i, a, b in plan:
         if action == "update":
@@ -161,8 +161,8 @@ def test_straight_lines_are_in_order_after_every_action(
             tree.update(now)
         elif action == "insert":
             # Small integers make for ties and for crossings that coincide.
-            (tree.replace if i in model else tree.insert)(i, Line(a - b * now.numerator, b))
-            model[i] = Line(a - b * now.numerator, b)
+            (tree.replace if i in model else tree.insert)(i, PriorityLine(a - b * now.numerator, b))
+            model[i] = PriorityLine(a - b * now.numerator, b)
         elif i in model:
             tree.delete(i)
             del model[i]
@@ -175,7 +175,7 @@ def test_a_tree_that_is_filled_is_as_if_all_had_been_inserted(
     pairs: list[tuple[int, int]], rng: random.Random
 ) -> None:
     one_by_one = lines(*pairs)
-    elements = [(i, Line(value, slope)) for i, (value, slope) in enumerate(pairs)]
+    elements = [(i, PriorityLine(value, slope)) for i, (value, slope) in enumerate(pairs)]
     rng.shuffle(elements)
     filled: Tree = LiveTree(StraightLines(), now=0)
     filled.fill(elements)
@@ -189,7 +189,11 @@ def test_a_tree_that_is_filled_is_as_if_all_had_been_inserted(
 
 def test_so_are_more_than_one_finds_by_looking_at_all_of_them() -> None:
     rng = random.Random(0)
-    tree, model, now = lines(*((i, 0) for i in range(100))), {i: Line(i, 0) for i in range(100)}, 0
+    tree, model, now = (
+        lines(*((i, 0) for i in range(100))),
+        {i: PriorityLine(i, 0) for i in range(100)},
+        0,
+    )
     for step in range(500):
         i = rng.randrange(100)
         if rng.random() < 0.1:
@@ -199,7 +203,7 @@ def test_so_are_more_than_one_finds_by_looking_at_all_of_them() -> None:
             del model[i]
             tree.delete(i)
         else:
-            line = Line(rng.randrange(-100, 100) - now, rng.randrange(-9, 10))
+            line = PriorityLine(rng.randrange(-100, 100) - now, rng.randrange(-9, 10))
             (tree.replace if i in model else tree.insert)(i, line)
             model[i] = line
         assert list(tree) == line_order(model, now)
@@ -212,7 +216,7 @@ def test_however_often_all_are_replaced_crossings_come_soonest_first() -> None:
     tree = lines(*((i, -i) for i in range(30)))
     for _ in range(300):
         slope = rng.randrange(-50, 50)
-        tree.replace(rng.randrange(30), Line(rng.randrange(1000) - slope * 7, slope))
+        tree.replace(rng.randrange(30), PriorityLine(rng.randrange(1000) - slope * 7, slope))
         upcoming = [crossing.when for crossing in tree.crossings()]
         assert upcoming == sorted(upcoming)
     tree._check()
@@ -266,14 +270,14 @@ ABSENT = np.int64(2**60)
 def test_a_hundred_thousand_operations_on_hundreds_of_lines_agree_with_a_scan(seed: int) -> None:
     rng = random.Random(seed)
     tree: Tree = LiveTree(StraightLines(), now=0)
-    model: dict[int, Line] = {}
+    model: dict[int, PriorityLine] = {}
     # Value, slope and number of each line as one number, and by how much it grows with time.
     keys, growths = np.full(300, ABSENT), np.zeros(300, np.int64)
     now = 0
     for step in range(100_000):
         i = rng.randrange(300)
         if i not in model or rng.random() < 0.4:
-            line = Line(rng.randrange(-1000, 1000) - now, rng.randrange(-4, 5))
+            line = PriorityLine(rng.randrange(-1000, 1000) - now, rng.randrange(-4, 5))
             (tree.replace if i in model else tree.insert)(i, line)
             model[i] = line
             growths[i] = line.slope * 10_000

@@ -9,7 +9,14 @@ from dataclasses import fields
 import pytest
 
 from allocator.fairness import metering, policies
-from allocator.fairness.metering import HOUR, Counted, Former, Integrals, Meter, Stretch
+from allocator.fairness.metering import (
+    HOUR,
+    AccountCheckpoint,
+    AccountState,
+    Integrals,
+    Meter,
+    UsageAccumulator,
+)
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
@@ -110,7 +117,7 @@ def test_integrals_are_those_of_a_slow_reference(
 ) -> None:
     chance = random.Random(seed)
     pool, reference = made(policy, parameters), Reference(made(policy, parameters))
-    meter, counted = Meter(), Counted()
+    meter, counted = Meter(), UsageAccumulator()
     meter.begin_anew(BEGIN, pool.policy.tau, ())
     pool.attach(meter)
     now = BEGIN
@@ -208,7 +215,7 @@ class Metered:
             formers[user] = self.pool.count(user)
 
 
-def flat(counted: Counted) -> dict[tuple[object, ...], object]:
+def flat(counted: UsageAccumulator) -> dict[tuple[object, ...], object]:
     """Return all that has been counted and is not 0, by what it is of."""
     found: dict[tuple[object, ...], float] = {
         (hour, name): amount
@@ -231,7 +238,11 @@ def test_each_instant_and_offer_counts_once_however_accounts_are_closed_and_take
 ) -> None:
     chance = random.Random(seed)
     whole, parts = Metered(), Metered()
-    together, counted, expected = Counted(), Counted(), Counter[tuple[object, ...]]()
+    together, counted, expected = (
+        UsageAccumulator(),
+        UsageAccumulator(),
+        Counter[tuple[object, ...]](),
+    )
     now = int(BEGIN)
     for _ in range(50):
         before, now = now, now + chance.choice([0, 1, 90, 2000])
@@ -303,7 +314,7 @@ def test_whoever_holds_exactly_what_it_is_entitled_to_does_not_wait() -> None:
 def test_a_task_is_owed_as_a_thousand_thousandths() -> None:
     meter = Meter()
     owing = [
-        Former(at, Stretch(Quantities(), 0.5, {"tasks": 0.25}, {}, active=False))
+        AccountCheckpoint(at, AccountState(Quantities(), 0.5, {"tasks": 0.25}, {}, active=False))
         for at in (BEGIN, BEGIN + 60.0)
     ]
     meter.bridge({"A": owing[0]}, {"A": owing[1]}, CAPACITY)
@@ -322,7 +333,7 @@ def test_no_instant_is_counted_twice_when_a_clock_goes_back() -> None:
         pool.allocate("A", TASK)
         pool.advance(begin + 1000.0)
         pool.count("A")
-    counted = Counted()
+    counted = UsageAccumulator()
     counted.add(meter.take())
     held = sum(
         tally.resources["cpus"].held for users in counted.users.values() for tally in users.values()
@@ -330,11 +341,11 @@ def test_no_instant_is_counted_twice_when_a_clock_goes_back() -> None:
     assert held == pytest.approx(1000 * 1000.0)  # the second time, half a thousand seconds less 500
 
 
-def former(at: float, cpus: int, *, owed: float = 0.0, over: float = 0.0) -> Former:
-    stretch = Stretch(
+def former(at: float, cpus: int, *, owed: float = 0.0, over: float = 0.0) -> AccountCheckpoint:
+    stretch = AccountState(
         Quantities({"cpus": 1000 * cpus}), 0.5, {"cpus": owed}, {"cpus": over}, active=True
     )
-    return Former(at, stretch)
+    return AccountCheckpoint(at, stretch)
 
 
 def test_in_a_gap_counts_what_was_held_both_before_and_after() -> None:
@@ -358,7 +369,11 @@ def test_in_a_gap_nobody_wants_or_overuses_what_it_does_only_before_or_after() -
     meter.begin_anew(BEGIN, 1000.0, ())
     at, stood = former(BEGIN, 90, over=0.5)
     for later in (stood._replace(active=False), stood._replace(overuse={})):
-        meter.bridge({"A": Former(at, stood)}, {"A": Former(at + 60.0, later)}, CAPACITY)
+        meter.bridge(
+            {"A": AccountCheckpoint(at, stood)},
+            {"A": AccountCheckpoint(at + 60.0, later)},
+            CAPACITY,
+        )
         taken = meter.take()
         taken.settle()
         [users] = taken.users.values()

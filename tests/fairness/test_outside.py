@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from allocator.fairness import policies
 from allocator.fairness.account import Account
-from allocator.fairness.outside import LARGEST, adopted
+from allocator.fairness.plugin_sandbox import LARGEST, adopted
 from allocator.fairness.policies.lines import LinePolicy
 from allocator.fairness.policies.policy import KeyPolicy, Origin, Policy
 from allocator.fairness.policies.sdrf import Sdrf

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.fairness import policies
-from allocator.fairness.peers import Peers
+from allocator.fairness.framework_sorter import FrameworkSorter
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
@@ -39,7 +39,7 @@ class Both:
         self.pool: Pool[str] = Pool(
             policies.create("drf", {}), capacity=capacity, excluded=("disk",), exact_ties=True
         )  # peers have no weights, so that nothing is rounded in two ways
-        self.peers: Peers[str] = Peers(capacity, ("disk",))
+        self.peers: FrameworkSorter[str] = FrameworkSorter(capacity, ("disk",))
         for user in USERS:
             self.pool.add(user)
             self.peers.add(user)
@@ -112,7 +112,7 @@ def test_whose_shares_have_become_the_same_come_by_how_often_they_got_something(
 
 
 def test_who_holds_nothing_that_counts_comes_by_how_often_it_got_something() -> None:
-    peers: Peers[str] = Peers(Quantities({"cpus": 1000}), ("disk",))
+    peers: FrameworkSorter[str] = FrameworkSorter(Quantities({"cpus": 1000}), ("disk",))
     for often, user in enumerate(USERS):
         peers.add(user)
         peers.set_active(user, active=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster.steps import finished
+from allocator.cluster.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.machines import Machines
 from allocator.fairness.pool import Deed, Pool
@@ -129,7 +129,7 @@ def test_following_later_owes_ranks_and_gains_to_the_last_bit_what_following_at_
     catch_up()
     for shadow in (prompt, late):
         shadow.pool.advance(pool.now)
-    assert finished(prompt.gaining()) == finished(late.gaining())
+    assert run_to_completion(prompt.gaining()) == run_to_completion(late.gaining())
     assert list(prompt.pool) == list(late.pool)
     assert prompt.pool.standings() == late.pool.standings()
 
@@ -173,19 +173,19 @@ def test_what_one_gets_that_another_would_have_got_counts_for_as_long_as_it_is_h
     follow(run=True)
     pool.advance(100.0)
     follow()
-    assert finished(shadow.gaining()) == pytest.approx({"a": -0.2 * 100, "b": 0.2 * 100})
+    assert run_to_completion(shadow.gaining()) == pytest.approx({"a": -0.2 * 100, "b": 0.2 * 100})
     pool.release("a", ONE.times(2))
     follow()
     pool.advance(200.0)
     follow()
-    assert finished(shadow.gaining())["b"] == pytest.approx(0.2 * 100 + 0.1 * 100), (
+    assert run_to_completion(shadow.gaining())["b"] == pytest.approx(0.2 * 100 + 0.1 * 100), (
         "of half, half is left"
     )
     pool.release("a", ONE.times(2))
     follow()
     pool.advance(1000.0)
     follow()
-    assert finished(shadow.gaining())["b"] == pytest.approx(30.0), (
+    assert run_to_completion(shadow.gaining())["b"] == pytest.approx(30.0), (
         "what is given back is no loss any more"
     )
 
@@ -198,7 +198,7 @@ def test_a_run_as_the_shadow_would_have_made_it_makes_no_difference() -> None:
     follow(run=True)
     pool.advance(100.0)
     follow()
-    assert not any(finished(shadow.gaining()).values())
+    assert not any(run_to_completion(shadow.gaining()).values())
 
 
 def test_nothing_is_noted_of_who_got_what_it_would_have_got() -> None:
@@ -239,7 +239,7 @@ def test_of_what_one_holds_most_others_have_no_name_and_its_loss_is_exact() -> N
     for user, share in shares.items():
         claims.give("a", user, share, 0.0)
         assert len(claims._kept["a"].parts) < 2 * MOST_OTHERS
-    gains = finished(claims.gaining(lambda: 100.0))
+    gains = run_to_completion(claims.gaining(lambda: 100.0))
     assert gains["a"] == pytest.approx(-100.0 * sum(shares.values()))
     largest = sorted(shares, key=lambda user: -shares[user])[:MOST_OTHERS]
     assert {user: gains[user] for user in largest} == pytest.approx(
@@ -249,7 +249,7 @@ def test_of_what_one_holds_most_others_have_no_name_and_its_loss_is_exact() -> N
     first = {user: gains[user] for user in claims._kept["a"].parts}
     for number in range(2 * MOST_OTHERS):
         claims.give("a", f"larger{number}", 0.1, 100.0)
-    gains = finished(claims.gaining(lambda: 200.0))
+    gains = run_to_completion(claims.gaining(lambda: 200.0))
     assert {user: gains[user] for user in first} == pytest.approx(first)
 
 
@@ -260,10 +260,10 @@ def test_whoever_is_gone_has_no_name_any_more_and_what_others_lose_goes_on() -> 
         claims.give(f"u{number}", "b", 1e-3, 0.0)
         claims.forget({f"u{number}"}, 0.0)
         assert names_in(claims) <= 5
-    gains = finished(claims.gaining(lambda: 10.0))
+    gains = run_to_completion(claims.gaining(lambda: 10.0))
     assert gains == pytest.approx({"a": -3 * MOST_OTHERS * 1e-2, "b": 0.0}, abs=1e-12)
     claims.keep("a", 0.0, 10.0)
-    assert finished(claims.gaining(lambda: 99.0)).keys() == {"a", "b"}
+    assert run_to_completion(claims.gaining(lambda: 99.0)).keys() == {"a", "b"}
     assert names_in(claims) <= 5
 
 
@@ -277,21 +277,21 @@ def test_users_that_leave_the_pool_leave_the_shadow() -> None:
     follow(run=True)
     pool.advance(100.0)
     follow()
-    assert finished(shadow.gaining()).keys() == {"a", "b", "c"}
+    assert run_to_completion(shadow.gaining()).keys() == {"a", "b", "c"}
     pool.remove("c")
     follow()
     successor: Pool[str] = Pool(DRF, capacity=CPUS, now=200.0)
     successor.add("a")
     successor.allocate("a", ONE.times(6))
     shadow.attach(successor)
-    assert finished(shadow.gaining()) == pytest.approx({"a": -0.4 * 200.0})
+    assert run_to_completion(shadow.gaining()) == pytest.approx({"a": -0.4 * 200.0})
 
 
 def test_as_long_as_they_are_few_each_of_the_others_has_its_gain_under_its_name() -> None:
     claims: Claims[str] = Claims()
     for number in range(2 * MOST_OTHERS - 1):
         claims.give("a", f"u{number}", 1e-3 * number, 0.0)
-    gains = finished(claims.gaining(lambda: 100.0))
+    gains = run_to_completion(claims.gaining(lambda: 100.0))
     assert all(gains[f"u{number}"] == pytest.approx(0.1 * number) for number in range(127))
 
 
@@ -337,7 +337,7 @@ def test_gains_are_those_of_each_gift_by_itself(seed: int) -> None:
                 share = chance.random()
                 claims.give(user, other, share, now)
                 plain.gifts.append((user, other, share))
-        gains = finished(claims.gaining(functools.partial(float, now + 7.0)))
+        gains = run_to_completion(claims.gaining(functools.partial(float, now + 7.0)))
         later = Plain()
         later.gifts, later.gains = plain.gifts, dict(plain.gains)
         later.wait(7.0)
@@ -358,11 +358,12 @@ def debtors() -> tuple[Pool[str], Shadow[str], Follow]:
 
 def gained(pool: Pool[str], shadow: Shadow[str], follow: Follow) -> dict[str, object]:
     """Return what users would have had more in the next 100 s, in parts of the cluster."""
-    before = finished(shadow.gaining())
+    before = run_to_completion(shadow.gaining())
     pool.advance(pool.now + 100.0)
     follow()
     gains = {
-        user: gain - before.get(user, 0.0) for user, gain in finished(shadow.gaining()).items()
+        user: gain - before.get(user, 0.0)
+        for user, gain in run_to_completion(shadow.gaining()).items()
     }
     return {user: pytest.approx(gain / 100.0) for user, gain in gains.items() if abs(gain) > 1e-9}
 
@@ -391,7 +392,7 @@ def test_a_run_that_is_followed_late_counts_from_when_it_was() -> None:
     pool.allocate("a", ONE.times(2), times=2)
     shadow.follow_run(list(journal))
     shadow.pool.advance(150.0)
-    assert finished(shadow.gaining()) == pytest.approx({"a": -0.1 * 100, "b": 0.1 * 100})
+    assert run_to_completion(shadow.gaining()) == pytest.approx({"a": -0.1 * 100, "b": 0.1 * 100})
 
 
 def test_what_does_not_count_in_shares_is_no_gain_and_no_loss() -> None:
@@ -426,9 +427,9 @@ def test_of_what_a_user_held_in_a_former_pool_counts_what_it_holds_still() -> No
     successor.advance(pool.now)
     successor.allocate("a", ONE.times(2))
     shadow.attach(successor)
-    before = finished(shadow.gaining())
+    before = run_to_completion(shadow.gaining())
     shadow.pool.advance(pool.now + 100.0)
-    gains = finished(shadow.gaining())
+    gains = run_to_completion(shadow.gaining())
     assert {user: gains[user] - before[user] for user in "abc"} == pytest.approx(
         {"a": -10.0, "b": 5.0, "c": 5.0}
     )
@@ -444,6 +445,6 @@ def test_what_some_gain_others_lose(history: list[tuple[bool, float, float]]) ->
             claims.give("a", "b", amount, now)
         else:
             claims.keep("a", amount, now)
-    gains = finished(claims.gaining(lambda: now))
+    gains = run_to_completion(claims.gaining(lambda: now))
     assert math.fsum(gains.values()) == pytest.approx(0.0, abs=1e-6)
     assert gains.get("b", 0.0) >= -1e-9

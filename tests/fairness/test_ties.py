@@ -7,10 +7,10 @@ import pytest
 
 from allocator.fairness import policies
 from allocator.fairness.forecast import passings
-from allocator.fairness.front import Front
 from allocator.fairness.pool import Pool
 from allocator.fairness.priorities import NEAR, Level
 from allocator.fairness.quantities import Quantities
+from allocator.fairness.sorter_snapshot import SorterSnapshot
 
 CAPACITY = Quantities.parse("cpus:8;mem:8")
 ONE = Quantities.parse("cpus:1;mem:1")
@@ -103,7 +103,7 @@ def test_a_front_shares_what_is_free_as_the_pool_does(
     for start in instants(50):
         pool = equals(policy, parameters, start)
         pool.advance(start + 333.3)
-        front = Front(pool)
+        front = SorterSnapshot(pool)
         for _ in range(8):
             user = next(iter(front))
             front.hold(user, front.held(user) + ONE, 1)
@@ -197,7 +197,7 @@ def exact_starts(number: int) -> list[float]:
 def order(pool: Pool[str]) -> list[str]:
     """Return the order of a pool, which is that of its front, its twin and its first user."""
     found = list(pool)
-    assert list(Front(pool)) == list(pool.twin()) == found
+    assert list(SorterSnapshot(pool)) == list(pool.twin()) == found
     assert pool.minimum() == found[0]
     return found
 
@@ -309,7 +309,7 @@ def test_equal_shares_for_other_weights_are_equal(policy: str) -> None:
             pool.allocate("a", ONE.times(3 * held), times=3)
             pool.allocate("b", ONE.times(held), times=1)
             assert pool.minimum() == "b", (total, held)
-            assert next(iter(Front(pool))) == "b"
+            assert next(iter(SorterSnapshot(pool))) == "b"
 
 
 def test_the_exact_rule_of_former_event_logs_can_be_had() -> None:

@@ -18,7 +18,7 @@ import pytest
 from allocator import plugins
 from allocator.cli import own_history
 from allocator.fairness import policies
-from allocator.fairness.outside import PolicyFailedError
+from allocator.fairness.plugin_sandbox import PolicyFailedError
 from allocator.service.record.event_log import EventLogError
 from allocator.service.record.history import reconstruct
 from allocator.service.record.replay import header_and_rest, new_engine, replay

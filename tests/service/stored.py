@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import strategies as st
 
-from allocator.cluster.memory import Boost, Changes, Course, Memory, Remembered
+from allocator.cluster.memory import Boost, Memory, MemoryChanges, Remembered, StoredTrajectory
 from allocator.service.store import sqlite
 from tests.service.served import PATIENCE
 
@@ -49,10 +49,12 @@ def memory(time: float = 1_600_000_000.1, users: int = 1) -> Memory:
     )
 
 
-def whole(kept: Memory) -> Changes:
+def whole(kept: Memory) -> MemoryChanges:
     """Everything that a memory says, as what has changed."""
-    courses = {user: Course(kept.time, kept.tau, then) for user, then in kept.users.items()}
-    return Changes(kept.time, courses, complete=True, places=kept.places)
+    courses = {
+        user: StoredTrajectory(kept.time, kept.tau, then) for user, then in kept.users.items()
+    }
+    return MemoryChanges(kept.time, courses, complete=True, places=kept.places)
 
 
 def stored(file: Path) -> Memory | None:

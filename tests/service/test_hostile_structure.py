@@ -13,7 +13,7 @@ from operator import attrgetter
 import pytest
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos

@@ -11,22 +11,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
-from allocator.cluster import quota, subscriptions
-from allocator.cluster.agents import Agent
-from allocator.cluster.allocation import filling
-from allocator.cluster.allocation.budgets import Budget
-from allocator.cluster.allocation.portions import Portion
-from allocator.cluster.allocation.wanting import Wanting
+from allocator.cluster import quota
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.agents.failover_recovery import Failover
+from allocator.cluster.agents.ledger import Ledger
+from allocator.cluster.allocation import progressive_filling
+from allocator.cluster.allocation.client_index import ClientIndex
+from allocator.cluster.allocation.progressive_filling import Budget, TaskBatch
 from allocator.cluster.calls import frameworks
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.failover import Failover
-from allocator.cluster.filters import OfferFilters
-from allocator.cluster.ledger import Ledger
-from allocator.cluster.limits import Limits
+from allocator.cluster.cooperative import Cooperative
+from allocator.cluster.frameworks import subscription as subscriptions
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.memory import Memory
+from allocator.cluster.offers.filters import OfferFilters
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import Kind, Resources
-from allocator.cluster.steps import Steps
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import account
@@ -34,10 +34,10 @@ from allocator.fairness.live_tree import LiveTree
 from allocator.fairness.quantities import Quantities
 from allocator.service.masters.leadership import Claimant, Leadership
 from allocator.service.masters.session import Session
-from allocator.service.masters.stamps import Stamps
+from allocator.service.masters.timestamp_guard import TimestampGuard
 from allocator.service.show import guard, web
-from allocator.service.store.keeper import Keeper
 from allocator.service.store.sqlite import SqliteStore
+from allocator.service.store.writer import StoreWriter
 from allocator.service.store.zookeeper import ZookeeperStore
 from tests.world.plan import Plan
 from tests.world.scenarios import SCENARIOS
@@ -103,7 +103,7 @@ def _freed_twice() -> Iterator[None]:
 
 
 def _constraints_are_passed_over() -> AbstractContextManager[object]:
-    return mock.patch.object(Wanting, "not_on", return_value=0)
+    return mock.patch.object(ClientIndex, "not_on", return_value=0)
 
 
 def _filters_never_end() -> AbstractContextManager[object]:
@@ -149,19 +149,19 @@ def _every_stream_recalls_the_start() -> Iterator[None]:
 
 
 def _stamps_are_believed() -> AbstractContextManager[object]:
-    return mock.patch.object(Stamps, "bound")
+    return mock.patch.object(TimestampGuard, "bound")
 
 
 @contextmanager
 def _standbys_move_time() -> Iterator[None]:
     """What a master on standby stamps is counted as if it had reached the engine."""
-    bound = Stamps.bound
+    bound = TimestampGuard.bound
 
-    def wrong(stamps: Stamps, message: contract.FromMaster) -> None:
+    def wrong(stamps: TimestampGuard, message: contract.FromMaster) -> None:
         bound(stamps, message)
         stamps.believe(message.snapshot.time_ns)
 
-    with mock.patch.object(Stamps, "bound", wrong):
+    with mock.patch.object(TimestampGuard, "bound", wrong):
         yield
 
 
@@ -212,24 +212,26 @@ def _what_cannot_be_accepted_is_refused() -> Iterator[None]:
 def _pauses_outlast_failures() -> AbstractContextManager[object]:
     """After a store has failed, a stored order does not end the pause between attempts."""
 
-    async def wait(keeper: Keeper, seconds: float) -> None:
+    async def wait(keeper: StoreWriter, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(keeper._stopping.wait(), max(seconds, 0.0))
 
-    return mock.patch.object(Keeper, "_sleep", wait)
+    return mock.patch.object(StoreWriter, "_sleep", wait)
 
 
 @contextmanager
 def _tasks_are_given_one_by_one() -> Iterator[None]:
     """Progressive filling takes a stride of one task, however many there are."""
-    fill = filling.Branch.filling
+    fill = progressive_filling.RoleNode.filling
 
-    def one_by_one(branch: filling.Branch[Any], budget: Budget, _stride: int = 0) -> Steps[Portion]:
+    def one_by_one(
+        branch: progressive_filling.RoleNode[Any], budget: Budget, _stride: int = 0
+    ) -> Cooperative[TaskBatch]:
         return fill(branch, budget, 1)
 
     with (
-        mock.patch.object(filling, "_FAR", 1),
-        mock.patch.object(filling.Branch, "filling", one_by_one),
+        mock.patch.object(progressive_filling, "_FAR", 1),
+        mock.patch.object(progressive_filling.RoleNode, "filling", one_by_one),
     ):
         yield
 
@@ -268,7 +270,7 @@ def _others_are_not_asked() -> AbstractContextManager[object]:
 
 def _nobody_is_fenced() -> AbstractContextManager[object]:
     """Who takes over waits for whoever saves on not to have written last."""
-    return mock.patch.object(Keeper, "take_over")
+    return mock.patch.object(StoreWriter, "take_over")
 
 
 @contextmanager
@@ -286,10 +288,10 @@ def _anybody_overwrites() -> Iterator[None]:
 def _the_later_clock_remembers() -> Iterator[None]:
     """What others have stored counts only if it is stamped later than what is known."""
 
-    def wrong(_keeper: Keeper, memory: Memory) -> Memory:
+    def wrong(_keeper: StoreWriter, memory: Memory) -> Memory:
         return memory
 
-    with mock.patch.object(Keeper, "_later", wrong):
+    with mock.patch.object(StoreWriter, "_later", wrong):
         yield
 
 

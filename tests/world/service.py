@@ -15,7 +15,7 @@ import grpc
 from allocator.contract import log_pb2 as log
 from allocator.service import server
 from allocator.service.config import Config
-from allocator.service.loop.pauses import Pauses
+from allocator.service.loop.loop_latency import LoopLatency
 from allocator.service.record.event_log import EventLog
 from allocator.service.store import zookeeper
 from allocator.service.store.sqlite import SqliteStore
@@ -122,7 +122,7 @@ class Host:
         life.context.run(HERE.set, self.clock)
         record = self.disk.present / RECORD
         life.task = asyncio.get_running_loop().create_task(
-            server.serve(self.config(), Pauses(), record), context=life.context
+            server.serve(self.config(), LoopLatency(), record), context=life.context
         )
         life.task.add_done_callback(lambda task: self._ended(life, task))
 

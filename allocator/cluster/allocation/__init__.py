@@ -1,5 +1,5 @@
 """The allocation run: which free resources are offered to whom (§3)."""
 
-from allocator.cluster.allocation.run import Allocation
+from allocator.cluster.allocation.allocator import Allocator
 
-__all__ = ["Allocation"]
+__all__ = ["Allocator"]

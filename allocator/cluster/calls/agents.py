@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable
 
-from allocator.cluster.agents import Agent, attributes, read_agent_info
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.filters import read_refusal
-from allocator.cluster.frameworks import Client
-from allocator.cluster.maintenance import read_status, read_unavailability
+from allocator.cluster.agents.agent import Agent, attributes, read_agent_info
+from allocator.cluster.agents.maintenance import read_status, read_unavailability
+from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.resource_parser import ResourceParser
+from allocator.cluster.offers.filters import read_refusal
 from allocator.cluster.resources import Resources
-from allocator.cluster.sieve import Sieve
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
@@ -18,7 +18,7 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
     if call.agent_id in cluster.ledger.agents:
         raise InvalidEvent(f"agent {call.agent_id} is known already; remove it first")
     info, flaw = read_agent_info(call.agent_id, call.info, cluster.limits)
-    sieve = Sieve(cluster.limits)
+    sieve = ResourceParser(cluster.limits)
     agent = Agent(
         id=call.agent_id,
         info=info,
@@ -65,7 +65,7 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
     """Take over what an agent says of itself now."""
     agent = cluster.agent(call.agent_id)
     info, flaw = read_agent_info(call.agent_id, call.info, cluster.limits)
-    sieve = Sieve(cluster.limits)
+    sieve = ResourceParser(cluster.limits)
     total = sieve.total(call.total.resources) if call.HasField("total") else agent.total
     capabilities = (
         frozenset(call.capabilities.capabilities)
@@ -104,7 +104,7 @@ def add_resource_provider(
 ) -> Callable[[], None]:
     """Add a provider's resources to an agent, and what is allocated of them."""
     agent = cluster.agent(call.agent_id)
-    sieve = Sieve(cluster.limits)
+    sieve = ResourceParser(cluster.limits)
     total = agent.total + sieve.total(call.total)
     used = _read_allocations(sieve, call.used)
 
@@ -199,7 +199,7 @@ def _begin(cluster: Cluster, agent: Agent, running: dict[str, dict[str, Resource
 
 
 def _read_allocations(
-    sieve: Sieve, used: Iterable[contract.Allocation]
+    sieve: ResourceParser, used: Iterable[contract.Allocation]
 ) -> dict[str, dict[str, Resources]]:
     allocations: dict[str, dict[str, Resources]] = {}
     for allocation in used:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.frameworks import Client, Framework
+from allocator.cluster.frameworks.framework import Client, Framework
+from allocator.cluster.frameworks.subscription import Subscription, read_request, read_subscription
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.text import levels
 from allocator.cluster.role_places import Wish
 from allocator.cluster.state import Cluster
-from allocator.cluster.subscriptions import Subscription, read_request, read_subscription
-from allocator.cluster.text import levels
 from allocator.contract import allocator_pb2 as contract
 
 

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable
 
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.failover import Failover
-from allocator.cluster.quarantine import Flaw
+from allocator.cluster.agents.failover_recovery import Failover
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.quota import parse_limited_quota, parse_quota
 from allocator.cluster.state import Cluster
 from allocator.cluster.use import look
@@ -118,7 +118,7 @@ def update_weights(cluster: Cluster, call: contract.UpdateWeights) -> Callable[[
             raise InvalidEvent("a weight for a role without a name")
     weights = {entry.role: in_range(entry.weight) for entry in call.weights}
     flaws = {
-        entry.role: Flaw(
+        entry.role: ValidationError(
             "limit",
             f"weight {entry.weight:g} is counted as {weights[entry.role]:g}: weights are from "
             f"{LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}",

@@ -2,22 +2,27 @@
 
 from collections.abc import Callable
 
-from allocator.cluster.agents import Agent
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.filters import read_refusal
-from allocator.cluster.frameworks import Client
-from allocator.cluster.metered import note_refusal
-from allocator.cluster.operations import Conversion, OperationError, applied, parse_operation
-from allocator.cluster.quarantine import Flaw
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.quarantine import ValidationError
+from allocator.cluster.input.resource_parser import ResourceParser
+from allocator.cluster.metering.metered import note_refusal
+from allocator.cluster.offers.filters import read_refusal
+from allocator.cluster.offers.operations import (
+    OperationError,
+    ResourceConversion,
+    applied,
+    parse_operation,
+)
 from allocator.cluster.resources import Resources
-from allocator.cluster.sieve import Sieve
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
 
 def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], None]:
     """Free what was declined, left over, rescinded, or used by a task that ended."""
-    sieve = Sieve(cluster.limits)
+    sieve = ResourceParser(cluster.limits)
     role, resources = sieve.allocated(call.resources)
     refusal, flaw = read_refusal(call.filters) if call.HasField("filters") else (None, None)
     client = Client(role, call.framework_id)
@@ -49,7 +54,7 @@ def transition_offered_to_allocated(
     cluster: Cluster, call: contract.TransitionOfferedToAllocated
 ) -> Callable[[], None]:
     """Note that what was offered is used; that is for people to see, and decides nothing."""
-    sieve = Sieve(cluster.limits)
+    sieve = ResourceParser(cluster.limits)
     by_role = sieve.used(call.resources)
 
     def change() -> None:
@@ -65,7 +70,7 @@ def transition_offered_to_allocated(
 
 def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
     """Free what the master's side did not let through."""
-    sieve = Sieve(cluster.limits)
+    sieve = ResourceParser(cluster.limits)
     role, resources = sieve.allocated(call.resources)
 
     def change() -> None:
@@ -84,7 +89,7 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
     A step that consumes nothing makes more copies of a shared volume: there is not more of it.
     """
     agent = cluster.agent(call.agent_id)
-    sieve = Sieve(cluster.limits)
+    sieve = ResourceParser(cluster.limits)
     role, offered = sieve.allocated(call.offered)
     steps = [_parse_conversion(sieve, conversion, role) for conversion in call.conversions]
     if sieve.flaw is not None:
@@ -134,7 +139,7 @@ def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callab
     return change
 
 
-def _total_after(agent: Agent, steps: list[Conversion]) -> Resources:
+def _total_after(agent: Agent, steps: list[ResourceConversion]) -> Resources:
     """Return what becomes of an agent's total when what is free of it is converted.
 
     Raises:
@@ -147,7 +152,7 @@ def _total_after(agent: Agent, steps: list[Conversion]) -> Resources:
     return total
 
 
-def _note(cluster: Cluster, framework: str, flaw: Flaw | None) -> None:
+def _note(cluster: Cluster, framework: str, flaw: ValidationError | None) -> None:
     """Remember what of a framework's resources could not be used, or that all could."""
     if flaw is None and not cluster.quarantine:
         return
@@ -169,7 +174,9 @@ def _note_stay(
         holds.run_times.ended(client, agent_id, resources.scalars, cluster.now_ns)
 
 
-def _lose_track(cluster: Cluster, call: contract.UpdateAllocation, flaw: Flaw | None) -> None:
+def _lose_track(
+    cluster: Cluster, call: contract.UpdateAllocation, flaw: ValidationError | None
+) -> None:
     """Pass over operations that cannot be followed; a snapshot will say what came of them."""
     _note(cluster, call.framework_id, flaw)
     cluster.divergence = (
@@ -233,11 +240,13 @@ def refuse(  # noqa: PLR0913, PLR0917 - what is refused, by whom, where, and for
     cluster.filters.add(client, agent.id, resources, until, left_over=left_over)
 
 
-def _parse_conversion(sieve: Sieve, conversion: contract.Conversion, role: str) -> Conversion:
+def _parse_conversion(
+    sieve: ResourceParser, conversion: contract.Conversion, role: str
+) -> ResourceConversion:
     sides = []
     for messages in (conversion.consumed, conversion.converted):
         held_for, resources = sieve.allocated(messages)
         if resources and held_for != role and sieve.flaw is None:
             raise InvalidEvent(f"a conversion is for role {held_for!r}, the offers for {role!r}")
         sides.append(resources)
-    return Conversion(*sides)
+    return ResourceConversion(*sides)

@@ -5,6 +5,6 @@ same decisions.
 """
 
 from allocator.cluster.engine.engine import Engine, Watcher
-from allocator.cluster.engine.view import Fit, Place, PlaceState
+from allocator.cluster.engine.view import PlaceState, TaskFit, UserRank
 
-__all__ = ["Engine", "Fit", "Place", "PlaceState", "Watcher"]
+__all__ = ["Engine", "PlaceState", "TaskFit", "UserRank", "Watcher"]

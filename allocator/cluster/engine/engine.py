@@ -5,33 +5,33 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from allocator.cluster.agents.ledger import Ledger
+from allocator.cluster.agents.placements import Placements
+from allocator.cluster.backfill.holds import BackfillHolds
 from allocator.cluster.calls import PREPARE
-from allocator.cluster.carrying_over import carrying_over, note_unheard
-from allocator.cluster.clients import Clients
-from allocator.cluster.demands import Demands
-from allocator.cluster.engine.heritage import Heritage
+from allocator.cluster.cooperative import Cooperative, run_to_completion
+from allocator.cluster.engine.allocation_cycle import AllocationCycle
+from allocator.cluster.engine.memory_handover import MemoryHandover
 from allocator.cluster.engine.options import answered_after_ns, recovery, rules
-from allocator.cluster.engine.runs import Runs
+from allocator.cluster.engine.orders import carry_out
+from allocator.cluster.engine.resync import carrying_over, note_unheard
+from allocator.cluster.engine.snapshot import BadSnapshotPart, filling, subject
 from allocator.cluster.engine.view import View
-from allocator.cluster.errors import InvalidEvent, LostTrack
-from allocator.cluster.filters import OfferFilters
-from allocator.cluster.holding.holds import Holds
-from allocator.cluster.ledger import Ledger
-from allocator.cluster.memory import Changes, Memory
-from allocator.cluster.metered import counting, passing_on
-from allocator.cluster.orders import carry_out
-from allocator.cluster.placements import Placements
-from allocator.cluster.quarantine import Flaw, in_words
-from allocator.cluster.role_meter import RoleMeter
+from allocator.cluster.frameworks.clients import Clients
+from allocator.cluster.frameworks.demands import Demands
+from allocator.cluster.input.errors import InvalidEvent, LostTrack
+from allocator.cluster.input.quarantine import ValidationError, in_words
+from allocator.cluster.memory import Memory, MemoryChanges
+from allocator.cluster.metering.metered import counting, passing_on
+from allocator.cluster.metering.role_meter import RoleMeter
+from allocator.cluster.offers.filters import OfferFilters
 from allocator.cluster.role_places import RolePlaces
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.snapshots import Spoiled, filling, subject
-from allocator.cluster.state import Cluster, Statistics
-from allocator.cluster.steps import Steps, finished
+from allocator.cluster.state import Cluster, ClusterStatistics
 from allocator.cluster.use import look
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
-from allocator.fairness.metering import Former, Meter
+from allocator.fairness.metering import AccountCheckpoint, Meter
 
 LONGEST_LEAP_NS = 7200 * 1_000_000_000
 """An event stamped later than this after the one before is refused; a snapshot may be later.
@@ -76,7 +76,9 @@ class Engine(View):
         meter: Meter | None = None,
     ) -> None:
         since_ns = round(min(memory.time, _LATEST) * _NANOSECONDS) if memory is not None else 0
-        super().__init__(settings, _empty(settings, contract.Options(), since_ns, Statistics()))
+        super().__init__(
+            settings, _empty(settings, contract.Options(), since_ns, ClusterStatistics())
+        )
         self._before_change = before_change
         self._meter = meter
         self._metered: Clients | None = None
@@ -90,8 +92,8 @@ class Engine(View):
         self._heard = 0
         """Sequence number up to which all events have been heard; −1: some are missing."""
         self._leading_since_ns = 0
-        self._runs = Runs(self._cluster, settings.seed)
-        self._heritage = Heritage(memory)
+        self._runs = AllocationCycle(self._cluster, settings.seed)
+        self._heritage = MemoryHandover(memory)
         if memory is not None:
             self._users.inherit(memory)
 
@@ -127,14 +129,14 @@ class Engine(View):
         Raises:
             InvalidEvent: the master's options are malformed; nothing has changed.
         """
-        return finished(self.restoring(options, snapshot, memory))
+        return run_to_completion(self.restoring(options, snapshot, memory))
 
     def restoring(
         self,
         options: contract.Options,
         snapshot: contract.Snapshot,
         memory: Memory | None = None,
-    ) -> Steps[contract.Decisions]:
+    ) -> Cooperative[contract.Decisions]:
         """Do so step by step; until it is done nobody else may look at this engine."""
         self.statistics.messages += 1
         if snapshot.time_ns < 0:
@@ -174,9 +176,9 @@ class Engine(View):
         Raises:
             InvalidEvent: a snapshot is needed. Events before the one that it names stand.
         """
-        return finished(self.applying(events))
+        return run_to_completion(self.applying(events))
 
-    def applying(self, events: contract.Events) -> Steps[contract.Decisions]:
+    def applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
         """Do so step by step; until it is done nobody else may look at this engine."""
         self.statistics.messages += 1
         self._asking = None
@@ -213,7 +215,7 @@ class Engine(View):
         places = self._heritage.places(self._cluster)
         return replace(self._heritage.memory(self._users), places=places)
 
-    def changes(self) -> Changes:
+    def changes(self) -> MemoryChanges:
         """Return what a successor must know that it would not from what this returned before.
 
         Costs O(users that have got or given back something since), at first O(users).
@@ -221,12 +223,12 @@ class Engine(View):
         places = self._heritage.places(self._cluster)
         return replace(self._heritage.changes(self._users), places=places)
 
-    def closing(self) -> Steps[dict[str, Former]]:
+    def closing(self) -> Cooperative[dict[str, AccountCheckpoint]]:
         """Have its meter close all users' accounts, to be taken; return how each stood then.
 
         Something may be applied wherever this yields.
         """
-        users, formers = None, dict[str, Former]()
+        users, formers = None, dict[str, AccountCheckpoint]()
         while users is not self._users:  # after a snapshot it is others who are counted
             users = self._users
             users.count_capacity()
@@ -246,13 +248,13 @@ class Engine(View):
 
     def _filled(
         self, options: contract.Options, snapshot: contract.Snapshot, memory: Memory | None
-    ) -> Steps[Cluster]:
+    ) -> Cooperative[Cluster]:
         """Return the cluster of a snapshot, without what would break the allocator itself.
 
         Raises:
             InvalidEvent: the master's options are malformed.
         """
-        statistics, spoilers = self._cluster.statistics, dict[int, Flaw]()
+        statistics, spoilers = self._cluster.statistics, dict[int, ValidationError]()
         places = dict(self._heritage.places(self._cluster))
         for framework, counted in ({} if memory is None else memory.places).items():
             places[framework] = max(counted, places.get(framework, 0))
@@ -260,7 +262,7 @@ class Engine(View):
             cluster = _empty(self._settings, options, snapshot.time_ns, statistics)
             try:
                 yield from filling(cluster, snapshot, self._cluster, places, spoilers)
-            except Spoiled as error:
+            except BadSnapshotPart as error:
                 statistics.faults += 1
                 spoilers[error.part] = error.flaw
                 if len(spoilers) > MOST_SPOILERS:
@@ -268,7 +270,7 @@ class Engine(View):
             else:
                 return cluster
 
-    def _count_on(self, meter: Meter, cluster: Cluster) -> Steps[None]:
+    def _count_on(self, meter: Meter, cluster: Cluster) -> Cooperative[None]:
         """Have the users of another cluster counted; an error costs what is counted alone."""
         clients, before = cluster.ledger.clients, self._metered
         try:
@@ -278,7 +280,7 @@ class Engine(View):
             yield from passing_on(meter, self.role_meter, None, clients)
         self._metered, cluster.meter = clients, meter
 
-    def _carry_over(self, cluster: Cluster) -> Steps[None]:
+    def _carry_over(self, cluster: Cluster) -> Cooperative[None]:
         try:
             yield from carrying_over(self._cluster, cluster)
         except Exception:  # noqa: BLE001 - what is there is broken, and what is carried may be lost
@@ -359,7 +361,7 @@ class Engine(View):
         """Go on without a call; it is explained, and a snapshot asked for when that may be."""
         cluster, call = self._cluster, event.WhichOneof("call")
         if call is not None:
-            flaw = Flaw("contradiction", str(error))
+            flaw = ValidationError("contradiction", str(error))
             cluster.quarantine.put(*subject(call, getattr(event, call)), "call", flaw)
         if call in {"update_available", "get_inverse_offer_statuses"}:
             cluster.replies.append(contract.Reply(sequence=event.sequence, error=str(error)))
@@ -367,14 +369,14 @@ class Engine(View):
         self._sequence = self._heard = event.sequence
         self.statistics.passed_over += 1
 
-    def _deciding(self) -> Steps[contract.Decisions]:
+    def _deciding(self) -> Cooperative[contract.Decisions]:
         decisions = yield from self._runs.deciding()
         decisions.applied_sequence = self._sequence
         return decisions
 
 
 def _empty(
-    settings: EngineSettings, options: contract.Options, now_ns: int, statistics: Statistics
+    settings: EngineSettings, options: contract.Options, now_ns: int, statistics: ClusterStatistics
 ) -> Cluster:
     """Return a cluster of which nothing is known but the master's flags.
 
@@ -402,7 +404,7 @@ def _empty(
         limits=settings.limits,
         roles=RolePlaces(settings.limits.all_roles, leaves_room=settings.roles_leave_room),
         whole_from=settings.whole_from,
-        holds=Holds(
+        holds=BackfillHolds(
             settings.hold_for,
             round(settings.longest_hold * _NANOSECONDS),
             statistics.holds,

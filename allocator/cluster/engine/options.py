@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from google.protobuf.message import DecodeError
 
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.frameworks import Rules
-from allocator.cluster.limits import Limits
+from allocator.cluster.frameworks.framework import Rules
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.state import Recovery
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos

@@ -4,18 +4,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from allocator.cluster.agents import Agent
-from allocator.cluster.frameworks import Client, Framework
-from allocator.cluster.holding.holds import Hold
-from allocator.cluster.quarantine import SetAside
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.backfill.holds import BackfillHold
+from allocator.cluster.cooperative import Cooperative
+from allocator.cluster.frameworks.framework import Client, Framework
+from allocator.cluster.input.quarantine import RejectedInput
+from allocator.cluster.input.text import shortened
 from allocator.cluster.quota import Quota
 from allocator.cluster.reasons import Survey, could_be_served, survey
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.state import Cluster, Statistics, Withheld
-from allocator.cluster.steps import Steps
-from allocator.cluster.text import shortened
+from allocator.cluster.state import Cluster, ClusterStatistics, Withheld
 from allocator.cluster.users import Users
-from allocator.cluster.weights import Weights
+from allocator.cluster.users.weights import Weights
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing
@@ -34,7 +34,7 @@ _STATES: dict[Withheld, PlaceState] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class UserRank:
     """One agent, as people look at it."""
 
     agent: str
@@ -48,7 +48,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class TaskFit:
     """Where one framework may run its tasks."""
 
     framework: str
@@ -99,7 +99,7 @@ class View:
         return self._cluster.now_ns / _NANOSECONDS
 
     @property
-    def statistics(self) -> Statistics:
+    def statistics(self) -> ClusterStatistics:
         """What has happened since the engine was made."""
         return self._cluster.statistics
 
@@ -123,7 +123,7 @@ class View:
         """Number of offer filters in force."""
         return len(self._cluster.filters)
 
-    def holds(self) -> list[Hold]:
+    def holds(self) -> list[BackfillHold]:
         """Return which agents are held back for whom, the oldest hold first."""
         return list(self._cluster.holds)
 
@@ -154,7 +154,7 @@ class View:
         """Return by user its place in the order of those that want offers at its level, from 0."""
         return {user: n for pool in self._users.pools() for n, user in enumerate(pool)}
 
-    def passed_over(self, *, declining: bool = False) -> Steps[frozenset[str]]:
+    def passed_over(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
         """Return the users, at all levels, that want offers while no agent could serve them.
 
         Args:
@@ -226,11 +226,11 @@ class View:
             if not self._misfit(framework)
         }
 
-    def set_aside(self) -> Iterator[SetAside]:
+    def set_aside(self) -> Iterator[RejectedInput]:
         """Go through what could not be accepted of what anybody has said."""
         return iter(self._cluster.quarantine)
 
-    def fits(self, user: str) -> list[Fit]:
+    def fits(self, user: str) -> list[TaskFit]:
         """Return where the frameworks that act for a user may run their tasks."""
         clients = self._cluster.ledger.clients
         return [
@@ -253,7 +253,7 @@ class View:
         """Return the user that a client acts for, and all above it; nobody: the client is gone."""
         return list(self._cluster.ledger.clients.shown(client))
 
-    def survey(self) -> Steps[Survey]:
+    def survey(self) -> Cooperative[Survey]:
         """Look at all agents, to be asked then why clients get nothing of what is free."""
         return survey(self._cluster)
 
@@ -302,7 +302,7 @@ class View:
         agents = self._cluster.ledger.agents
         return {agent.id: agent.shown.scalars for agent in agents.values()}
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[UserRank]:
         """Go through the agents and what users hold of each, in order of arrival.
 
         Something may be applied meanwhile; each is as it is when its turn comes.
@@ -316,7 +316,7 @@ class View:
             withheld = cluster.withheld(agent)
             state = _STATES[withheld] if withheld else "offered" if agent.shown else "full"
             total, free = agent.total.scalars, agent.shown.scalars
-            yield Place(agent.id, agent.hostname, state, total, free, held)
+            yield UserRank(agent.id, agent.hostname, state, total, free, held)
 
     def agent(self, agent: str) -> Agent | None:
         """Return what is known of an agent, only to be looked at; None: nothing is."""
@@ -345,9 +345,9 @@ class View:
     def _users(self) -> Users:
         return self._cluster.ledger.clients.users
 
-    def _fit(self, framework: Framework) -> Fit:
+    def _fit(self, framework: Framework) -> TaskFit:
         ledger = self._cluster.ledger
-        return Fit(
+        return TaskFit(
             framework=framework.id,
             constraint=ledger.placements.describe(framework.id),
             agents=ledger.placements.number(framework.id),

@@ -5,11 +5,11 @@ from typing import cast
 
 from typing_extensions import override
 
-from allocator.cluster.caches import Cache
-from allocator.cluster.lazily import lazily
 from allocator.cluster.resources import ranges
 from allocator.cluster.resources.amounts import Amount, covers, minus, plus, portion
+from allocator.cluster.resources.cache import Cache
 from allocator.cluster.resources.kinds import InvalidResource, Kind, decoded, encoded
+from allocator.cluster.resources.lazily import lazily
 from allocator.fairness.quantities import Quantities
 
 _BAGS: "Cache[tuple[bytes, ...], tuple[str, Resources]]" = Cache(2**26)

@@ -5,12 +5,12 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
-from allocator.cluster.caches import Cache
-from allocator.cluster.errors import InvalidEvent
-from allocator.cluster.quarantine import Reason
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.quarantine import Reason
+from allocator.cluster.input.text import is_text, readable
 from allocator.cluster.resources import ranges
 from allocator.cluster.resources.amounts import Amount
-from allocator.cluster.text import is_text, readable
+from allocator.cluster.resources.cache import Cache
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import to_milli
 

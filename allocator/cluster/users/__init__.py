@@ -4,8 +4,8 @@ Siblings are ranked level by level, by what their subtrees hold and owe. A role 
 frameworks of its own and sub-roles competes with these through a *virtual leaf*, `ROLE/.`.
 """
 
-from allocator.cluster.users.debts import FADED
-from allocator.cluster.users.user import Task, User
+from allocator.cluster.users.commitments import FADED
+from allocator.cluster.users.user import User, UserTask
 from allocator.cluster.users.users import Users, in_range
 
-__all__ = ["FADED", "Task", "User", "Users", "in_range"]
+__all__ = ["FADED", "User", "UserTask", "Users", "in_range"]

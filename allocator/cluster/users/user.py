@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from allocator.cluster.frameworks import Client
-from allocator.cluster.largest import Largest
+from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.resources.largest import Largest
+from allocator.fairness.framework_sorter import FrameworkSorter
 from allocator.fairness.machines import MayUse
-from allocator.fairness.peers import Peers
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class UserTask:
     """What is known of the tasks of a client."""
 
     demand: Quantities | None = None
@@ -27,12 +27,12 @@ class User:
 
     name: str
     parent: "User | None"
-    clients: Peers[Client]
+    clients: FrameworkSorter[Client]
     """Its own clients, in DRF order."""
     below: Pool[str] | None = None
     """Its sub-users and its virtual leaf, in the order of the policy; None: it has none."""
     children: dict[str, "User"] = field(default_factory=dict)
-    tasks: dict[Client, "Task"] = field(default_factory=dict)
+    tasks: dict[Client, "UserTask"] = field(default_factory=dict)
     """Of those of its own clients of which something is known."""
     own: Largest = field(default_factory=Largest)
     """Of what its tasks need."""

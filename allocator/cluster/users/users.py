@@ -3,21 +3,19 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from allocator.cluster.frameworks import Client
-from allocator.cluster.memory import Boost, Changes, Memory, Remembered
+from allocator.cluster.cooperative import Cooperative, run_to_completion
+from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.memory import Boost, Memory, MemoryChanges, Remembered
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.steps import Steps, finished
-from allocator.cluster.users.debts import FADED, Away, matters, settled
-from allocator.cluster.users.levels import Levels
-from allocator.cluster.users.needs import Needs
-from allocator.cluster.users.remembering import Remembering
-from allocator.cluster.users.user import Task, User
+from allocator.cluster.users.commitments import FADED, AbsentUsers, MemoryExport, matters, settled
+from allocator.cluster.users.role_pools import RoleDemands, RolePools
+from allocator.cluster.users.user import User, UserTask
+from allocator.cluster.users.weights import Weights
 from allocator.cluster.volumes import NO_REPEATS, Repeats, SharedVolumes
-from allocator.cluster.weights import Weights
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.commitment import decayed
-from allocator.fairness.metering import Former, Meter
-from allocator.fairness.peers import Peers
+from allocator.fairness.framework_sorter import FrameworkSorter
+from allocator.fairness.metering import AccountCheckpoint, Meter
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing
@@ -28,11 +26,11 @@ class Users:
 
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._settings = settings
-        self._levels = Levels(settings, now, excluded)
-        self._needs = Needs(settings, self._levels)
-        self._away = Away(self._levels)
+        self._levels = RolePools(settings, now, excluded)
+        self._needs = RoleDemands(settings, self._levels)
+        self._away = AbsentUsers(self._levels)
         self._weights = Weights(settings)
-        self._remembering = Remembering(self._levels, self._away, self._weights)
+        self._remembering = MemoryExport(self._levels, self._away, self._weights)
         self.volumes = SharedVolumes()
         """Empty if a shared volume counts for each client that holds it."""
         self._known: dict[str, User] = {}
@@ -71,7 +69,7 @@ class Users:
         return user
 
     def settle(self) -> None:
-        """Tell every level its part, to be called after each event (`Levels.settle`)."""
+        """Tell every level its part, to be called after each event (`RolePools.settle`)."""
         self._levels.settle()
 
     def advance(self, now: float) -> None:
@@ -98,7 +96,7 @@ class Users:
         """Have counted from now on what users hold and owe, in the place of users before."""
         self._levels.attach(meter)
 
-    def count(self, name: str) -> Former | None:
+    def count(self, name: str) -> AccountCheckpoint | None:
         """Have counted what a user or a virtual leaf has had until now; None: it is not known."""
         self.settle()
         pool = self._pool_of(name)
@@ -116,7 +114,7 @@ class Users:
         """Forget an agent."""
         self._levels.discard_agent(agent)
 
-    def set_task(self, user: User, client: Client, task: Task) -> bool:
+    def set_task(self, user: User, client: Client, task: UserTask) -> bool:
         """Say what a client's tasks need, and where they may run; return whether that is new."""
         return self._needs.put(user, client, task)
 
@@ -201,7 +199,7 @@ class Users:
         """What is above the users at the top; it has no clients."""
         return self._root
 
-    def clients_of(self, user: User) -> Peers[Client]:
+    def clients_of(self, user: User) -> FrameworkSorter[Client]:
         """Return a user's own clients, ranked by the capacity there is now."""
         return self._levels.clients_of(user)
 
@@ -348,14 +346,14 @@ class Users:
 
     def memory(self) -> Memory:
         """Return what users owe now, and what was ordered for them."""
-        return finished(self.remembering())
+        return run_to_completion(self.remembering())
 
-    def remembering(self) -> Steps[Memory]:
+    def remembering(self) -> Cooperative[Memory]:
         """Do so step by step; nothing may change meanwhile."""
         self.settle()
         return (yield from self._remembering.steps())
 
-    def changes(self) -> Changes:
+    def changes(self) -> MemoryChanges:
         """Return who goes on otherwise than when this was last asked; at first everybody.
 
         O(resources) for each; for everybody after a change that concerns everybody.
@@ -369,9 +367,9 @@ class Users:
         What a user held in excess both then and now, it is taken to have held in between: exact
         if nothing changed meanwhile, else in its favour.
         """
-        finished(self.inheriting(memory))
+        run_to_completion(self.inheriting(memory))
 
-    def inheriting(self, memory: Memory) -> Steps[None]:
+    def inheriting(self, memory: Memory) -> Cooperative[None]:
         """Do so step by step; nobody may look meanwhile."""
         self.settle()
         elapsed = max(self.now - memory.time, 0.0) if memory.time else 0.0

@@ -32,7 +32,7 @@ class Origin:
 
 @dataclass(slots=True)
 class Faults:
-    """What went wrong in a policy, as `allocator.fairness.outside` has it."""
+    """What went wrong in a policy, as `allocator.fairness.plugin_sandbox` has it."""
 
     count: int = 0
     latest: str = ""

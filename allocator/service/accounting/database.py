@@ -19,10 +19,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, StaticPool
 
-from allocator.fairness.metering import Former, Stretch
+from allocator.fairness.metering import AccountCheckpoint, AccountState
 from allocator.fairness.quantities import Quantities
 from allocator.service.accounting import DAY, HOUR, TooMuch
-from allocator.service.accounting.batch import Batch, Named, Ordered, Row
 from allocator.service.accounting.schema import (
     LAYOUTS,
     SUMS,
@@ -32,6 +31,7 @@ from allocator.service.accounting.schema import (
     state,
     usage,
 )
+from allocator.service.accounting.write_batch import Batch, Named, Ordered, Row
 from allocator.service.store import StoreError, StoreUnavailable, file
 
 APPLICATION_ID = 0x4C534841
@@ -125,7 +125,9 @@ class Database:
                     raise
                 raise TooMuch("it takes too long; ask for a shorter time") from error
 
-    def formers(self, writer: str) -> tuple[float, dict[str, Former], dict[str, Former]]:
+    def formers(
+        self, writer: str
+    ) -> tuple[float, dict[str, AccountCheckpoint], dict[str, AccountCheckpoint]]:
         """Return until when others have counted, and how users and roles stood then.
 
         Nothing, if the latest to write was this writer itself.
@@ -371,7 +373,7 @@ def _prune_orders(connection: Connection) -> None:
             connection.execute(delete(orders).where(refused, orders.c.at <= oldest))
 
 
-def _encoded(formers: Mapping[str, Former]) -> str:
+def _encoded(formers: Mapping[str, AccountCheckpoint]) -> str:
     return json.dumps(
         {
             user: (former.at, dict(stood.allocation.items()), *stood[1:])
@@ -381,12 +383,12 @@ def _encoded(formers: Mapping[str, Former]) -> str:
     )
 
 
-def _decoded(text: str) -> dict[str, Former]:
+def _decoded(text: str) -> dict[str, AccountCheckpoint]:
     """Read how users stood; what cannot be read costs the time since then, and no more."""
     try:
         plain: dict[str, Any] = json.loads(text)
         return {
-            user: Former(at, Stretch(Quantities(held), *rest))
+            user: AccountCheckpoint(at, AccountState(Quantities(held), *rest))
             for user, (at, held, *rest) in plain.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError) as error:

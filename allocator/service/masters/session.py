@@ -11,21 +11,21 @@ import grpc
 import structlog
 
 from allocator import __version__
+from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.memory import Memory
-from allocator.cluster.steps import Steps
 from allocator.contract import SPOKEN
 from allocator.contract import allocator_pb2 as contract
-from allocator.service.loop import garbage
-from allocator.service.loop.slices import spread
-from allocator.service.loop.turn import Turn
-from allocator.service.masters.parts import parts_of
-from allocator.service.masters.stamps import Stamps
+from allocator.service.loop import gc_tuning as garbage
+from allocator.service.loop.cooperative import spread
+from allocator.service.loop.engine_lock import EngineLock
+from allocator.service.masters.message_splitting import parts_of
+from allocator.service.masters.timestamp_guard import TimestampGuard
 from allocator.service.masters.wire import WireError
 
 if TYPE_CHECKING:
-    from allocator.cluster.quarantine import SetAside
+    from allocator.cluster.input.quarantine import RejectedInput
 
 GREETING_TIME = 10.0
 """Seconds within which a master must say Hello."""
@@ -78,7 +78,7 @@ class SessionStatistics:
         return None if self.connected else _now() - self.since
 
 
-Unread: TypeAlias = Steps[contract.FromMaster]
+Unread: TypeAlias = Cooperative[contract.FromMaster]
 """A message that is still to be read, step by step; WireError: it is none of the contract."""
 
 
@@ -100,12 +100,12 @@ Requests = AsyncIterator[contract.FromMaster | Unread]
 class Masters(Protocol):
     """All sessions, as far as one of them has to do with the others."""
 
-    turn: Turn
+    turn: EngineLock
     """Who may use the engine."""
     before_message: Callable[[], None]
     """Told that a message is about to reach the engine, whole or its first part."""
 
-    def stamps(self, session: "Session") -> Stamps | None:
+    def stamps(self, session: "Session") -> TimestampGuard | None:
         """Return who bounds the stamps of a session that has greeted; None: it need not be.
 
         Raises:
@@ -171,11 +171,11 @@ class Session:
         """Frameworks that have been reported as kept from offers, and how."""
         self._refused: dict[str, str] = {}
         """Frameworks that get no offers and of which the master has been told, and why."""
-        self._set_aside: set[SetAside] = set()
+        self._set_aside: set[RejectedInput] = set()
         """What else has been reported."""
         self._statistics = statistics
         self._masters = masters
-        self._stamps: Stamps | None = None
+        self._stamps: TimestampGuard | None = None
         self._leads = False
         self._served = False
         """Whether a snapshot has been restored."""
@@ -299,7 +299,7 @@ class Session:
 
     def _restoring(
         self, snapshot: contract.Snapshot, memory: Memory | None
-    ) -> Steps[contract.ToMaster]:
+    ) -> Cooperative[contract.ToMaster]:
         """Take a snapshot, step by step; who leads changes with what is known, in one step."""
         self._go_on()
         self._synchronised, self._asked = True, False
@@ -359,7 +359,7 @@ class Session:
             return self._ask(divergence)
         return contract.ToMaster(decisions=decisions)
 
-    def _applying(self, events: contract.Events) -> Steps[contract.Decisions]:
+    def _applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
         self._go_on()
         self._begin()
         if self._stamps is not None:

@@ -9,7 +9,7 @@ import structlog
 from allocator.cluster.engine import Engine
 from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
-from allocator.service.loop.turn import Turn
+from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters import wire
 from allocator.service.masters.leadership import Leadership, same_master
 from allocator.service.masters.session import (
@@ -20,7 +20,7 @@ from allocator.service.masters.session import (
     SessionStatistics,
     Unread,
 )
-from allocator.service.masters.stamps import Stamps, Timeline
+from allocator.service.masters.timestamp_guard import Timeline, TimestampGuard
 from allocator.service.rights import Rights, certificate
 
 STRANGERS = 64
@@ -65,10 +65,10 @@ class Sessions:
         most_parts: int = 2**23,
         virtual_clocks: bool = False,
         rights: Rights,
-        turn: Turn | None = None,
+        turn: EngineLock | None = None,
         before_message: Callable[[], None] = lambda: None,
     ) -> None:
-        self.turn = Turn() if turn is None else turn
+        self.turn = EngineLock() if turn is None else turn
         self.before_message = before_message
         self._most_parts = most_parts
         self._engine = engine
@@ -136,14 +136,14 @@ class Sessions:
             if closed:
                 _log.info("session closed", master=session.hello.master, reason=closed)
 
-    def stamps(self, session: Session) -> Stamps | None:
+    def stamps(self, session: Session) -> TimestampGuard | None:
         """Return who bounds the stamps of a session; None: nobody.
 
         Raises:
             ProtocolError: its clock is virtual, and that is not allowed.
         """
         if not session.hello.virtual_clock:
-            return Stamps(self._timeline, session.hello.master)
+            return TimestampGuard(self._timeline, session.hello.master)
         if not self._virtual_clocks:
             raise ProtocolError(
                 grpc.StatusCode.FAILED_PRECONDITION,

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from allocator.cluster.steps import Steps, finished
-from allocator.cluster.text import readable
+from allocator.cluster.cooperative import Cooperative, run_to_completion
+from allocator.cluster.input.text import readable
 from allocator.contract import allocator_pb2 as contract
 
 _LENGTH_DELIMITED = 2
@@ -84,10 +84,10 @@ def parse(data: bytes, most_parts: int) -> contract.FromMaster:
     """
     if len(data) <= SHORT:
         return _read(contract.FromMaster, data)
-    return finished(reading(data, most_parts))
+    return run_to_completion(reading(data, most_parts))
 
 
-def reading(data: bytes, most_parts: int) -> Steps[contract.FromMaster]:
+def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
     """Read a message, step by step if it is long."""
     if len(data) <= SHORT:
         return _read(contract.FromMaster, data)
@@ -105,7 +105,7 @@ def reading(data: bytes, most_parts: int) -> Steps[contract.FromMaster]:
     return whole
 
 
-def _may_weigh(data: bytes, most: int) -> Steps[bool]:
+def _may_weigh(data: bytes, most: int) -> Cooperative[bool]:
     """Tell whether a message may weigh more; if not, nobody need look at each of its parts.
 
     A part begins with a byte that says in what field it is, so there are no more parts of a field
@@ -126,7 +126,7 @@ def _may_weigh(data: bytes, most: int) -> Steps[bool]:
 
 def _merging(
     message: Message, data: bytes, place: tuple[int, int], left: float, most_parts: int
-) -> Steps[float]:
+) -> Cooperative[float]:
     """Read what is at a place into a message; return what may still come (inf: anything)."""
     shape, (since, end) = _shape(message.DESCRIPTOR), place
     for number, kind, start, stop in _fields(data, since, end):

@@ -8,14 +8,14 @@ import grpc
 
 from allocator.contract import admin_pb2 as admin
 from allocator.service.accounting import TooMuch
-from allocator.service.accounting.bookkeeper import Bookkeeper
-from allocator.service.loop.slices import Work, spread
-from allocator.service.operators.aborting import abort
+from allocator.service.accounting.accountant import Accountant
+from allocator.service.loop.cooperative import Work, spread
+from allocator.service.operators.grpc_errors import abort
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from allocator.service.accounting.reading import By, Usage
+    from allocator.service.accounting.queries import By, Usage
 
 T = TypeVar("T")
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -25,11 +25,11 @@ _BY: "dict[str, By]" = {"user": "user", "role": "role", "day": "day", "": "user"
 
 
 async def usage(
-    bookkeeper: Bookkeeper | None, request: admin.UsageRequest, context: _Context
+    bookkeeper: Accountant | None, request: admin.UsageRequest, context: _Context
 ) -> admin.UsageReply:
     """Say who has had what until now."""
     keeper = await _required(bookkeeper, context)
-    from allocator.service.accounting.reading import usages  # noqa: PLC0415 - takes SQLAlchemy
+    from allocator.service.accounting.queries import usages  # noqa: PLC0415 - takes SQLAlchemy
 
     if request.by not in _BY:
         await abort(
@@ -51,11 +51,11 @@ async def usage(
 
 
 async def audit(
-    bookkeeper: Bookkeeper | None, request: admin.AuditRequest, context: _Context
+    bookkeeper: Accountant | None, request: admin.AuditRequest, context: _Context
 ) -> admin.AuditReply:
     """Say who has ordered what until now."""
     keeper = await _required(bookkeeper, context)
-    from allocator.service.accounting.reading import ordered  # noqa: PLC0415 - likewise
+    from allocator.service.accounting.queries import ordered  # noqa: PLC0415 - likewise
 
     await keeper.write()
     (orders, earlier), (refused, earlier_refusals) = await _read(
@@ -111,7 +111,7 @@ def _add(total: "admin.Usage | admin.Used", part: "admin.Usage | admin.Used") ->
             setattr(total, field.name, getattr(total, field.name) + value)
 
 
-async def _read(keeper: Bookkeeper, query: "Callable[[Connection], T]", context: _Context) -> T:
+async def _read(keeper: Accountant, query: "Callable[[Connection], T]", context: _Context) -> T:
     try:
         found = await keeper.read(query)
     except TooMuch as error:
@@ -146,7 +146,7 @@ def _usage(row: "Usage") -> admin.Usage:
     )
 
 
-async def _required(bookkeeper: Bookkeeper | None, context: _Context) -> Bookkeeper:
+async def _required(bookkeeper: Accountant | None, context: _Context) -> Accountant:
     if bookkeeper is None:
         await abort(
             context,

@@ -8,20 +8,20 @@ from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminServicer
-from allocator.service.accounting.bookkeeper import Bookkeeper
-from allocator.service.loop.slices import Once, Work, spread
-from allocator.service.loop.turn import Turn
+from allocator.service.accounting.accountant import Accountant
+from allocator.service.loop.cooperative import Once, Work, spread
+from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.operators import accounts
-from allocator.service.operators.aborting import abort
 from allocator.service.operators.forecast import InvalidQuestionError, UnknownUserError, foretell
+from allocator.service.operators.grpc_errors import abort
 from allocator.service.operators.messages import message
 from allocator.service.operators.orders import Orders
 from allocator.service.show.explain import explain, upcoming
+from allocator.service.show.explanations import ExplanationCache, look_into
 from allocator.service.show.shadows import Follower, Shadows
 from allocator.service.show.shares import reading
-from allocator.service.show.waits import Waits
-from allocator.service.show.why import Kept, look_into
-from allocator.service.store.keeper import Keeper
+from allocator.service.show.wait_reasons import Waits
+from allocator.service.store.writer import StoreWriter
 
 
 class Admin(AdminServicer):
@@ -43,13 +43,13 @@ class Admin(AdminServicer):
         self,
         engine: Engine,
         waits: Waits,
-        keeper: Keeper | None,
-        bookkeeper: Bookkeeper | None,
-        turn: Turn | None = None,
+        keeper: StoreWriter | None,
+        bookkeeper: Accountant | None,
+        turn: EngineLock | None = None,
         shadows: Shadows | None = None,
     ) -> None:
         self._waits = waits
-        self._turn = Turn() if turn is None else turn
+        self._turn = EngineLock() if turn is None else turn
         self._engine = engine
         self._statistics = waits.statistics
         self._bookkeeper = bookkeeper
@@ -97,7 +97,7 @@ class Admin(AdminServicer):
         passed_over = await spread(self._engine.passed_over(), self._turn)
         async with self._turn:
             waited, alone = self._waits.seconds(row.user), self._statistics.alone
-            kept = Kept(found, waited, alone, passed_over)
+            kept = ExplanationCache(found, waited, alone, passed_over)
             explanation = explain(self._engine, row, rows, kept)
             explanation.user.CopyFrom(message(row, self._engine))
             explanation.user.passed_over = explanation.passed_over

@@ -14,10 +14,10 @@ from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.forecast import Passing, below_after, cost, passings, turn_below
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from allocator.service.loop.slices import Work, spread
-from allocator.service.loop.turn import Turn
-from allocator.service.show.speech import called, counted, duration
-from allocator.service.show.why import PASSED_OVER, words_of_gaps
+from allocator.service.loop.cooperative import Work, spread
+from allocator.service.loop.engine_lock import EngineLock
+from allocator.service.show.explanations import PASSED_OVER, words_of_gaps
+from allocator.service.show.formatting import called, counted, duration
 
 MOST_PASSINGS = 100
 """That are told; the first."""
@@ -42,7 +42,7 @@ class UnknownUserError(InvalidQuestionError):
 
 
 async def foretell(
-    engine: Engine, request: admin.ForecastRequest, turn: Turn
+    engine: Engine, request: admin.ForecastRequest, turn: EngineLock
 ) -> admin.ForecastReply:
     """Answer; only what is to be looked at is copied in the event loop's thread.
 

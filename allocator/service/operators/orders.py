@@ -13,20 +13,20 @@ import structlog
 from google.protobuf.json_format import MessageToDict
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidOrder
+from allocator.cluster.input.errors import InvalidOrder
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness.standing import Standing
-from allocator.service.accounting.batch import Ordered
-from allocator.service.accounting.bookkeeper import Bookkeeper
-from allocator.service.loop.slices import Once
-from allocator.service.loop.turn import Turn
-from allocator.service.operators.aborting import abort
+from allocator.service.accounting.accountant import Accountant
+from allocator.service.accounting.write_batch import Ordered
+from allocator.service.loop.cooperative import Once
+from allocator.service.loop.engine_lock import EngineLock
+from allocator.service.operators.grpc_errors import abort
 from allocator.service.operators.messages import message
 from allocator.service.operators.refusals import Refusals
 from allocator.service.rights import certificate, identified
 from allocator.service.show.shares import UserShare
-from allocator.service.store.keeper import Keeper
+from allocator.service.store.writer import StoreWriter
 
 LONGEST = 2000
 """Characters of an order, and of what it changed, that are kept."""
@@ -53,9 +53,9 @@ class Orders:
         self,
         engine: Engine,
         rows: Once[list[UserShare]],
-        keeper: Keeper | None,
-        bookkeeper: Bookkeeper | None,
-        turn: Turn,
+        keeper: StoreWriter | None,
+        bookkeeper: Accountant | None,
+        turn: EngineLock,
     ) -> None:
         self._engine = engine
         self._rows = rows

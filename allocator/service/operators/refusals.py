@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 from allocator.service.accounting import OTHERS
-from allocator.service.accounting.batch import Ordered
-from allocator.service.accounting.bookkeeper import Bookkeeper
+from allocator.service.accounting.accountant import Accountant
+from allocator.service.accounting.write_batch import Ordered
 
 WINDOW = 60.0
 """Seconds after which refused orders are kept in full again."""
@@ -24,7 +24,7 @@ class Refusals:
         bookkeeper: Keeps them; None: the log alone does.
     """
 
-    def __init__(self, bookkeeper: Bookkeeper | None) -> None:
+    def __init__(self, bookkeeper: Accountant | None) -> None:
         self._bookkeeper = bookkeeper
         self._kept = Counter[str]()
         """Refused orders that were kept in full in this window, by peer."""

@@ -20,13 +20,13 @@ from google.protobuf.message import DecodeError
 from typing_extensions import override
 
 from allocator import __version__, plugins
-from allocator.cluster.constraints import Constraint, Hosts
+from allocator.cluster.agents.placement_constraints import Constraint, Hosts
+from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent, InvalidOrder
-from allocator.cluster.limits import Limits
+from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.memory import Memory
 from allocator.cluster.settings import DeclaredUser, EngineSettings
-from allocator.cluster.steps import Steps
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
@@ -131,7 +131,7 @@ class LoggedEngine(Engine):
         options: contract.Options,
         snapshot: contract.Snapshot,
         memory: Memory | None = None,
-    ) -> Steps[contract.Decisions]:
+    ) -> Cooperative[contract.Decisions]:
         entry = log.LogEntry(restore=log.LogRestore(options=options, snapshot=snapshot))
         if memory is not None:
             entry.restore.memory = codec.encode(memory)
@@ -139,7 +139,7 @@ class LoggedEngine(Engine):
         return (yield from self._logged(entry, entry.restore.outcome, steps))
 
     @override
-    def applying(self, events: contract.Events) -> Steps[contract.Decisions]:
+    def applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
         entry = log.LogEntry(apply=log.LogApply(events=events))
         return (yield from self._logged(entry, entry.apply.outcome, super().applying(events)))
 
@@ -161,8 +161,8 @@ class LoggedEngine(Engine):
             self._event_log.write(entry)
 
     def _logged(
-        self, entry: log.LogEntry, outcome: log.Outcome, steps: Steps[contract.Decisions]
-    ) -> Steps[contract.Decisions]:
+        self, entry: log.LogEntry, outcome: log.Outcome, steps: Cooperative[contract.Decisions]
+    ) -> Cooperative[contract.Decisions]:
         try:
             decisions = yield from steps
             outcome.decisions = decisions.SerializeToString(deterministic=True)

@@ -9,15 +9,15 @@ do for several whole tasks is so many of them, if it is known what one needs.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from allocator.cluster.constraints import Constraint
+from allocator.cluster.agents.placement_constraints import Constraint
 from allocator.cluster.engine import Engine
-from allocator.cluster.frameworks import Client
-from allocator.cluster.limits import Limits
-from allocator.cluster.sieve import Sieve
+from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.input.limits import Limits
+from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.fairness.quantities import Quantities
-from allocator.service.record.presence import Attendance, Presence
+from allocator.service.record.agent_history import AgentIntervals, Presence
 from allocator.service.record.readiness import Readiness
 from allocator.service.record.replay import perform
 
@@ -26,7 +26,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RecordedTask:
     """Something that held resources for a time. Times are the master's, in seconds."""
 
     user: str
@@ -47,7 +47,7 @@ class History:
 
     begin: float = 0.0
     end: float = 0.0
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[RecordedTask] = field(default_factory=list)
     capacities: list[tuple[float, Quantities]] = field(default_factory=list)
     """Instants from which on there was so much."""
     weights: dict[str, float] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class _Builder:
         self._needs: dict[tuple[str, str], Quantities] = {}
         self._constraints: dict[str, tuple[Constraint, ...]] = {}
         self._readiness = Readiness()
-        self._attendance = Attendance()
+        self._attendance = AgentIntervals()
         self._ended_at: float | None = None
         """When the log before ended, until this one's snapshot."""
         self._tells_running = False
@@ -216,7 +216,7 @@ class _Builder:
         elif call == "recover_resources":
             self._recovered(event.recover_resources, now)
         elif call == "reject_offer":
-            role, resources = Sieve(_LIMITS).allocated(event.reject_offer.resources)
+            role, resources = ResourceParser(_LIMITS).allocated(event.reject_offer.resources)
             rejected = event.reject_offer
             self._refused((rejected.framework_id, role, rejected.agent_id), resources.scalars)
         elif call == "remove_agent":
@@ -227,7 +227,7 @@ class _Builder:
             self._leave_all([place for place in self._held if place[0] == gone], now)
 
     def _recovered(self, call: contract.RecoverResources, now: float) -> None:
-        role, resources = Sieve(_LIMITS).allocated(call.resources)
+        role, resources = ResourceParser(_LIMITS).allocated(call.resources)
         place = (call.framework_id, role, call.agent_id)
         # A master that tells what runs tells of an offer that it takes back, too.
         unused = self._tells_running and not call.is_allocated
@@ -237,7 +237,7 @@ class _Builder:
             self._ended(place, now, resources.scalars)
 
     def _offered(self, framework: str, offer: contract.Offer, now: float) -> None:
-        role, resources = Sieve(_LIMITS).allocated(offer.resources)
+        role, resources = ResourceParser(_LIMITS).allocated(offer.resources)
         ready = self._readiness.offered(Client(role, framework), now)
         self._hold((framework, role, offer.agent_id), ready, now, resources.scalars)
 
@@ -318,7 +318,7 @@ class _Builder:
         framework = place[0]
         one = self._needs.get(place[:2], demand)
         times = _times(one, demand)
-        task = Task(
+        task = RecordedTask(
             user,
             held.ready,
             held.start,
@@ -340,7 +340,7 @@ def _used(
     agent: str, allocations: Iterable[contract.Allocation]
 ) -> Iterator[tuple[_Place, Quantities]]:
     for allocation in allocations:
-        for role, resources in Sieve(_LIMITS).used(allocation.resources).items():
+        for role, resources in ResourceParser(_LIMITS).used(allocation.resources).items():
             yield (allocation.framework_id, role, agent), resources.scalars
 
 

@@ -8,7 +8,7 @@ has none, until it takes one again: that it has had some for longer cannot be kn
 from collections.abc import Iterable
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
 from allocator.contract import allocator_pb2 as contract
 
 

@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log

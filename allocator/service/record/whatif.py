@@ -12,11 +12,11 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from allocator.cluster.settings import EngineSettings
-from allocator.fairness.outside import require_success
+from allocator.fairness.plugin_sandbox import require_success
 from allocator.fairness.policies import Policy
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from allocator.service.record.history import History, Task
+from allocator.service.record.history import History, RecordedTask
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Fate:
 
 @dataclass(slots=True)
 class _Queue:
-    tasks: deque[Task] = field(default_factory=deque)
+    tasks: deque[RecordedTask] = field(default_factory=deque)
     started: int = 0
     waited: float = 0.0
     held: dict[str, float] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class _Model:
                 self._pool.set_active(user, False)
 
 
-def _count(queue: _Queue, task: Task, start: float, end: float) -> None:
+def _count(queue: _Queue, task: RecordedTask, start: float, end: float) -> None:
     queue.started += 1
     queue.waited += start - task.ready
     for name, amount in task.demand.items():

@@ -10,11 +10,11 @@ from typing_extensions import override
 
 from allocator.cluster.engine import Engine
 from allocator.service.accounting import TooMuch
-from allocator.service.accounting.bookkeeper import Bookkeeper
-from allocator.service.show.sightings import Past, Sample
+from allocator.service.accounting.accountant import Accountant
+from allocator.service.show.offer_history import Sample, StandingHistory
 
 if TYPE_CHECKING:
-    from allocator.service.accounting.reading import Hour
+    from allocator.service.accounting.queries import Hour
 
 MOST_ASKED = 100
 """Users in one answer."""
@@ -41,14 +41,14 @@ class Accounts(Chronicle):
         bookkeeper: Who reads it.
     """
 
-    def __init__(self, bookkeeper: Bookkeeper) -> None:
+    def __init__(self, bookkeeper: Accountant) -> None:
         self._bookkeeper = bookkeeper
 
     @override
     async def hours(
         self, users: Collection[str], since: float, until: float
     ) -> "Sequence[Hour] | None":
-        from allocator.service.accounting.reading import hours_of  # noqa: PLC0415 - takes time
+        from allocator.service.accounting.queries import hours_of  # noqa: PLC0415 - takes time
 
         with suppress(TooMuch):  # a chart is worth less than what is to be written meanwhile
             return await self._bookkeeper.read(lambda read: hours_of(read, since, until, users))
@@ -64,7 +64,9 @@ class Curves:
         chronicle: What others have, if there is one.
     """
 
-    def __init__(self, engine: Engine, past: Past, chronicle: Chronicle | None = None) -> None:
+    def __init__(
+        self, engine: Engine, past: StandingHistory, chronicle: Chronicle | None = None
+    ) -> None:
         self._engine = engine
         self._past = past
         self._chronicle = chronicle

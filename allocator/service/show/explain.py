@@ -8,12 +8,19 @@ from allocator.fairness.forecast import below_after
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.standing import Standing
+from allocator.service.show.explanations import (
+    PASSED_OVER,
+    ExplanationCache,
+    add_reasons,
+    add_waited,
+)
+from allocator.service.show.formatting import called, duration
 from allocator.service.show.shares import UserShare, dominant
-from allocator.service.show.speech import called, duration
-from allocator.service.show.why import PASSED_OVER, Kept, add_reasons, add_waited
 
 
-def explain(engine: Engine, row: UserShare, rows: list[UserShare], kept: Kept) -> admin.Explanation:
+def explain(
+    engine: Engine, row: UserShare, rows: list[UserShare], kept: ExplanationCache
+) -> admin.Explanation:
     """Explain one user among all; the caller adds what it looks like and the cluster.
 
     Args:

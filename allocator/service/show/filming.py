@@ -6,18 +6,18 @@ from itertools import islice
 from pathlib import Path
 
 from allocator import __version__
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.reasons import ORDER
-from allocator.cluster.steps import finished
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
 from allocator.film.camera import MOST_USERS, AgentNow, Camera, UserNow
 from allocator.film.pack import About, pack
 from allocator.film.page import page
 from allocator.service.record.event_log import read
+from allocator.service.show.explanations import BRIEFLY
+from allocator.service.show.formatting import called
 from allocator.service.show.shares import UserShare, user_shares
-from allocator.service.show.speech import called
-from allocator.service.show.why import BRIEFLY
 
 MOST_CLIENTS = 100
 """Frameworks that are asked in each frame what keeps them from more, each in each of its roles."""
@@ -110,7 +110,7 @@ class Filming:
 
 def _users(engine: Engine) -> Iterator[UserNow]:
     waits = _waits(engine)
-    passed_over = finished(engine.passed_over())
+    passed_over = run_to_completion(engine.passed_over())
     rows = user_shares(engine)
     turns: dict[str, int] = {}
     for row in sorted(rows, key=lambda row: row.rank):
@@ -142,10 +142,10 @@ def _waits(engine: Engine) -> dict[str, str]:
         first = frozenset(islice(engine.pool, MOST_USERS))
         urgent = (client for client in clients if first.intersection(engine.users_of(client)))
         clients = list(islice(urgent, MOST_CLIENTS))
-    survey = finished(engine.survey())
+    survey = run_to_completion(engine.survey())
     closest: dict[str, int] = {}
     for client in clients:
-        why = finished(survey.look(client))
+        why = run_to_completion(survey.look(client))
         if why is None:
             continue
         rank = ORDER.index(why.reason)

@@ -17,14 +17,14 @@ from prometheus_client.registry import Collector
 
 from allocator import __version__
 from allocator.cluster.engine import Engine
-from allocator.cluster.quarantine import Kind, Reason
-from allocator.service.accounting.bookkeeper import AccountingStatistics
-from allocator.service.loop.pauses import BUDGET, Pauses
+from allocator.cluster.input.quarantine import Kind, Reason
+from allocator.service.accounting.accountant import AccountingStatistics
+from allocator.service.loop.loop_latency import BUDGET, LoopLatency
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.record.event_log import EventLog
 from allocator.service.rights import Right, Rights
 from allocator.service.show.recorder import Recorder
-from allocator.service.store.keeper import StoreStatistics
+from allocator.service.store.writer import StoreStatistics
 
 _BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
@@ -212,7 +212,7 @@ class _EngineCollector(Collector):
 class LoopCollector(Collector):
     """How the event loop fares."""
 
-    def __init__(self, pauses: Pauses) -> None:
+    def __init__(self, pauses: LoopLatency) -> None:
         self._pauses = pauses
 
     def collect(self) -> Iterator[Metric]:

@@ -17,9 +17,9 @@ import structlog
 
 from allocator.cluster.engine import Engine
 from allocator.fairness.quantities import Quantities
-from allocator.fairness.standing import Standing, Still
+from allocator.fairness.standing import PoolSnapshot, Standing
 from allocator.files import csv_cell, empty, open_to_write
-from allocator.service.loop.slices import Backlog, Work
+from allocator.service.loop.cooperative import Backlog, Work
 from allocator.service.show.shares import holdings
 
 COLUMNS = ("time", "user", "resource", "allocation", "share", "commitment", "priority")
@@ -153,7 +153,7 @@ class Recorder:
                 _log.error("recording ends", file=str(self._path), reason=error.strerror)
             self._failed = True
 
-    def _write(self, still: Still[str], instants: list[float]) -> Work[None]:
+    def _write(self, still: PoolSnapshot[str], instants: list[float]) -> Work[None]:
         for instant in instants:
             standings = []
             for standing in still.standings_at(instant):

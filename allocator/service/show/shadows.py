@@ -18,11 +18,11 @@ from prometheus_client.registry import Collector
 
 from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
-from allocator.fairness.outside import require_success
+from allocator.fairness.plugin_sandbox import require_success
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.pool import Deed, Pool
 from allocator.fairness.shadow import Shadow
-from allocator.service.loop.slices import Work
+from allocator.service.loop.cooperative import Work
 
 _log = structlog.get_logger(__name__)
 

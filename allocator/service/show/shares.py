@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
-from allocator.cluster.steps import finished
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing
-from allocator.service.loop.slices import Work
+from allocator.service.loop.cooperative import Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Holding:
 
 def user_shares(engine: Engine) -> list[UserShare]:
     """Return how all users stand: those at the top by rank, then each level below."""
-    return finished(reading(engine, engine.users()))
+    return run_to_completion(reading(engine, engine.users()))
 
 
 def reading(engine: Engine, users: list[str]) -> Work[list[UserShare]]:

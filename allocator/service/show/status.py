@@ -7,15 +7,15 @@ from itertools import islice
 from typing import Any
 
 from allocator import __version__
-from allocator.cluster.engine import Engine, Place
-from allocator.service.loop.slices import Work
+from allocator.cluster.engine import Engine, UserRank
+from allocator.service.loop.cooperative import Work
 from allocator.service.show.explain import explain, upcoming
+from allocator.service.show.explanations import BRIEFLY, ExplanationCache, look_into
+from allocator.service.show.offer_history import OfferRecord, OfferTrail
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import UserShare, reading
-from allocator.service.show.sightings import OfferTrail, Sighting
-from allocator.service.show.waits import Waits
-from allocator.service.show.why import BRIEFLY, Kept, look_into
-from allocator.service.store.keeper import StoreStatistics
+from allocator.service.show.wait_reasons import Waits
+from allocator.service.store.writer import StoreStatistics
 
 MOST_USERS = 2000
 MOST_AGENTS = 500
@@ -101,7 +101,9 @@ class Status:
             return None
         found = yield from look_into(self._engine, user)
         passed_over = yield from self._engine.passed_over()
-        kept = Kept(found, self.waits.seconds(user), self._statistics.alone, passed_over)
+        kept = ExplanationCache(
+            found, self.waits.seconds(user), self._statistics.alone, passed_over
+        )
         return list(explain(self._engine, row, rows, kept).words)
 
     def _user(self, row: UserShare, constraints: Iterable[str]) -> dict[str, Any]:
@@ -148,7 +150,7 @@ def _user(row: UserShare) -> dict[str, Any]:
     }
 
 
-def _offer(sighting: Sighting) -> dict[str, Any]:
+def _offer(sighting: OfferRecord) -> dict[str, Any]:
     return {
         "time": sighting.time,
         "user": sighting.user,
@@ -159,7 +161,7 @@ def _offer(sighting: Sighting) -> dict[str, Any]:
     }
 
 
-def _agent(place: Place) -> dict[str, Any]:
+def _agent(place: UserRank) -> dict[str, Any]:
     return {
         "agent": place.agent,
         "host": place.hostname,

@@ -12,13 +12,13 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from allocator.cluster.engine import Engine
-from allocator.fairness.metering import Integrals, Tally
-from allocator.service.accounting.bookkeeper import Bookkeeper
-from allocator.service.loop.slices import Work
-from allocator.service.show.listed import Listed
+from allocator.fairness.metering import HourlyUsage, Integrals
+from allocator.service.accounting.accountant import Accountant
+from allocator.service.loop.cooperative import Work
+from allocator.service.show.label_limiter import LabelLimiter
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import UserShare, reading
-from allocator.service.show.waits import Waits
+from allocator.service.show.wait_reasons import Waits
 
 LONGEST = 200
 """Characters of a label; of a longer name the rest is told by a hash."""
@@ -160,7 +160,7 @@ _OF_RESOURCES: dict[str, tuple[str, Callable[[Integrals], float]]] = {
     ),
     "owed_resource_seconds": ("Commitment × capacity × time.", lambda each: each.owed),
 }
-_OF_TALLIES: dict[str, tuple[str, Callable[[Tally], float]]] = {
+_OF_TALLIES: dict[str, tuple[str, Callable[[HourlyUsage], float]]] = {
     "offers": ("Offers made to a user.", lambda tally: tally.offers),
     "refused_offers": ("Offers given back with a filter.", lambda tally: tally.refused),
     "wanted_seconds": ("Time in which a user wanted offers.", lambda tally: tally.wanted),
@@ -186,10 +186,10 @@ def exposition(  # noqa: PLR0913 - all that is shown
     registry: CollectorRegistry,
     waits: Waits,
     shadows: Shadows,
-    bookkeeper: Bookkeeper | None = None,
+    bookkeeper: Accountant | None = None,
     *,
-    listed: Listed,
-    listed_roles: Listed,
+    listed: LabelLimiter,
+    listed_roles: LabelLimiter,
 ) -> Work[bytes]:
     """Write everything that Prometheus sees: of a registry, and of users and roles.
 
@@ -249,7 +249,7 @@ def _of_shadows(
         yield from _written(_SHADOW_GAIN, gains, parts)
 
 
-def _accounts(totals: list[tuple[str, Tally]], parts: list[bytes]) -> Work[None]:
+def _accounts(totals: list[tuple[str, HourlyUsage]], parts: list[bytes]) -> Work[None]:
     """Append what users have had since the service began."""
     for name, (text, of_resource) in _OF_RESOURCES.items():
         family = partial(

@@ -16,13 +16,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from allocator.cluster.engine import Engine
-from allocator.service.accounting.bookkeeper import Bookkeeper
+from allocator.service.accounting.accountant import Accountant
 from allocator.service.config import ConfigError, MetricsSection
-from allocator.service.loop.slices import Once, Work, giving_way, spread
-from allocator.service.loop.turn import Turn
+from allocator.service.loop.cooperative import Once, Work, giving_way, spread
+from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.show.curves import Curves
 from allocator.service.show.guard import Guard
-from allocator.service.show.listed import Listed
+from allocator.service.show.label_limiter import LabelLimiter
 from allocator.service.show.status import Status
 from allocator.service.show.user_metrics import exposition
 
@@ -52,8 +52,8 @@ async def serving(  # noqa: PLR0913, PLR0917 - all that is shown
     registry: CollectorRegistry,
     status: Status,
     curves: Curves,
-    turn: Turn,
-    bookkeeper: Bookkeeper | None = None,
+    turn: EngineLock,
+    bookkeeper: Accountant | None = None,
 ) -> AsyncIterator[None]:
     """Answer HTTP requests while the block runs.
 
@@ -140,12 +140,12 @@ async def _protect(_: web.Request, response: web.StreamResponse) -> None:
 def _scrape(  # noqa: PLR0913, PLR0917 - all that is shown
     engine: Engine,
     registry: CollectorRegistry,
-    turn: Turn,
+    turn: EngineLock,
     status: Status,
-    bookkeeper: Bookkeeper | None,
+    bookkeeper: Accountant | None,
     most_users: int,
 ) -> _Handler:
-    users, roles = Listed(most_users), Listed(most_users)
+    users, roles = LabelLimiter(most_users), LabelLimiter(most_users)
 
     def write() -> Work[bytes]:
         waits, shadows = status.waits, status.shadows
@@ -185,7 +185,7 @@ def _health(status: Status) -> _Handler:
     return health
 
 
-def _status(status: Status, turn: Turn) -> _Handler:
+def _status(status: Status, turn: EngineLock) -> _Handler:
     async def make() -> str:
         seen = await spread(status.now(), turn)
         return await asyncio.to_thread(giving_way, encoding(seen))
@@ -198,7 +198,7 @@ def _status(status: Status, turn: Turn) -> _Handler:
     return look
 
 
-def _explain(status: Status, turn: Turn) -> _Handler:
+def _explain(status: Status, turn: EngineLock) -> _Handler:
     rows = Once(lambda: spread(status.rows(), turn))
 
     async def explain(request: web.Request) -> web.Response:

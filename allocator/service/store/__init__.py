@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from allocator.cluster.memory import Changes, Memory
+from allocator.cluster.memory import Memory, MemoryChanges
 
 
 class StoreError(Exception):
@@ -58,7 +58,7 @@ class Store(Protocol):
             StoreError: what is there may not be read.
         """
 
-    def save(self, changes: Changes) -> None:
+    def save(self, changes: MemoryChanges) -> None:
         """Follow changes; from then on they survive a crash, all together.
 
         An error leaves what was there before; the next save that succeeds makes up for it. The

@@ -12,8 +12,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from allocator.cluster.memory import Boost, Changes, Course, Memory, Remembered
-from allocator.cluster.steps import Steps
+from allocator.cluster.cooperative import Cooperative
+from allocator.cluster.memory import Boost, Memory, MemoryChanges, Remembered, StoredTrajectory
 from allocator.complaints import complaints
 from allocator.service.store import StoreDamaged, StoreError
 from allocator.service.store.codec import plain
@@ -58,7 +58,7 @@ class _Head(BaseModel):
 _Read = TypeVar("_Read", bound=BaseModel)
 
 
-class Rows:
+class StoreRows:
     """What a store is to hold, encoded once, and which of it has not been written yet."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Rows:
         self._unwritten: set[str] = set()
         """Users who have another row than was written, or none any more."""
 
-    def take(self, changes: Changes) -> Steps[None]:
+    def take(self, changes: MemoryChanges) -> Cooperative[None]:
         """Follow changes, a user a step.
 
         Raises:
@@ -152,7 +152,7 @@ def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     return Memory(read.time, users, tau, places)
 
 
-def _encoded(course: Course) -> bytes:
+def _encoded(course: StoredTrajectory) -> bytes:
     then = course.remembered
     row: dict[str, object] = {
         "commitments": dict(then.commitments),
@@ -167,11 +167,11 @@ def _encoded(course: Course) -> bytes:
     return _canonical(row)
 
 
-def _course(user: str, row: bytes) -> Course:
+def _course(user: str, row: bytes) -> StoredTrajectory:
     read = _validated(_Row, row, user)
     boost = None if read.boost is None else Boost(*read.boost)
     remembered = Remembered(read.commitments, read.overuse, read.others, read.weight, boost)
-    return Course(read.since, read.tau, remembered)
+    return StoredTrajectory(read.since, read.tau, remembered)
 
 
 def _validated(model: type[_Read], data: bytes, where: str) -> _Read:

@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 import structlog
 
-from allocator.cluster.memory import Changes, Memory
-from allocator.service.loop.slices import giving_way
+from allocator.cluster.memory import Memory, MemoryChanges
+from allocator.service.loop.cooperative import giving_way
 from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, file, rows
 
 APPLICATION_ID = 0x4C534852
@@ -48,7 +48,7 @@ class SqliteStore:
 
     def __init__(self, path: Path, *, set_aside: bool = False) -> None:
         self._path = path
-        self._rows = rows.Rows()
+        self._rows = rows.StoreRows()
         self._ours = False
         """Whether what is in the file is what `_rows` says has been written."""
         try:
@@ -78,7 +78,7 @@ class SqliteStore:
     def take_over(self) -> None:
         """Go on: the file is locked, so nobody else writes it."""
 
-    def save(self, changes: Changes) -> None:
+    def save(self, changes: MemoryChanges) -> None:
         """Write durably what has changed: it is on the disk when this returns."""
         giving_way(self._rows.take(changes))
         with file.explained(self._path):

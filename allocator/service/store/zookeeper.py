@@ -21,8 +21,8 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import make_digest_acl
 
-from allocator.cluster.memory import Changes, Memory
-from allocator.service.loop.slices import giving_way
+from allocator.cluster.memory import Memory, MemoryChanges
+from allocator.service.loop.cooperative import giving_way
 from allocator.service.store import (
     StoreDamaged,
     StoreError,
@@ -85,7 +85,7 @@ class ZookeeperStore:
         self._znode = znode
         self._name = f"znode {znode} at {hosts}"
         self._writer = uuid.uuid4().bytes
-        self._rows = rows.Rows()
+        self._rows = rows.StoreRows()
         user, _, password = (credentials or "").partition(":")
         self._client = KazooClient(
             hosts=hosts,
@@ -130,7 +130,7 @@ class ZookeeperStore:
         with self._explained():
             _, self._version = self._fetch()
 
-    def save(self, changes: Changes) -> None:
+    def save(self, changes: MemoryChanges) -> None:
         """Write to the node; when this returns, a majority of servers has it on disk.
 
         A node is written as a whole, but only what has changed is encoded.
@@ -221,7 +221,7 @@ class ZookeeperStore:
             raise StoreUnavailable(f"{self._name}: {type(error).__name__} {error}") from error
 
 
-def packed(kept: rows.Rows, writer: bytes) -> bytes:
+def packed(kept: rows.StoreRows, writer: bytes) -> bytes:
     """Return what a node is to hold: who wrote it; the head; for each user a line, name and row."""
     lines = [kept.head()]
     lines += [json.dumps(user).encode() + b"\t" + row for user, row in kept.all()]

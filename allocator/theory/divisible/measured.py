@@ -10,7 +10,7 @@ import math
 from fractions import Fraction
 
 from allocator.fairness.machines import Machines
-from allocator.fairness.outside import require_success
+from allocator.fairness.plugin_sandbox import require_success
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import KeyPolicy
 from allocator.fairness.policies.sdrf import Sdrf

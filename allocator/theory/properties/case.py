@@ -6,7 +6,7 @@ from fractions import Fraction
 from random import Random
 from typing import TypeAlias
 
-from allocator.fairness.outside import PolicyFailedError
+from allocator.fairness.plugin_sandbox import PolicyFailedError
 from allocator.theory.divisible.optimum import DivisiblePolicy, optimum
 from allocator.theory.divisible.problem import Problem, User
 

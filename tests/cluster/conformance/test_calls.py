@@ -3,7 +3,7 @@
 import pytest
 
 from allocator.cluster.calls import PREPARE
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from tests.cluster.conformance.quota_side import BatchMaster, agent_info
 from tests.cluster.master_side import framework_info, resources

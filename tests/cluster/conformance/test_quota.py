@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
-from allocator.cluster.frameworks import Client
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
-from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
@@ -271,7 +271,7 @@ SAID = [
 def seen(engine: Engine) -> dict[str, Any]:
     """All that people can look at, of those who hold something or have frameworks."""
     clients = engine.clients()
-    survey = finished(engine.survey())
+    survey = run_to_completion(engine.survey())
     told = {user for client in clients for user in engine.users_of(client)}
     standings = [each for each in engine.standings() if each.user in told]
     return {
@@ -281,7 +281,7 @@ def seen(engine: Engine) -> dict[str, Any]:
         "clients": sorted(clients),
         "users": {client: engine.users_of(client) for client in clients},
         "below": {user: sorted(engine.clients(user)) for user in told},
-        "why": {client: finished(survey.look(client, closely=True)) for client in clients},
+        "why": {client: run_to_completion(survey.look(client, closely=True)) for client in clients},
         "filters": {role: n for role, n in engine.filters_by_role().items() if n},
         "quotas": engine.quotas(),
         "demands": engine.demands(),
@@ -420,9 +420,9 @@ def test_who_is_said_to_wait_for_its_turn_would_get_something_if_it_were_alone(w
             talk.call(talk.random.choice([kind for kind in SAID if kind != "request"]))
         told = noted(mirror)
         assert people_see(master.engine, told["clients"]) == told
-        survey = finished(master.engine.survey())
+        survey = run_to_completion(master.engine.survey())
         for client in master.engine.clients():
-            why = finished(survey.look(client))
+            why = run_to_completion(survey.look(client))
             assert why is not None
             guaranteed = client.role in master.engine.quotas()  # whatever its tasks need
             if "refused" not in why.agents and not (guaranteed and why.task):

@@ -23,10 +23,10 @@ from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.fairness import policies
 from allocator.fairness.metering import Meter
-from allocator.service.accounting import bookkeeper as bookkeeper_module
-from allocator.service.accounting.batch import Ordered
-from allocator.service.accounting.bookkeeper import Bookkeeper, bookkeeping
+from allocator.service.accounting import accountant as bookkeeper_module
+from allocator.service.accounting.accountant import Accountant, bookkeeping
 from allocator.service.accounting.database import Database
+from allocator.service.accounting.write_batch import Ordered
 from allocator.service.config import AccountingSection, Config
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.accounting.postgres import Postgres, postgres, why_not
@@ -249,7 +249,7 @@ def test_an_order_waits_for_a_slow_database_no_longer_than_is_said_and_is_kept_l
 
     async def order() -> tuple[bool, bool]:
         database = SlowDatabase(file)
-        keeper = Bookkeeper(engine, meter, lambda: database, AccountingSection())
+        keeper = Accountant(engine, meter, lambda: database, AccountingSection())
         async with bookkeeping(keeper):
             keeper.note(Ordered("1", 1.0, *said))
             late = await keeper.keep()
@@ -289,7 +289,7 @@ def test_what_is_to_be_written_waits_for_one_who_reads_however_many_do(
 
     async def crowd() -> None:
         database = Noting(tmp_path / "accounting.sqlite")
-        keeper = Bookkeeper(engine, meter, lambda: database, AccountingSection())
+        keeper = Accountant(engine, meter, lambda: database, AccountingSection())
         async with bookkeeping(keeper):
             reading = [asyncio.create_task(keeper.read(first))]
             await asyncio.to_thread(begun.wait)

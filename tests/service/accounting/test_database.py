@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from allocator.fairness.metering import Counted, Former, Integrals, Stretch
+from allocator.fairness.metering import AccountCheckpoint, AccountState, Integrals, UsageAccumulator
 from allocator.fairness.quantities import Quantities
 from allocator.service.accounting import DAY, HOUR, OTHERS, TooMuch
 from allocator.service.accounting import database as database_module
-from allocator.service.accounting.batch import Batch, Ordered
 from allocator.service.accounting.database import Database, located
-from allocator.service.accounting.reading import By, Hour, Used, hours, hours_of, ordered, usages
+from allocator.service.accounting.queries import By, Hour, Used, hours, hours_of, ordered, usages
+from allocator.service.accounting.write_batch import Batch, Ordered
 from allocator.service.store import StoreError
 from tests.service.accounting.postgres import Postgres, postgres, why_not
 
@@ -44,9 +44,9 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     return lambda: Database(located(url))
 
 
-def counted(hour: int, **held: float) -> Counted:
+def counted(hour: int, **held: float) -> UsageAccumulator:
     """Return users who have held so many cores for all of an hour, of 100."""
-    made = Counted()
+    made = UsageAccumulator()
     for user, cores in held.items():
         integrals = made.tally(hour, user).resources.setdefault("cpus", Integrals())
         integrals.held = cores * 1000 * HOUR
@@ -59,23 +59,25 @@ def counted(hour: int, **held: float) -> Counted:
     return made
 
 
-def batch(number: int, what: Counted, writer: str = "one", **more: float) -> Batch:
+def batch(number: int, what: UsageAccumulator, writer: str = "one", **more: float) -> Batch:
     since, until = more.get("since", NOON), more.get("until", NOON + 1.0)
-    stretch = Stretch(Quantities({"cpus": 5000}), 0.5, {"cpus": 0.25}, {"cpus": 0.5}, active=True)
-    roles = Counted()
+    stretch = AccountState(
+        Quantities({"cpus": 5000}), 0.5, {"cpus": 0.25}, {"cpus": 0.5}, active=True
+    )
+    roles = UsageAccumulator()
     for hour, tallies in what.users.items():  # a role of each user, in which it holds as much
         for user, tally in tallies.items():
             roles.tally(hour, f"r{user}").add(tally)
-    alone = Stretch(Quantities({"cpus": 5000}), 0.0, {}, {}, active=False)
+    alone = AccountState(Quantities({"cpus": 5000}), 0.0, {}, {}, active=False)
     return Batch(
         writer,
         number,
         since,
         until,
         what,
-        {"A": Former(until, stretch)},
+        {"A": AccountCheckpoint(until, stretch)},
         roles=roles,
-        role_formers={"rA": Former(until, alone)},
+        role_formers={"rA": AccountCheckpoint(until, alone)},
     )
 
 
@@ -221,7 +223,7 @@ def test_orders_are_kept_with_what_is_counted(connect: Open) -> None:
         "{}",
         "",
     )
-    made = batch(1, Counted())
+    made = batch(1, UsageAccumulator())
     made.orders.append(order)
     with closing(connect()) as database:
         database.write(made, 100)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from allocator.service.loop import garbage
+from allocator.service.loop import gc_tuning as garbage
 
 
 @pytest.fixture(autouse=True)

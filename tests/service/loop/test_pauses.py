@@ -5,8 +5,8 @@ import gc
 import sys
 import time
 
-from allocator.service.loop import pauses
-from allocator.service.loop.pauses import BUDGET, Pauses
+from allocator.service.loop import loop_latency as pauses
+from allocator.service.loop.loop_latency import BUDGET, LoopLatency
 
 
 class Clock:
@@ -20,7 +20,7 @@ class Clock:
 def test_what_holds_the_loop_is_measured_and_what_waits_is_not() -> None:
     seen: list[tuple[float, int]] = []
 
-    async def main(measured: Pauses) -> None:
+    async def main(measured: LoopLatency) -> None:
         await asyncio.sleep(5 * BUDGET)
         begun = time.perf_counter()
         while time.perf_counter() - begun < 2 * BUDGET:
@@ -43,7 +43,7 @@ def test_what_holds_the_loop_is_measured_and_what_waits_is_not() -> None:
 
 def test_the_longest_is_that_of_the_last_minute_or_two() -> None:
     clock = Clock()
-    measured = Pauses(clock)
+    measured = LoopLatency(clock)
     measured.note(3.0)
     clock.now = 59.0
     measured.note(1.0)
@@ -58,7 +58,7 @@ def test_the_longest_is_that_of_the_last_minute_or_two() -> None:
 
 
 def test_only_what_takes_longer_than_the_budget_is_counted() -> None:
-    measured = Pauses(Clock())
+    measured = LoopLatency(Clock())
     for seconds in (BUDGET / 2, BUDGET, 2 * BUDGET):
         measured.note(seconds)
     assert measured.long == 1

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from allocator.cluster.steps import finished
-from allocator.service.loop.slices import SLICE, Once, Work, giving_way, spread
-from allocator.service.loop.turn import Turn
+from allocator.cluster.cooperative import run_to_completion
+from allocator.service.loop.cooperative import SLICE, Once, Work, giving_way, spread
+from allocator.service.loop.engine_lock import EngineLock
 from tests.service.served import PATIENCE
 
 
@@ -23,7 +23,7 @@ def work(steps: int, seen: list[int]) -> Work[int]:
 
 
 def test_work_gives_the_same_result_at_a_stretch_and_in_slices() -> None:
-    assert finished(work(3, [])) == asyncio.run(spread(work(3, []))) == 3
+    assert run_to_completion(work(3, [])) == asyncio.run(spread(work(3, []))) == 3
 
 
 def test_others_are_heard_between_slices() -> None:
@@ -128,7 +128,7 @@ def test_work_is_done_beside_others_who_take_the_turn_back_to_back(
 ) -> None:
     """Others take a second of each turn; the work takes 300 ms, a step a millisecond."""
     now, turns, heard = 0.0, 0, 0
-    monkeypatch.setattr("allocator.service.loop.slices.time.perf_counter", lambda: now)
+    monkeypatch.setattr("allocator.service.loop.cooperative.time.perf_counter", lambda: now)
 
     def steps() -> Work[str]:
         nonlocal now
@@ -138,7 +138,7 @@ def test_work_is_done_beside_others_who_take_the_turn_back_to_back(
         return "done"
 
     async def side_by_side() -> str:
-        turn = Turn()
+        turn = EngineLock()
 
         async def others() -> None:
             nonlocal now, turns

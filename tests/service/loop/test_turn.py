@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from allocator.cluster.steps import Steps
-from allocator.service.loop.slices import spread
-from allocator.service.loop.turn import BUDGET, Turn
+from allocator.cluster.cooperative import Cooperative
+from allocator.service.loop.cooperative import spread
+from allocator.service.loop.engine_lock import BUDGET, EngineLock
 
 
 class Engine:
@@ -18,7 +18,7 @@ class Engine:
         self.orderly = True
         self.done: list[str] = []
 
-    def applying(self, name: str, budgets: int = 4, *, fails: bool = False) -> Steps[str]:
+    def applying(self, name: str, budgets: int = 4, *, fails: bool = False) -> Cooperative[str]:
         self.orderly = False
         for _ in range(8 * budgets):
             begun = time.perf_counter()
@@ -33,7 +33,7 @@ class Engine:
 
 
 def test_others_are_heard_while_a_long_message_is_applied() -> None:
-    engine, turn = Engine(), Turn()
+    engine, turn = Engine(), EngineLock()
     heard: list[float] = []
 
     async def watchdog() -> None:
@@ -50,10 +50,10 @@ def test_others_are_heard_while_a_long_message_is_applied() -> None:
 
 
 def test_who_looks_at_the_engine_never_sees_half_a_message() -> None:
-    engine, turn = Engine(), Turn()
+    engine, turn = Engine(), EngineLock()
     seen: list[bool] = []
 
-    def looking() -> Steps[None]:
+    def looking() -> Cooperative[None]:
         for _ in range(50):
             seen.append(engine.orderly)
             yield
@@ -73,7 +73,7 @@ def test_who_looks_at_the_engine_never_sees_half_a_message() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_has_begun_is_done_though_whoever_asked_is_gone(fails: bool) -> None:  # noqa: FBT001
-    engine, turn = Engine(), Turn()
+    engine, turn = Engine(), EngineLock()
 
     async def main() -> None:
         asking = asyncio.create_task(turn.through(lambda: engine.applying("a", fails=fails)))
@@ -88,9 +88,9 @@ def test_what_has_begun_is_done_though_whoever_asked_is_gone(fails: bool) -> Non
 
 
 def test_it_is_somebody_elses_turn_after_a_failure() -> None:
-    engine, turn = Engine(), Turn()
+    engine, turn = Engine(), EngineLock()
 
-    def too_late() -> Steps[str]:
+    def too_late() -> Cooperative[str]:
         raise ValueError("superseded")
 
     async def main() -> None:

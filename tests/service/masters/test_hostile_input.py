@@ -16,7 +16,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidEvent
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.masters.sessions import STRANGERS

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
-from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
-from allocator.service.loop import turn
-from allocator.service.loop.slices import spread
-from allocator.service.loop.turn import Turn
-from allocator.service.masters.parts import PART, parts_of
+from allocator.service.loop import engine_lock as turn
+from allocator.service.loop.cooperative import spread
+from allocator.service.loop.engine_lock import EngineLock
+from allocator.service.masters.message_splitting import PART, parts_of
 from allocator.service.masters.session import Session, SessionStatistics
 from allocator.service.masters.sessions import Sessions
-from allocator.service.masters.stamps import Timeline
+from allocator.service.masters.timestamp_guard import Timeline
 from allocator.service.record.event_log import EventLog, LoggedEngine, read
 from allocator.service.record.replay import replay
 from allocator.service.rights import Rights
@@ -50,7 +50,7 @@ class Site:
         )
         self.event_log = EventLog(path)
         self.engine = LoggedEngine(settings, self.event_log)
-        self.turn = Turn()
+        self.turn = EngineLock()
         self.messages = 0
         self.statistics = SessionStatistics()
         self.sessions = Sessions(
@@ -268,7 +268,7 @@ def test_a_snapshot_is_taken_step_by_step_and_until_it_is_whole_nothing_is_known
     for _part in range(41):
         next(steps)
         assert (engine.agents, engine.sequence) == (3, 0)
-    decisions = finished(steps)
+    decisions = run_to_completion(steps)
     assert engine.agents == 40
     assert len(decisions.offers[0].offers) == 40
 

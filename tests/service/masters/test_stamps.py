@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
-from allocator.service.masters.stamps import TOLERANCE_NS, Stamps, Timeline
+from allocator.service.masters.timestamp_guard import TOLERANCE_NS, Timeline, TimestampGuard
 from tests.cluster.master_side import SECOND, agent_call, framework_info
 from tests.service.served import Service, Stream, service
 from tests.service.show.test_metrics import scrape
@@ -45,7 +45,7 @@ def test_no_stamp_reaches_the_engine_that_is_further_off_than_the_tolerance(
     stamps: list[int], passed: int, *, snapshot: bool
 ) -> None:
     machine = Machine()
-    bounded = Stamps(machine.timeline(), "m:1")
+    bounded = TimestampGuard(machine.timeline(), "m:1")
     machine.up_ns += passed
     message = contract.FromMaster()
     if snapshot:
@@ -60,7 +60,7 @@ def test_no_stamp_reaches_the_engine_that_is_further_off_than_the_tolerance(
 
 
 def test_a_clock_that_is_off_is_named_once_with_how_much() -> None:
-    bounded = Stamps(Machine().timeline(), "m:1")
+    bounded = TimestampGuard(Machine().timeline(), "m:1")
     message = contract.FromMaster()
     message.snapshot.time_ns = NOW + 180 * SECOND
     with capture_logs() as said:
@@ -80,7 +80,7 @@ def test_a_hold_off_goes_on_as_long_as_it_would_have_by_a_clock_that_is_off(
     message = contract.FromMaster()
     message.snapshot.time_ns = NOW + YEARS
     message.snapshot.hold_off.until_ns = until
-    Stamps(Machine().timeline(), "m:1").bound(message)
+    TimestampGuard(Machine().timeline(), "m:1").bound(message)
     snapshot = message.snapshot
     assert snapshot.hold_off.until_ns - snapshot.time_ns == left * SECOND
 
@@ -97,7 +97,7 @@ def test_a_store_of_the_far_future_leaves_room_for_stamps(remembered: float) -> 
     message.snapshot.time_ns = NOW
     message.snapshot.hold_off.until_ns = 2**63 - 1
     message.events.events.add(time_ns=2**63 - 1)
-    Stamps(Timeline.from_now(remembered), "m:1").bound(message)
+    TimestampGuard(Timeline.from_now(remembered), "m:1").bound(message)
     assert message.events.events[0].time_ns < 2**63 - 1
 
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.errors import InvalidOrder
+from allocator.cluster.input.errors import InvalidOrder
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract

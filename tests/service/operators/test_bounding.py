@@ -12,8 +12,8 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.fairness import policies
-from allocator.service.operators.bounding import LARGEST_REQUEST
 from allocator.service.operators.orders import touched
+from allocator.service.operators.request_limits import LARGEST_REQUEST
 from allocator.service.show.shares import user_shares
 from tests.counted import counted
 from tests.service.operators.test_admin import refusal

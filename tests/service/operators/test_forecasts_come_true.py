@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import pytest
 
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.settings import DeclaredUser
-from allocator.cluster.steps import finished
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from allocator.service.loop.turn import Turn
+from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.operators.forecast import foretell
 from allocator.service.show.explain import explain, users_before
+from allocator.service.show.explanations import ExplanationCache
 from allocator.service.show.shares import user_shares
-from allocator.service.show.why import Kept
 from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info
 
 ROLES = ("a", "b", "b/c", "b/d", "c/e", "c/f", "g")
@@ -40,7 +40,7 @@ class Played:
 
     def forecast(self, user: str, tasks: int) -> admin.ForecastReply:
         request = admin.ForecastRequest(user=user, tasks=tasks, demand={"cpus": 1.0})
-        return asyncio.run(foretell(self.master.engine, request, Turn()))
+        return asyncio.run(foretell(self.master.engine, request, EngineLock()))
 
     def free(self, slot: int) -> list[Offered]:
         """Have a slot come free, which changes nothing of what anybody holds."""
@@ -132,11 +132,11 @@ def test_there_are_turns_that_come_later() -> None:
 def test_forecast_and_explanation_say_the_same_of_who_is_ahead(seed: int) -> None:
     state = played(seed)
     engine = state.master.engine
-    passed_over, rows = finished(engine.passed_over()), user_shares(engine)
+    passed_over, rows = run_to_completion(engine.passed_over()), user_shares(engine)
     for row in rows:
         if not row.standing.active:
             continue
-        kept = Kept(passed_over=passed_over)
+        kept = ExplanationCache(passed_over=passed_over)
         told = explain(engine, row, rows, kept)
         said = state.forecast(row.user, 1).wait
         if row.user in passed_over:
@@ -166,7 +166,7 @@ def test_whoever_is_ahead_of_the_role_above_is_ahead() -> None:
     assert (said.wait.ahead, said.wait.at_once) == (1, 0)
     rows = user_shares(master.engine)
     [row] = [row for row in rows if row.user == "B/b"]
-    told = explain(master.engine, row, rows, Kept())
+    told = explain(master.engine, row, rows, ExplanationCache())
     assert [(each.user, each.ahead.user) for each in told.above] == [("B", "A")]
     assert any("B, to which it belongs, is served after A" in words for words in told.words)
     [offer] = master.send(contract.ActivateAgent(agent_id="slot"), contract.Tick())
@@ -177,11 +177,13 @@ def test_a_task_that_no_agent_could_hold_is_never_said_to_come() -> None:
     master = branch()
     master.send(framework("huge", "cpus:32"))
     request = admin.ForecastRequest(user="huge", tasks=1)
-    said = asyncio.run(foretell(master.engine, request, Turn()))
+    said = asyncio.run(foretell(master.engine, request, EngineLock()))
     assert (said.wait.at_once, said.wait.most, said.wait.HasField("first_after")) == (0, 0, False)
     assert "No agent could hold such a task for it, even if nothing else ran there." in said.words
     assert "no agent could serve it" in said.words[0]
-    others = asyncio.run(foretell(master.engine, admin.ForecastRequest(user="A", tasks=1), Turn()))
+    others = asyncio.run(
+        foretell(master.engine, admin.ForecastRequest(user="A", tasks=1), EngineLock())
+    )
     assert (others.wait.ahead, list(others.passed_over)) == (0, ["huge"])
     assert any(words.startswith("Passed over") and "huge" in words for words in others.assumptions)
 
@@ -203,7 +205,7 @@ def test_a_task_that_smaller_ones_keep_out_is_told_with_what_would_change_it() -
     master.add_agent("s1", "cpus:4;mem:64")
     master.send(framework("large", "cpus:4"))
     request = admin.ForecastRequest(user="large", tasks=1)
-    said = " ".join(asyncio.run(foretell(master.engine, request, Turn())).words)
+    said = " ".join(asyncio.run(foretell(master.engine, request, EngineLock())).words)
     assert "smaller tasks may fill every gap" in said
     assert 'offers.hold_for = "one"' in said
     assert 'offers.allocation = "batch"' in said

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
-from allocator.service.loop import slices
-from allocator.service.loop.turn import Turn
+from allocator.service.loop import cooperative as slices
+from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.operators.admin import Admin
-from allocator.service.show.waits import Waits
+from allocator.service.show.wait_reasons import Waits
 from tests.cluster.master_side import MasterSide
 
 
-class Ticking(Turn):
+class Ticking(EngineLock):
     """A turn before some of which a second of the master's passes."""
 
     def __init__(self, master: MasterSide, *turns: int) -> None:
@@ -51,7 +51,7 @@ def _master(monkeypatch: pytest.MonkeyPatch) -> MasterSide:
 PEER: Any = SimpleNamespace(auth_context=dict)
 
 
-def serving(master: MasterSide, turn: Turn) -> Admin:
+def serving(master: MasterSide, turn: EngineLock) -> Admin:
     waits = Waits(master.engine, SessionStatistics(connected=True))
     return Admin(master.engine, waits, None, None, turn)
 
@@ -61,7 +61,7 @@ def asked(master: MasterSide, *turns: int) -> admin.SharesReply:
     return asyncio.run(serves.Shares(admin.SharesRequest(), PEER))
 
 
-def explained(master: MasterSide, turn: Turn) -> admin.Explanation:
+def explained(master: MasterSide, turn: EngineLock) -> admin.Explanation:
     return asyncio.run(serving(master, turn).Explain(admin.ExplainRequest(user="a"), PEER))
 
 

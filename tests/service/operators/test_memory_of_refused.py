@@ -21,8 +21,8 @@ from allocator.contract.admin_pb2_grpc import (
 )
 from allocator.service import listening
 from allocator.service.config import ListenSection
-from allocator.service.operators import bounding
-from allocator.service.operators.bounding import Bounding
+from allocator.service.operators import request_limits as bounding
+from allocator.service.operators.request_limits import RequestLimits
 from allocator.service.rights import Rights
 from tests.service.served import PATIENCE, Service, service, wait_for
 from tests.service.test_rights import protected
@@ -176,7 +176,7 @@ async def crowded(folder: Path, *, shared: bool, silent: bool) -> list[grpc.Stat
         "address",
         address,
         [lambda server: add_AdminServicer_to_server(serves, server)],
-        Bounding(Rights(None), lambda _context, _reason: None, shared=shared),
+        RequestLimits(Rights(None), lambda _context, _reason: None, shared=shared),
     )
     path = "/longshare.v1.Admin/Shares"
     async with port, grpc.aio.insecure_channel(address) as channel:

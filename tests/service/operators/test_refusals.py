@@ -11,7 +11,7 @@ import pytest
 
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
-from allocator.service.accounting.batch import Ordered
+from allocator.service.accounting.write_batch import Ordered
 from allocator.service.operators.refusals import ALL, EACH, Refusals
 from tests.service.served import PATIENCE
 from tests.service.test_rights import audited, protected

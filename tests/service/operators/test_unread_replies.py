@@ -14,8 +14,8 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract.admin_pb2_grpc import AdminServicer, add_AdminServicer_to_server
 from allocator.service import listening
 from allocator.service.config import ListenSection
-from allocator.service.operators import bounding
-from allocator.service.operators.bounding import PEER_UNSENT, Bounding
+from allocator.service.operators import request_limits as bounding
+from allocator.service.operators.request_limits import PEER_UNSENT, RequestLimits
 from allocator.service.rights import Rights
 from tests.service.served import PATIENCE
 
@@ -81,7 +81,7 @@ async def served(folder: Path, *, shared: bool) -> AsyncIterator[Client]:
         "address",
         address,
         [lambda server: add_AdminServicer_to_server(serves, server)],
-        Bounding(Rights(None), lambda _context, _reason: None, shared=shared),
+        RequestLimits(Rights(None), lambda _context, _reason: None, shared=shared),
     )
     options = [("grpc.http2.bdp_probe", 0), ("grpc.max_receive_message_length", -1)]
     async with port, grpc.aio.insecure_channel(address, options) as channel:

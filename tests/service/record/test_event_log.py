@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from allocator.cli import app
-from allocator.cluster.constraints import Constraint, Hosts
-from allocator.cluster.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.agents.placement_constraints import Constraint, Hosts
+from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.memory import Memory, Remembered
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
@@ -33,7 +33,7 @@ from allocator.service.record.event_log import (
     encode_settings,
     read,
 )
-from allocator.service.record.history import History, Task, reconstruct
+from allocator.service.record.history import History, RecordedTask, reconstruct
 from allocator.service.record.replay import header_and_rest, new_engine, replay
 from allocator.service.record.whatif import modelled
 from tests.cluster.master_side import (
@@ -458,7 +458,7 @@ def history_of(path: Path) -> History:
     return reconstruct(new_engine(header), rest)
 
 
-def times_of(tasks: list[Task]) -> list[tuple[str, float, float, str]]:
+def times_of(tasks: list[RecordedTask]) -> list[tuple[str, float, float, str]]:
     """User, start and end in seconds from the beginning, cores."""
     begin = START_NS / 1e9
     return sorted(
@@ -577,7 +577,7 @@ def test_a_task_that_never_starts_has_waited_until_the_end() -> None:
     history = History(
         begin=0.0,
         end=100.0,
-        tasks=[Task("a", 0.0, 0.0, 100.0, core), Task("a", 20.0, 50.0, 60.0, core)],
+        tasks=[RecordedTask("a", 0.0, 0.0, 100.0, core), RecordedTask("a", 20.0, 50.0, 60.0, core)],
         capacities=[(0.0, core)],
     )
     fate = modelled(history, FORGETFUL, FORGETFUL.policy)["a"]

@@ -10,10 +10,10 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
-from allocator.service.accounting.reading import Hour
+from allocator.service.accounting.queries import Hour
 from allocator.service.show import curves
 from allocator.service.show.curves import MOST_POINTS, Curves
-from allocator.service.show.sightings import EVERY, MOST_SAMPLES, Past
+from allocator.service.show.offer_history import EVERY, MOST_SAMPLES, StandingHistory
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 
 HOUR = 3600
@@ -39,9 +39,9 @@ class Chronicle:
         return [h for h in self._hours if h.user in users and since <= h.start < until]
 
 
-def watched(seconds: int, step: int = 5) -> tuple[Engine, Past]:
+def watched(seconds: int, step: int = 5) -> tuple[Engine, StandingHistory]:
     """One agent, three quarters of which `a` holds."""
-    past = Past()
+    past = StandingHistory()
     engine = Engine(SETTINGS, before_change=lambda at: past.sample_until(engine, at))
     held = {"f": resources("cpus:3;mem:512", "a")}
     framework = contract.AddFramework(
@@ -137,7 +137,7 @@ def test_however_much_is_asked_answers_are_bounded() -> None:
 
 def test_the_last_hour_is_kept_closely_and_the_past_reaches_back_to_the_beginning() -> None:
     engine, _ = watched(10)
-    kept = Past()
+    kept = StandingHistory()
     for number in range(20_000):
         kept.sample_until(engine, engine.now + EVERY * number)
     instants = [sample.time for sample in kept.samples]

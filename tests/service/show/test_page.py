@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
-from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.masters.session import SessionStatistics
-from allocator.service.show.sightings import OfferTrail
+from allocator.service.show.offer_history import OfferTrail
 from allocator.service.show.status import Status
-from allocator.service.show.waits import Waits
+from allocator.service.show.wait_reasons import Waits
 from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.deploy.watched import busy_service
@@ -82,7 +82,7 @@ def offered(policy: str = "sdrf", seconds: int = 0) -> tuple[Engine, Status]:
 
 def test_an_offer_is_shown_with_who_was_next_when_it_was_made() -> None:
     _, status = offered()
-    (offer,) = finished(status.now())["offers"]
+    (offer,) = run_to_completion(status.now())["offers"]
     assert (offer["user"], offer["framework"]) == ("a", "f-a of the tests")
     assert offer["resources"] == {"cpus": 3.0, "mem": 3584.0}
     assert offer["why"] == f"It was next in the order: a 0.0000, b {1 / 6:.4f}."
@@ -90,7 +90,7 @@ def test_an_offer_is_shown_with_who_was_next_when_it_was_made() -> None:
 
 def test_an_agent_is_shown_with_who_holds_it_and_why_it_is_not_offered() -> None:
     _, status = offered()
-    first, second = finished(status.now())["agents"]
+    first, second = run_to_completion(status.now())["agents"]
     assert first["state"] == "full"
     assert first["held"] == {
         "a": {"cpus": 3.0, "mem": 3584.0},
@@ -130,7 +130,7 @@ def test_whatever_happens_while_it_looks_nothing_is_older_than_the_time_it_tells
         if sum(1 for _ in itertools.islice(looking, steps)) < steps:
             break
         engine.apply(contract.Events(events=[tick]))
-        told, later = finished(looking), finished(status.now())
+        told, later = run_to_completion(looking), run_to_completion(status.now())
         instants.add(told["time"])
         if told["time"] == engine.now:
             assert told["users"] == later["users"]
@@ -141,10 +141,10 @@ def test_whatever_happens_while_it_looks_nothing_is_older_than_the_time_it_tells
 @pytest.mark.parametrize("policy", policies.names())
 def test_whatever_the_policy_the_page_gets_json_without_infinities(policy: str) -> None:
     _, status = offered(policy, seconds=3)
-    told = json.loads(json.dumps(finished(status.now()), allow_nan=False))
+    told = json.loads(json.dumps(run_to_completion(status.now()), allow_nan=False))
     assert {row["user"] for row in told["users"]} == {"a", "b"}
-    assert finished(status.words("a", finished(status.rows())))
-    assert finished(status.words("nobody", finished(status.rows()))) is None
+    assert run_to_completion(status.words("a", run_to_completion(status.rows())))
+    assert run_to_completion(status.words("nobody", run_to_completion(status.rows()))) is None
 
 
 def test_the_service_answers_with_a_strict_policy_and_explains_on_demand(tmp_path: Path) -> None:

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from allocator import plugins
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.steps import finished
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.service.config import ConfigError, load
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show import shadows as shadows_module
+from allocator.service.show.offer_history import OfferTrail
 from allocator.service.show.shadows import Shadows
-from allocator.service.show.sightings import OfferTrail
-from allocator.service.show.waits import Waits
+from allocator.service.show.wait_reasons import Waits
 from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
 from tests.forks import longshare
 from tests.plugins.written import file, key
@@ -65,10 +65,10 @@ def test_decisions_are_the_same_with_shadows_and_without() -> None:
     followed = FollowedMaster(shadows)
     assert played(followed) == played(FollowedMaster(Shadows({})))
     drf, same = shadows.followers
-    told = {each.user: each for each in finished(shadows.comparing(followed.engine, drf))}
+    told = {each.user: each for each in run_to_completion(shadows.comparing(followed.engine, drf))}
     assert told["a"].commitment == 0.0, "DRF has no memory"
     assert told["a"].gain == pytest.approx(-told["b"].gain)
-    for each in finished(shadows.comparing(followed.engine, same)):
+    for each in run_to_completion(shadows.comparing(followed.engine, same)):
         assert each.turn == each.shadow_turn
         standing = followed.engine.pool.standing(each.user)
         assert each.commitment == pytest.approx(standing.commitment, abs=1e-9)
@@ -93,9 +93,9 @@ def test_what_waits_is_bounded_and_makes_no_difference(monkeypatch: pytest.Monke
             else:
                 master.tick()
             if prompt:
-                finished(shadows.following())
+                run_to_completion(shadows.following())
             waited[prompt].append(shadows.waiting)
-        told = finished(shadows.comparing(master.engine, shadows.followers[0]))
+        told = run_to_completion(shadows.comparing(master.engine, shadows.followers[0]))
         gains.append([(each.user, each.gain) for each in told])
     assert max(waited[True]) == 0
     assert 6 < max(waited[False]) < 2 * 6, "of some thirty that come"
@@ -141,10 +141,10 @@ def test_a_shadow_of_a_policy_that_failed_is_given_up(
     followed.add_framework("f1", "a")
     assert followed.add_agent("first", "cpus:1;mem:1024"), "offers go on"
     followed.tick()
-    finished(shadows.following())
+    run_to_completion(shadows.following())
     [follower] = shadows.followers
     assert "policy 'mine' failed, so there is no result: AttributeError" in follower.failure
-    assert finished(shadows.comparing(followed.engine, follower)) == []
+    assert run_to_completion(shadows.comparing(followed.engine, follower)) == []
 
 
 def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,10 +161,10 @@ def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(shadow.pool, "advance", fail)
     assert followed.add_agent("s", "cpus:1;mem:1024"), "offers go on"
     followed.tick()
-    finished(shadows.following())
+    run_to_completion(shadows.following())
     assert shadows.followers[0].failure == "ZeroDivisionError: of a policy's own"
-    assert finished(shadows.comparing(followed.engine, shadows.followers[0])) == []
-    assert finished(shadows.comparing(followed.engine, shadows.followers[1])) != []
+    assert run_to_completion(shadows.comparing(followed.engine, shadows.followers[0])) == []
+    assert run_to_completion(shadows.comparing(followed.engine, shadows.followers[1])) != []
 
 
 @pytest.mark.parametrize(
@@ -263,22 +263,26 @@ def test_a_user_that_no_agent_could_serve_gains_nothing_and_has_no_turn(follow: 
             master.send(contract.ReviveOffers(framework_id="huge"))
             master.add_agent("s3", "cpus:8;mem:64")
         if follow == "at once":
-            finished(shadows.following())
+            run_to_completion(shadows.following())
         master.tick()
     [follower] = shadows.followers
-    apart = {each.user: each for each in finished(shadows.comparing(master.engine, follower))}
+    apart = {
+        each.user: each for each in run_to_completion(shadows.comparing(master.engine, follower))
+    }
     huge = apart["huge"]
     assert (huge.gain, huge.turn, huge.shadow_turn, huge.passed_over) == (0.0, 0, 0, True)
     assert sorted((apart[user].turn, apart[user].shadow_turn) for user in ("one", "two")) == [
         (1, 1),
         (2, 2),
     ]
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     assert waits.passed_over == {"huge"}
     master.add_agent("s9", "cpus:32;mem:64")
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     assert waits.passed_over == frozenset()
     [follower] = shadows.followers
-    apart = {each.user: each for each in finished(shadows.comparing(master.engine, follower))}
+    apart = {
+        each.user: each for each in run_to_completion(shadows.comparing(master.engine, follower))
+    }
     assert not apart["huge"].passed_over
     assert apart["huge"].shadow_turn > 0

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.settings import DeclaredUser
-from allocator.cluster.steps import finished
 from allocator.fairness import policies
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.service.show.explain import explain, halved_after
+from allocator.service.show.explanations import ExplanationCache
 from allocator.service.show.shares import UserShare, reading, user_shares
-from allocator.service.show.why import Kept
 from tests.cluster.master_side import MasterSide, resources
 
 ROLES = ("a", "b", "c", "c/d", "c/e", "f")
@@ -79,7 +79,7 @@ def test_ranks_are_a_permutation_in_order_of_priority(side: MasterSide) -> None:
 def test_those_at_the_top_stand_alike_in_metrics_and_commands(side: MasterSide) -> None:
     at_the_top = [row for row in user_shares(side.engine) if not row.parent]
     engine = side.engine
-    of_metrics = finished(reading(engine, list(engine.pool.users())))
+    of_metrics = run_to_completion(reading(engine, list(engine.pool.users())))
     assert [vars(row) for row in of_metrics] == [vars(row) for row in at_the_top]
     held = sum((row.standing.allocation for row in at_the_top), start=Quantities())
     assert held == side.engine.pool.held()
@@ -100,7 +100,7 @@ def test_only_users_that_want_offers_lack_something(side: MasterSide) -> None:
 def test_every_explanation_adds_up(side: MasterSide) -> None:
     rows = user_shares(side.engine)
     for row in rows:
-        told = explain(side.engine, row, rows, Kept())
+        told = explain(side.engine, row, rows, ExplanationCache())
         parts = told.priority
         assert (parts.held + parts.owed) / parts.weight == pytest.approx(row.standing.priority)
         assert told.priority_without_debt <= row.standing.priority + 1e-12

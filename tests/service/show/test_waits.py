@@ -8,18 +8,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from allocator.cluster.limits import Limits
-from allocator.cluster.steps import finished
+from allocator.cluster.cooperative import run_to_completion
+from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.explain import explain
-from allocator.service.show.listed import AN_HOUR, Listed
+from allocator.service.show.explanations import BRIEFLY, ExplanationCache, look_into
+from allocator.service.show.label_limiter import AN_HOUR, LabelLimiter
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import user_shares
 from allocator.service.show.user_metrics import LONGEST, exposition
-from allocator.service.show.waits import LASTING, MOST_LINES, Waits
-from allocator.service.show.why import BRIEFLY, Kept, look_into
+from allocator.service.show.wait_reasons import LASTING, MOST_LINES, Waits
 from tests.cluster.master_side import MasterSide, framework_info
 from tests.service.served import Stream, service
 
@@ -40,17 +40,17 @@ def waiting(limits: Limits | None = None) -> tuple[MasterSide, Waits]:
     master.add_agent("s1", "cpus:4;mem:512")
     add(master, "f2", "b", demand="cpus:100")
     waits = Waits(master.engine, SessionStatistics(connected=True))
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     return master, waits
 
 
 def test_seconds_are_those_of_the_masters_clock_by_what_was_found() -> None:
     master, waits = waiting()
     master.tick(10)
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     master.send(contract.SuppressOffers(framework_id="f2"))
     master.tick(30)
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     assert waits.seconds("a") == {"nothing_free": 40.0}
     assert waits.seconds("b") == {"too_large": 10.0, "suppressed": 30.0}
     assert waits.reason("b") == "suppressed"
@@ -65,17 +65,17 @@ def test_without_a_master_time_is_counted_as_that_and_not_twice(
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     waits.statistics.lead(connected=False)
     for clock[0] in (1007.0, 1012.0):
-        finished(waits.tour())
+        run_to_completion(waits.tour())
     waits.statistics.lead(connected=True)
     master.tick(3600)
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     assert waits.seconds("b") == {"too_large": 0.0, "no_master": 12.0}
 
 
 def test_a_users_reason_is_that_of_its_framework_that_is_closest_to_an_offer() -> None:
     master, waits = waiting()
     add(master, "f3", "b/sub", demand="cpus:1")
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     assert waits.reason("b") == waits.reason("b/sub") == "nothing_free"
     assert waits.reason("b/.") == "too_large"
 
@@ -83,7 +83,7 @@ def test_a_users_reason_is_that_of_its_framework_that_is_closest_to_an_offer() -
 def test_who_is_gone_is_forgotten() -> None:
     master, waits = waiting()
     master.send(contract.RemoveFramework(framework_id="f2"))
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     assert waits.reason("b") is None
     assert waits.clients() == {"nothing_free": 1}
 
@@ -93,7 +93,7 @@ def test_a_reason_that_lasts_is_logged_once_for_whoever_holds_nothing() -> None:
     with structlog.testing.capture_logs() as lines:
         for _ in range(10):
             master.tick(LASTING / 3)
-            finished(waits.tour())
+            run_to_completion(waits.tour())
     [line] = lines
     assert (line["framework"], line["reason"]) == ("f2", "too_large")
     assert "1 agent could not hold its task" in line["because"]
@@ -103,28 +103,28 @@ def test_many_who_wait_do_not_flood_the_log_and_nobody_is_left_out() -> None:
     master, waits = waiting()
     for number in range(MOST_LINES):
         add(master, f"g{number}", "c", demand="cpus:100")
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     with structlog.testing.capture_logs() as lines:
         for expected in (MOST_LINES, MOST_LINES + 1):
             master.tick(LASTING)
-            finished(waits.tour())
+            run_to_completion(waits.tour())
             assert len(lines) == expected
 
 
 def test_metrics_and_explanations_tell_the_same_seconds() -> None:
     master, waits = waiting()
     master.tick(10)
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     samples = {
         (sample.name, *(v for _, v in sorted(sample.labels.items(), reverse=True))): sample.value
-        for family in told_to_prometheus(master, waits, Listed(9))
+        for family in told_to_prometheus(master, waits, LabelLimiter(9))
         for sample in family.samples
     }
     assert samples["longshare_user_waited_seconds_total", "b", "too_large"] == 10.0
     assert samples["longshare_waiting_frameworks", "too_large"] == 1.0
     rows = user_shares(master.engine)
     row = next(row for row in rows if row.user == "b")
-    kept = Kept(finished(look_into(master.engine, "b")), waits.seconds("b"))
+    kept = ExplanationCache(run_to_completion(look_into(master.engine, "b")), waits.seconds("b"))
     told = explain(master.engine, row, rows, kept)
     assert dict(told.waited) == {"too_large": 10.0}
     assert told.reasons[0].reason == "too_large"
@@ -140,16 +140,16 @@ def test_the_service_looks_by_itself(tmp_path: Path) -> None:
         stream.close()
 
 
-def told_to_prometheus(master: MasterSide, waits: Waits, listed: Listed) -> list[Metric]:
+def told_to_prometheus(master: MasterSide, waits: Waits, listed: LabelLimiter) -> list[Metric]:
     shown = exposition(
         master.engine,
         CollectorRegistry(),
         waits,
         Shadows({}),
         listed=listed,
-        listed_roles=Listed(9),
+        listed_roles=LabelLimiter(9),
     )
-    return list(text_string_to_metric_families(finished(shown).decode()))
+    return list(text_string_to_metric_families(run_to_completion(shown).decode()))
 
 
 def users_in(families: list[Metric]) -> set[str]:
@@ -161,7 +161,7 @@ def test_prometheus_is_told_of_so_many_users_and_no_name_at_length() -> None:
     names = [f"{number}-{'x' * 900}" for number in range(5)]
     for name in names:
         add(master, f"of {name[0]}", name)
-    families = told_to_prometheus(master, waits, Listed(4))
+    families = told_to_prometheus(master, waits, LabelLimiter(4))
     users = users_in(families)
     assert {"a", "b"} < users, "who holds most, and who is known longest"
     assert len(users) == 4
@@ -173,7 +173,7 @@ def test_prometheus_is_told_of_so_many_users_and_no_name_at_length() -> None:
 def test_who_comes_under_ever_new_names_adds_no_series_without_end() -> None:
     master, waits = waiting(Limits(idle_users=1))
     now = 1e6
-    listed = Listed(4, lambda: now)
+    listed = LabelLimiter(4, lambda: now)
     told = users_in(told_to_prometheus(master, waits, listed))
     assert told == {"a", "b"}
     for number in range(130):  # a name each 30 s, for an hour and a little more
@@ -193,18 +193,18 @@ def test_a_user_that_takes_nothing_is_told_to_prometheus_with_why() -> None:
     def told(master: MasterSide, waits: Waits) -> dict[tuple[str, str], float]:
         return {
             (sample.labels["user"], sample.labels["why"]): sample.value
-            for family in told_to_prometheus(master, waits, Listed(9))
+            for family in told_to_prometheus(master, waits, LabelLimiter(9))
             for sample in family.samples
             if sample.name == "longshare_user_takes_nothing"
         }
 
     master, waits = waiting()
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     assert told(master, waits) == {("b", "no_agent"): 1.0}, "whose task needs 100 CPUs"
     master.add_framework("f3", "c")
     [offer] = master.add_agent("s9", "cpus:4;mem:512")
     [other] = master.recover(offer, refuse_seconds=300)
     assert master.recover(other, refuse_seconds=300) == []
-    finished(waits.tour())
+    run_to_completion(waits.tour())
     declines = {("a", "declines"): 1.0, ("c", "declines"): 1.0}
     assert told(master, waits) == {("b", "no_agent"): 1.0, **declines}

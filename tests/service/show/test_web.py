@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from allocator.cluster.steps import finished
+from allocator.cluster.cooperative import run_to_completion
 from allocator.service.show.web import encoding
 
 TOLD = {
@@ -17,7 +17,7 @@ TOLD = {
 
 
 def test_an_answer_made_bit_by_bit_is_the_same_as_at_once() -> None:
-    assert finished(encoding(TOLD)) == json.dumps(TOLD)
+    assert run_to_completion(encoding(TOLD)) == json.dumps(TOLD)
 
 
 def test_there_is_a_step_for_each_entry_of_a_list() -> None:
@@ -26,4 +26,4 @@ def test_there_is_a_step_for_each_entry_of_a_list() -> None:
 
 def test_what_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match="Out of range float"):
-        finished(encoding({"users": [{"share": math.nan}]}))
+        run_to_completion(encoding({"users": [{"share": math.nan}]}))

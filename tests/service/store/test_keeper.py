@@ -12,14 +12,14 @@ import pytest
 from typing_extensions import override
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Changes, Memory, Remembered
+from allocator.cluster.memory import Memory, MemoryChanges, Remembered
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.store import StoreTaken, StoreUnavailable
-from allocator.service.store import keeper as keeper_module
-from allocator.service.store.keeper import TAKEN_PATIENCE, Keeper, keeping
+from allocator.service.store import writer as keeper_module
 from allocator.service.store.sqlite import SqliteStore
+from allocator.service.store.writer import TAKEN_PATIENCE, StoreWriter, keeping
 from tests.cluster.master_side import SECOND
 from tests.service.served import PATIENCE
 
@@ -52,7 +52,7 @@ class SharedStore(SqliteStore):
         self.taken = False
 
     @override
-    def save(self, changes: Changes) -> None:
+    def save(self, changes: MemoryChanges) -> None:
         if self.taken:
             raise StoreTaken("another service has written it")
         self.saves += 1
@@ -65,7 +65,9 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_keeper(
-    folder: Path, play: Callable[[Keeper, SharedStore, Engine], Awaitable[T]], every: float = 60.0
+    folder: Path,
+    play: Callable[[StoreWriter, SharedStore, Engine], Awaitable[T]],
+    every: float = 60.0,
 ) -> T:
     """Let something happen around a keeper whose engine has heard of a cluster."""
 
@@ -80,7 +82,7 @@ def with_keeper(
 
 
 def test_all_masters_that_wait_at_once_hear_what_another_service_has_stored(tmp_path: Path) -> None:
-    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> list[Memory | None]:
+    async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> list[Memory | None]:
         store.others = NEWS
         return list(await asyncio.gather(keeper.recall(), keeper.recall()))
 
@@ -88,7 +90,7 @@ def test_all_masters_that_wait_at_once_hear_what_another_service_has_stored(tmp_
 
 
 def test_what_was_recalled_is_kept_for_the_master_that_can_be_served(tmp_path: Path) -> None:
-    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> list[Memory | None]:
+    async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> list[Memory | None]:
         store.others = NEWS
         seen = [await keeper.recall(), await keeper.recall()]
         keeper.take_over()
@@ -102,7 +104,7 @@ def test_a_reading_that_came_too_late_is_not_the_answer_to_the_next_question(
 ) -> None:
     monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", 0.0)
 
-    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> Memory | None:
+    async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> Memory | None:
         assert await keeper.recall() is None, "nobody has waited for it"
         assert keeper._reading is not None
         await keeper._reading
@@ -114,7 +116,7 @@ def test_a_reading_that_came_too_late_is_not_the_answer_to_the_next_question(
 
 
 def test_what_another_service_has_stored_is_later_whatever_its_clock_says(tmp_path: Path) -> None:
-    async def play(keeper: Keeper, store: SharedStore, engine: Engine) -> float | None:
+    async def play(keeper: StoreWriter, store: SharedStore, engine: Engine) -> float | None:
         order = contract.Snapshot(time_ns=NOW * SECOND)
         store.others = Memory(NOW - 240.0, {"a": Remembered(weight=3.0)})
         engine.restore(contract.Options(), order, await keeper.recall())
@@ -124,7 +126,7 @@ def test_what_another_service_has_stored_is_later_whatever_its_clock_says(tmp_pa
 
 
 def test_a_service_that_takes_over_saves_even_if_the_other_one_still_does(tmp_path: Path) -> None:
-    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> bool:
+    async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> bool:
         await keeper.recall()
         store.taken = True
         keeper.take_over()
@@ -138,7 +140,7 @@ def test_a_service_that_could_not_read_what_others_stored_does_not_write_over_it
 ) -> None:
     monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", 0.0)
 
-    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> bool:
+    async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> bool:
         store.down = store.taken = True
         await keeper.recall()
         keeper.take_over()
@@ -153,7 +155,7 @@ def test_a_store_that_was_taken_comes_back_if_its_master_still_leads_later(
 ) -> None:
     monkeypatch.setattr(keeper_module, "TAKEN_PATIENCE", 0.0)
 
-    async def play(keeper: Keeper, store: SharedStore, _: Engine) -> list[bool]:
+    async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> list[bool]:
         keeper._leads = lambda: leads
         await keeper.recall()
         store.taken = True
@@ -188,7 +190,7 @@ class Contended(SharedStore):
         self.taking = True
 
     @override
-    def save(self, changes: Changes) -> None:
+    def save(self, changes: MemoryChanges) -> None:
         if not self.taking and self.node.writer not in {None, self}:
             raise StoreTaken("another service has written it")
         self.taking = False
@@ -206,13 +208,13 @@ def test_two_services_that_both_serve_a_leader_take_turns_and_the_one_that_stays
     async def play(folder: Path) -> list[str]:
         nonlocal now
         names: dict[Contended | None, str] = {}
-        keepers: dict[str, Keeper] = {}
+        keepers: dict[str, StoreWriter] = {}
         for name in "ab":
             engine = Engine(EngineSettings(policy=policies.create("sdrf", {"delta": 0.99})))
             engine.restore(contract.Options(), contract.Snapshot(time_ns=NOW * SECOND))
             store = Contended(folder / f"{name}.sqlite")
             store.node = node
-            names[store], keepers[name] = name, Keeper(engine, store, 1.0)
+            names[store], keepers[name] = name, StoreWriter(engine, store, 1.0)
             await keepers[name].recall()
         owners = []
         for second in range(200):

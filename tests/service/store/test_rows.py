@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster.frameworks import Client
+from allocator.cluster.cooperative import run_to_completion
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.memory import Memory, Remembered
 from allocator.cluster.settings import DeclaredUser, EngineSettings
-from allocator.cluster.steps import finished
 from allocator.cluster.users import Users
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from allocator.service.store import StoreError, codec
-from allocator.service.store.rows import Rows, assembled
+from allocator.service.store.rows import StoreRows, assembled
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
 from allocator.service.store.zookeeper import packed, unpacked
 from tests.service.stored import MEMORIES, memory, stored, whole
@@ -112,13 +112,13 @@ def plainly(kept: Memory) -> object:
 
 @given(st.sampled_from(["sdrf", "drf"]), STEPS)
 def test_changes_add_up_to_the_memory(policy: str, steps: list[tuple[str, str, int]]) -> None:
-    world, rows = World(policy), Rows()
+    world, rows = World(policy), StoreRows()
     world.users.inherit(LEFT_BEHIND)
     for what, role, number in [*steps, ("store", "", 0)]:
         if what != "store":
             world.go_on(what, role, number)
             continue
-        finished(rows.take(world.users.changes()))
+        run_to_completion(rows.take(world.users.changes()))
         read = assembled(rows.head(), rows.all())
         remembered = world.users.memory()
         assert read.time == remembered.time
@@ -126,43 +126,43 @@ def test_changes_add_up_to_the_memory(policy: str, steps: list[tuple[str, str, i
 
 
 def test_only_who_gets_or_gives_back_something_is_written() -> None:
-    world, rows = World("sdrf"), Rows()
+    world, rows = World("sdrf"), StoreRows()
     for role in ROLES:
         world.go_on("join", role, 0)
-    finished(rows.take(world.users.changes()))
+    run_to_completion(rows.take(world.users.changes()))
     rows.written()
     world.go_on("time", "", 30)
-    finished(rows.take(world.users.changes()))
+    run_to_completion(rows.take(world.users.changes()))
     assert list(rows.unwritten()) == [], "time alone changes no course"
     world.go_on("allocate", "d", 0)
     world.go_on("time", "", 30)
-    finished(rows.take(world.users.changes()))
+    run_to_completion(rows.take(world.users.changes()))
     assert [user for user, _ in rows.unwritten()] == ["d"]
 
 
 def test_a_user_that_is_gone_is_deleted() -> None:
-    world, rows = World("sdrf"), Rows()
+    world, rows = World("sdrf"), StoreRows()
     world.go_on("join", "e/f", 0)
-    finished(rows.take(world.users.changes()))
+    run_to_completion(rows.take(world.users.changes()))
     rows.written()
     for what in ("leave", "time", "time", "forget"):
         world.go_on(what, "e/f", 40)
-    finished(rows.take(world.users.changes()))
+    run_to_completion(rows.take(world.users.changes()))
     assert ("e/f", None) in list(rows.unwritten())
 
 
 @given(MEMORIES)
 def test_rows_are_read_back_bit_for_bit(kept: Memory) -> None:
-    rows = Rows()
-    finished(rows.take(whole(kept)))
+    rows = StoreRows()
+    run_to_completion(rows.take(whole(kept)))
     assert assembled(rows.head(), rows.all()) == kept
     assert unpacked(packed(rows, WRITER)) == kept
 
 
 @given(MEMORIES, st.data())
 def test_no_damage_to_rows_goes_unnoticed(kept: Memory, data: st.DataObject) -> None:
-    rows = Rows()
-    finished(rows.take(whole(kept)))
+    rows = StoreRows()
+    run_to_completion(rows.take(whole(kept)))
     pairs = dict(rows.all())
     parts = {"": rows.head(), **pairs} if "" not in pairs else pairs
     hurt = data.draw(st.sampled_from(sorted(parts)))
@@ -178,8 +178,8 @@ def test_no_damage_to_rows_goes_unnoticed(kept: Memory, data: st.DataObject) -> 
 
 
 def test_a_number_that_is_written_in_another_way_is_damage() -> None:
-    rows = Rows()
-    finished(rows.take(whole(Memory(1.2808609111085168e154, {}, None))))
+    rows = StoreRows()
+    run_to_completion(rows.take(whole(Memory(1.2808609111085168e154, {}, None))))
     other = rows.head().replace(b"168e+154", b"169e+154")
     assert other != rows.head()
     assert float("1.2808609111085169e+154") == 1.2808609111085168e154

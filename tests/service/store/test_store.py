@@ -20,16 +20,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Changes, Memory, Remembered
+from allocator.cluster.memory import Memory, MemoryChanges, Remembered
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.fairness import policies
 from allocator.service.store import StoreError, StoreUnavailable, codec
-from allocator.service.store import keeper as keeper_module
-from allocator.service.store.keeper import keeping
+from allocator.service.store import writer as keeper_module
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
+from allocator.service.store.writer import keeping
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import PATIENCE, Service, Stream, service, wait_for
 from tests.service.show.test_metrics import scrape
@@ -299,7 +299,7 @@ class SlowDisk(SqliteStore):
         super().__init__(path)
         self.done = threading.Event()
 
-    def save(self, changes: Changes) -> None:
+    def save(self, changes: MemoryChanges) -> None:
         self.done.wait()
         super().save(changes)
 

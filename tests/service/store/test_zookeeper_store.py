@@ -30,10 +30,10 @@ from allocator.service.store import (
     StoreError,
     StoreTaken,
     StoreUnavailable,
-    keeper,
     rows,
+    writer,
 )
-from allocator.service.store.keeper import keeping
+from allocator.service.store.writer import keeping
 from allocator.service.store.zookeeper import LARGEST_CONTENT, ZookeeperStore, unpacked
 from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND
@@ -110,9 +110,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
     "content",
     [
         b"[" * 100_000,
-        rows.Rows().head() + b"\n" + b"[" * 100_000 + b"\t{}",
-        rows.Rows().head() + b'\n"\\ud800"\t{}',
-        rows.Rows().head() + b"\n7\t{}",
+        rows.StoreRows().head() + b"\n" + b"[" * 100_000 + b"\t{}",
+        rows.StoreRows().head() + b'\n"\\ud800"\t{}',
+        rows.StoreRows().head() + b"\n7\t{}",
         bytes(2 * LARGEST_CONTENT),
     ],
     ids=["deep", "a deep name", "a surrogate", "a number for a name", "zeros"],
@@ -131,7 +131,7 @@ def test_a_node_that_means_harm_is_damaged_and_claims_no_memory(
 
 
 def test_a_node_that_was_cut_off_is_damaged() -> None:
-    node = b"LSHR2\n" + bytes(16) + zlib.compress(rows.Rows().head())
+    node = b"LSHR2\n" + bytes(16) + zlib.compress(rows.StoreRows().head())
     with pytest.raises(StoreDamaged, match="part of something"):
         unpacked(node[:-3])
 
@@ -327,7 +327,7 @@ def time_stored(server: Server) -> float:
         return 0.0  # it takes its time
 
 
-async def until(kept: keeper.Keeper, *, degraded: bool) -> None:
+async def until(kept: writer.StoreWriter, *, degraded: bool) -> None:
     while kept.statistics.degraded is not degraded:  # noqa: ASYNC110 - nobody announces it
         await asyncio.sleep(0.05)
 
@@ -336,7 +336,7 @@ async def until(kept: keeper.Keeper, *, degraded: bool) -> None:
 def test_a_server_that_fails_costs_nothing_once_it_is_back(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr(writer, "LONGEST_PAUSE", 0.5)
     engine = Engine(EngineSettings(policy=policies.create("sdrf", {"delta": DELTA})))
     engine.restore(contract.Options(), contract.Snapshot(time_ns=1_600_000_000 * SECOND))
 

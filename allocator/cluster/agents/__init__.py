@@ -1,0 +1,1 @@
+"""Agents: resources, placement, maintenance, failover recovery, and the ledger of holders."""

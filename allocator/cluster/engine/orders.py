@@ -1,0 +1,94 @@
+"""What an operator can order, carried out on the users."""
+
+from collections.abc import Iterable
+
+from allocator.cluster.input.errors import InvalidOrder
+from allocator.cluster.users import Users
+from allocator.contract import operator_pb2 as operator
+from allocator.fairness.policies.policy import Policy
+
+LONGEST_BOOST = 366 * 86400.0
+"""Seconds; what lasts longer is no boost."""
+
+
+def carry_out(order: operator.Order, users: Users, policy: Policy) -> None:
+    """Carry out an order at the users' time.
+
+    Raises:
+        InvalidOrder: it is malformed, or names somebody or something that is not known; nothing has
+            changed.
+    """
+    match order.WhichOneof("order"):
+        case "set_weight":
+            _set_weight(order.set_weight, users)
+        case "reset_commitments":
+            named = dict.fromkeys(order.reset_commitments.users)
+            _require_known(named, users)
+            if not named:
+                users.forgive_all()
+            for user in named:
+                users.forgive(user)
+        case "set_commitments":
+            _set_commitments(order.set_commitments, users, policy)
+        case "forget_users":
+            _forget(dict.fromkeys(order.forget_users.users), users)
+        case _:
+            raise InvalidOrder("an order of a kind that this version does not know")
+
+
+def _set_weight(order: operator.SetWeight, users: Users) -> None:
+    _require_known([order.user], users)
+    weight = order.weight if order.HasField("weight") else None
+    seconds = order.seconds if order.HasField("seconds") else None
+    if seconds is not None and (weight is None or not 0.0 < seconds <= LONGEST_BOOST):
+        raise InvalidOrder(
+            f"user {order.user!r}: a boost of {seconds:g} s; it needs a weight, and a positive "
+            f"time of {LONGEST_BOOST / 86400:.0f} days at most"
+        )
+    try:
+        users.order_weight(order.user, weight, seconds)
+    except ValueError as error:
+        raise InvalidOrder(str(error)) from error
+
+
+def _set_commitments(order: operator.SetCommitments, users: Users, policy: Policy) -> None:
+    _require_known([order.user], users)
+    if policy.tau is None:
+        raise InvalidOrder(f"under the policy {policy.name!r} nobody owes anything")
+    capacity = users.pool.capacity
+    for name, part in {**order.commitments, "every other resource": order.others}.items():
+        if not 0.0 <= part <= 1.0:
+            raise InvalidOrder(
+                f"user {order.user!r}: a commitment of {part:g} of {name}; it is a fraction of the "
+                "cluster, from 0 to 1"
+            )
+    known = {*capacity, "tasks"} if order.keep_others and policy.counts_tasks else {*capacity}
+    unknown = sorted(name for name in order.commitments if capacity and name not in known)
+    if unknown:
+        raise InvalidOrder(
+            f"the cluster has no {', '.join(map(repr, unknown))}; it has {', '.join(capacity)}"
+        )
+    owed, other_commitments = dict.fromkeys(capacity, order.others), order.others
+    standing = users.standing(order.user) if order.keep_others else None
+    if standing is not None:
+        owed, other_commitments = standing.commitments, standing.inherited
+    users.owe(order.user, owed | dict(order.commitments), other_commitments)
+
+
+def _forget(named: Iterable[str], users: Users) -> None:
+    named = list(named)
+    if not named:
+        raise InvalidOrder("nobody is named; name the users to forget")
+    _require_known(named, users)
+    obstacles = [obstacle for user in named if (obstacle := users.kept_by(user)) is not None]
+    if obstacles:
+        raise InvalidOrder("; ".join(obstacles))
+    for user in named:
+        if user in users:  # it was not below one that is forgotten by now
+            users.forget(user)
+
+
+def _require_known(named: Iterable[str], users: Users) -> None:
+    unknown = sorted({user for user in named if user not in users})
+    if unknown:
+        raise InvalidOrder(f"no such user: {', '.join(unknown)}")

@@ -1,0 +1,1 @@
+"""Frameworks: subscriptions, clients (frameworks in a role), and the demands of tasks."""

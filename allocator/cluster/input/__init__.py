@@ -1,0 +1,1 @@
+"""Input: readers of untrusted messages, their limits, and the quarantine of rejected parts."""

@@ -1,0 +1,1 @@
+"""Metering: the usage of users, roles and offers over time."""

@@ -1,0 +1,1 @@
+"""Offers: filters of declined resources, offer constraints, and offer operations."""

@@ -1,0 +1,165 @@
+"""What operations turn resources into (§4): RESERVE, CREATE, GROW_VOLUME and their opposites."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError, EncodeError
+
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.resources import Resources, parse_total
+from allocator.contract import mesos_pb2 as mesos
+
+
+class OperationError(ValueError):
+    """An operation that cannot be applied; says which and why. It has changed nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceConversion:
+    """One step of an operation: what it takes and what it makes of that."""
+
+    consumed: Resources
+    converted: Resources
+    gone: Resources | None = None
+    """What must not be left afterwards: further copies of a destroyed volume."""
+
+    def applied_to(self, resources: Resources) -> Resources:
+        """Return what becomes of resources.
+
+        Raises:
+            OperationError: they do not contain what the step consumes, or still contain what
+                it destroys.
+        """
+        if self.consumed not in resources:
+            raise OperationError(f"{resources!r} does not contain {self.consumed!r}")
+        left = resources - self.consumed + self.converted
+        if self.gone is not None and self.gone in left:
+            raise OperationError(f"further copies of {self.gone!r} are there")
+        return left
+
+
+def parse_operation(data: bytes) -> list[ResourceConversion]:
+    """Read a serialised Offer.Operation into the steps it consists of.
+
+    Raises:
+        InvalidEvent: it is malformed.
+        OperationError: it is of a kind that does not convert resources, or its resources are
+            not such as it needs.
+    """
+    try:
+        operation = mesos.Operation.FromString(data)
+    except DecodeError as error:
+        raise InvalidEvent(f"not a serialised mesos.Offer.Operation: {error}") from error
+    kind = mesos.Operation.Type.Name(operation.type)
+    steps = _STEPS.get(operation.type)
+    if steps is None:
+        raise OperationError(f"{kind} is not an operation on resources that are free")
+    try:
+        return steps(operation)
+    except EncodeError as error:
+        raise OperationError(f"{kind}: {error}") from error
+
+
+def _reserve(operation: mesos.Operation) -> list[ResourceConversion]:
+    reserve = operation.reserve
+    if reserve.source:  # reserved otherwise before, since Mesos 1.10
+        return [ResourceConversion(_bag(*reserve.source), _bag(*reserve.resources))]
+    return [
+        ResourceConversion(_bag(_without_reservation(resource)), _bag(resource))
+        for resource in operation.reserve.resources
+    ]
+
+
+def _unreserve(operation: mesos.Operation) -> list[ResourceConversion]:
+    return [
+        ResourceConversion(_bag(resource), _bag(_without_reservation(resource)))
+        for resource in operation.unreserve.resources
+    ]
+
+
+def _create(operation: mesos.Operation) -> list[ResourceConversion]:
+    return [
+        ResourceConversion(_bag(_without_volume(volume)), _bag(volume))
+        for volume in operation.create.volumes
+    ]
+
+
+def _destroy(operation: mesos.Operation) -> list[ResourceConversion]:
+    return [
+        ResourceConversion(_bag(volume), _bag(_without_volume(volume)), gone=_bag(volume))
+        for volume in operation.destroy.volumes
+    ]
+
+
+def _grow(operation: mesos.Operation) -> list[ResourceConversion]:
+    volume, addition = operation.grow_volume.volume, operation.grow_volume.addition
+    _refuse_provider(volume, "GROW_VOLUME")
+    grown = _copy(volume)
+    grown.scalar.value += addition.scalar.value
+    return [ResourceConversion(_bag(volume, addition), _bag(grown))]
+
+
+def _shrink(operation: mesos.Operation) -> list[ResourceConversion]:
+    volume, subtract = operation.shrink_volume.volume, operation.shrink_volume.subtract
+    _refuse_provider(volume, "SHRINK_VOLUME")
+    shrunk = _copy(volume)
+    shrunk.scalar.value -= subtract.value
+    freed = _without_volume(volume)
+    freed.scalar.value = subtract.value
+    if shrunk.scalar.value < 0:
+        raise OperationError(f"cannot shrink a volume of {volume.scalar.value} by {subtract.value}")
+    return [ResourceConversion(_bag(volume), _bag(shrunk, freed))]
+
+
+_STEPS: dict[int, Callable[[mesos.Operation], list[ResourceConversion]]] = {
+    mesos.Operation.RESERVE: _reserve,
+    mesos.Operation.UNRESERVE: _unreserve,
+    mesos.Operation.CREATE: _create,
+    mesos.Operation.DESTROY: _destroy,
+    mesos.Operation.GROW_VOLUME: _grow,
+    mesos.Operation.SHRINK_VOLUME: _shrink,
+}
+
+
+def _bag(*resources: mesos.Resource) -> Resources:
+    return parse_total(resource.SerializePartialToString() for resource in resources)
+
+
+def _copy(resource: mesos.Resource) -> mesos.Resource:
+    return mesos.Resource.FromString(resource.SerializePartialToString())
+
+
+def _without_reservation(resource: mesos.Resource) -> mesos.Resource:
+    if not resource.reservations:
+        raise OperationError(f"resource {resource.name!r} is not reserved")
+    copy = _copy(resource)
+    del copy.reservations[-1]
+    return copy
+
+
+def _without_volume(volume: mesos.Resource) -> mesos.Resource:
+    if not volume.disk.HasField("persistence"):
+        raise OperationError(f"resource {volume.name!r} is not a persistent volume")
+    copy = _copy(volume)
+    copy.ClearField("shared")
+    copy.disk.ClearField("persistence")
+    copy.disk.ClearField("volume")
+    if not copy.disk.HasField("source"):
+        copy.ClearField("disk")
+    return copy
+
+
+def _refuse_provider(volume: mesos.Resource, operation: str) -> None:
+    if volume.HasField("provider_id"):
+        raise OperationError(f"{operation} is not supported on a resource provider's volume")
+
+
+def applied(steps: Iterable[ResourceConversion], resources: Resources) -> Resources:
+    """Return what becomes of resources by all steps, in order.
+
+    Raises:
+        OperationError: a step does not apply.
+    """
+    for step in steps:
+        resources = step.applied_to(resources)
+    return resources
