@@ -26,7 +26,7 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.metrics import registry
-from bench.played.cluster import OPTIONS, SECOND, Cluster
+from bench.played.cluster import OPTIONS, SECOND, PlayedCluster
 
 FILE = Path(__file__).with_name("counts.json")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -59,11 +59,13 @@ def lines_of(operation: Callable[[], object]) -> int:
     return count
 
 
-def restored(policy: str, agents: int, frameworks: int, demand: str = "") -> tuple[Engine, Cluster]:
+def restored(
+    policy: str, agents: int, frameworks: int, demand: str = ""
+) -> tuple[Engine, PlayedCluster]:
     """Return an engine that knows a played cluster, whose frameworks may say what a task needs."""
     parameters = {"half_life": "1h"} if policy in ("sdrf", "stsf") else {}
     engine = Engine(EngineSettings(policies.create(policy, parameters)))
-    cluster = Cluster(agents, frameworks)
+    cluster = PlayedCluster(agents, frameworks)
     engine.restore(OPTIONS, _with_demand(cluster.snapshot(), demand))
     return engine, cluster
 
@@ -124,7 +126,7 @@ def snapshot(demand: str = "") -> Operation:
 
     def prepare() -> tuple[Callable[[], object], int]:
         engine, _cluster = restored("sdrf", 1, 1)
-        message = _with_demand(Cluster(1_000, 50).snapshot(), demand)
+        message = _with_demand(PlayedCluster(1_000, 50).snapshot(), demand)
         return lambda: engine.restore(OPTIONS, message), 1
 
     return prepare

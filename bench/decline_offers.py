@@ -42,7 +42,7 @@ OPTIONS = contract.Options(
 )
 
 
-class Allocator(Protocol):
+class Decider(Protocol):
     """Whatever decides."""
 
     def restore(self, snapshot: contract.Snapshot) -> contract.Decisions:
@@ -100,7 +100,7 @@ def snapshot(agents: int, frameworks: int) -> contract.Snapshot:
 class Rounds:
     """The master's side: declines everything, then ticks."""
 
-    def __init__(self, allocator: Allocator, agents: int, frameworks: int) -> None:
+    def __init__(self, allocator: Decider, agents: int, frameworks: int) -> None:
         self._allocator = allocator
         self._sequence = 0
         self._now = SECOND
@@ -238,7 +238,7 @@ def service() -> Iterator[grpc.Channel]:
             process.wait()
 
 
-def measured(allocator: Allocator, agents: int, frameworks: int, rounds: int) -> list[float]:
+def measured(allocator: Decider, agents: int, frameworks: int, rounds: int) -> list[float]:
     """Return mean milliseconds for the declines and the batch of a round, and offers per round."""
     game = Rounds(allocator, agents, frameworks)
     with Progress(console=Console(stderr=True), transient=True) as progress:

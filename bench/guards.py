@@ -25,8 +25,8 @@ from allocator.fairness import policies
 from allocator.service.masters import message_splitting as parts
 from allocator.service.masters import timestamp_guard as stamps
 from allocator.service.masters import wire
-from bench.played.cluster import OPTIONS, SECOND, Cluster
-from bench.played.peers import Process, Stream, service
+from bench.played.cluster import OPTIONS, SECOND, PlayedCluster
+from bench.played.peers import Process, ServiceStream, service
 from bench.played.trusting import trusting
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Side:
     """
 
     def __init__(self, agents: int, frameworks: int) -> None:
-        self._cluster = Cluster(agents, frameworks)
+        self._cluster = PlayedCluster(agents, frameworks)
         self._engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))
         self._played_ns = 0
         timeline = stamps.Timeline(SECOND, lambda: self._played_ns)
@@ -120,7 +120,7 @@ class Served:
         size: Agents and frameworks.
     """
 
-    def __init__(self, stream: Stream, process: Process, size: tuple[int, int]) -> None:
+    def __init__(self, stream: ServiceStream, process: Process, size: tuple[int, int]) -> None:
         self._stream = stream
         self._process = process
         self._size = size
@@ -142,8 +142,8 @@ class Served:
             self._cluster.take(self._stream.apply(self._cluster.batch(1)))
         return self._process.cpu() - before
 
-    def _begun(self) -> Cluster:
-        return Cluster(*self._size, begin_ns=time.time_ns())
+    def _begun(self) -> PlayedCluster:
+        return PlayedCluster(*self._size, begin_ns=time.time_ns())
 
 
 def served_pairs(agents: int, frameworks: int, rounds: int) -> Pairs:

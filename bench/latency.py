@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from allocator.contract import allocator_pb2 as contract
-from bench.played.cluster import SECOND, Cluster
-from bench.played.peers import Stream, echo, service
+from bench.played.cluster import SECOND, PlayedCluster
+from bench.played.peers import ServiceStream, echo, service
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 SCRAPED = 5.0
@@ -66,7 +66,7 @@ def open_loop(instants: Sequence[float], send: Callable[[int, int], object]) -> 
 
 
 def through_the_service(
-    stream: Stream, cluster: Cluster, instants: Sequence[float]
+    stream: ServiceStream, cluster: PlayedCluster, instants: Sequence[float]
 ) -> tuple[list[float], list[int]]:
     """Return the waits of events in seconds, and the sizes of messages in bytes."""
     sizes: list[int] = []
@@ -140,7 +140,7 @@ def under_load(arguments: argparse.Namespace, size: str, table: Table) -> list[f
     agents, frameworks = (int(number) for number in size.split("x"))
     instants = arrivals(arguments.rate, arguments.seconds)
     with tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster(agents, frameworks, time.time_ns())
+        cluster = PlayedCluster(agents, frameworks, time.time_ns())
         with service(Path(folder), settings(arguments, folder, plain=arguments.plain)) as (
             stream,
             process,
@@ -172,7 +172,7 @@ def on_and_off(arguments: argparse.Namespace, size: str) -> Table:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             told = settings(arguments, folder, plain=True) + extra
             stream, process = stack.enter_context(service(Path(folder), told))
-            cluster = Cluster(agents, frameworks, time.time_ns())
+            cluster = PlayedCluster(agents, frameworks, time.time_ns())
             cluster.take(stream.begin(cluster))
             sides[name] = stream, process, cluster
         stack.enter_context(watched(sides["on"][1].url()))
@@ -200,7 +200,7 @@ def on_and_off(arguments: argparse.Namespace, size: str) -> Table:
     return table
 
 
-def echoed(stream: Stream, instants: Sequence[float], size: int) -> list[float]:
+def echoed(stream: ServiceStream, instants: Sequence[float], size: int) -> list[float]:
     """Return the waits when events of a size in bytes are sent back unread."""
     return open_loop(instants, lambda first, last: stream.ask(bytes(size * (last - first))))
 

@@ -46,7 +46,7 @@ else:
 
 
 @dataclass(frozen=True)
-class Cost:
+class MemoryCost:
     """What became of a snapshot."""
 
     said: float
@@ -58,7 +58,7 @@ class Cost:
     users: int
 
 
-def cost(snapshot: contract.Snapshot, most_parts: int = MOST_PARTS) -> Cost:
+def cost(snapshot: contract.Snapshot, most_parts: int = MOST_PARTS) -> MemoryCost:
     """Have a snapshot read, and taken over if it is not refused."""
     data = contract.FromMaster(snapshot=snapshot).SerializeToString()
     done = subprocess.run(  # noqa: S603 - this Python
@@ -69,7 +69,7 @@ def cost(snapshot: contract.Snapshot, most_parts: int = MOST_PARTS) -> Cost:
         cwd=Path(__file__).parents[1],
     )
     kib, subjects, users = map(int, done.stdout.split())
-    return Cost(len(data) / MIB, kib * 1024 / MIB, subjects, users)
+    return MemoryCost(len(data) / MIB, kib * 1024 / MIB, subjects, users)
 
 
 def of_many_roles() -> Iterator[contract.AddFramework]:

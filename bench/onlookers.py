@@ -35,7 +35,7 @@ from allocator.service.show.offer_history import OfferTrail, StandingHistory
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.shadows import Shadows
 from bench.counts import lines_of
-from bench.played.cluster import OPTIONS, Cluster
+from bench.played.cluster import OPTIONS, PlayedCluster
 
 _SECOND = 1000
 """Events of a played cluster in a second."""
@@ -66,7 +66,7 @@ class _Side:
         if looked_at:
             followed = (self._shadows,) if self._shadows.followers else ()
             self.engine.watch(OfferTrail(), *followed)
-        self.cluster = Cluster(*size)
+        self.cluster = PlayedCluster(*size)
         self.engine.restore(OPTIONS, self.cluster.snapshot())
 
     def _look(self, instant: float) -> None:

@@ -84,7 +84,7 @@ class OneAfterTheOther(Scheduler):  # type: ignore[misc]  # pymesos is not typed
 
 
 @dataclass(frozen=True)
-class Result:
+class MesosResult:
     """What one allocator gave."""
 
     name: str
@@ -93,7 +93,7 @@ class Result:
     """Seconds of the master's CPU time for each task."""
 
 
-def measure(home: MesosHome, name: str, allocation: str | None) -> Result:
+def measure(home: MesosHome, name: str, allocation: str | None) -> MesosResult:
     """Run the tasks; allocation None: with the stock allocator."""
     with tempfile.TemporaryDirectory(prefix="longshare-bench-") as folder:
         work = Path(folder)
@@ -131,7 +131,7 @@ def measure(home: MesosHome, name: str, allocation: str | None) -> Result:
             driver.join()
             children.stop()
             kill_whatever_runs_in(work)
-        return Result(name, scheduler.waits, used / TASKS)
+        return MesosResult(name, scheduler.waits, used / TASKS)
 
 
 def cpu_time(pid: int) -> float:

@@ -19,8 +19,8 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
-from bench.played.cluster import OPTIONS, Cluster
-from bench.played.peers import Stream, bare, echo, service
+from bench.played.cluster import OPTIONS, PlayedCluster
+from bench.played.peers import ServiceStream, bare, echo, service
 
 EVENTS = 10_000
 SETTINGS = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n[log]\nlevel = "warning"\n'
@@ -28,7 +28,7 @@ BATCHES = (1, 10, 100)
 
 
 def rate(
-    cluster: Cluster, apply: Callable[[contract.Events], contract.Decisions], batch: int
+    cluster: PlayedCluster, apply: Callable[[contract.Events], contract.Decisions], batch: int
 ) -> float:
     """Return events per second when so many go into one message."""
     number = max(EVENTS if batch > 1 else EVENTS // 4, batch)
@@ -42,7 +42,7 @@ def rate(
     return number / seconds
 
 
-def echoed(cluster: Cluster, stream: Stream, batch: int) -> float:
+def echoed(cluster: PlayedCluster, stream: ServiceStream, batch: int) -> float:
     """Return events per second when they are sent back unread."""
     number = max(EVENTS if batch > 1 else EVENTS // 4, batch)
     message = contract.FromMaster(events=cluster.batch(batch)).SerializeToString()
@@ -62,7 +62,7 @@ def rounds(
     """
     size = agents, frameworks
     engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))
-    alone, behind, served = Cluster(*size), Cluster(*size), Cluster(*size)
+    alone, behind, served = PlayedCluster(*size), PlayedCluster(*size), PlayedCluster(*size)
     engine.restore(OPTIONS, alone.snapshot())
     with (
         tempfile.TemporaryDirectory() as one,
@@ -82,7 +82,7 @@ def rounds(
                         rate(alone, engine.apply, batch),
                         rate(behind, naked.apply, batch),
                         rate(served, stream.apply, batch),
-                        echoed(Cluster(*size), wire, batch),
+                        echoed(PlayedCluster(*size), wire, batch),
                     )
                     for _ in track(range(number), console=Console(stderr=True))
                 ],

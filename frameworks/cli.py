@@ -179,7 +179,7 @@ def run_experiment(
     from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
     from frameworks.harness.comparison import compare  # noqa: PLC0415
     from frameworks.harness.processes import ChildFailed  # noqa: PLC0415
-    from frameworks.harness.runner import Settings, run  # noqa: PLC0415
+    from frameworks.harness.runner import ExperimentSettings, run  # noqa: PLC0415
 
     chosen = _under(_named(name), policy, policy_file, parameters)
     folder = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -192,7 +192,7 @@ def run_experiment(
         raise typer.BadParameter(
             "either a master is there or one is started", param_hint="--master"
         )
-    settings = Settings(
+    settings = ExperimentSettings(
         speed=1.0 if mesos_home or master else speed,
         seed=seed,
         out=folder,
@@ -265,7 +265,7 @@ def framework(
 ) -> None:
     """Run a test framework that launches `sleep` tasks of one kind on any Mesos master."""
     from allocator.fairness.quantities import Quantities  # noqa: PLC0415 - keeps `--help` fast
-    from frameworks.launcher import Workload, launch  # noqa: PLC0415
+    from frameworks.launcher import FrameworkWorkload, launch  # noqa: PLC0415
 
     try:
         each = Quantities.parse(demand).to_doubles()
@@ -283,7 +283,7 @@ def framework(
         if not sys.stdin.readline():
             return  # whoever was to say when is gone
     try:
-        workload = Workload(name, role, each, run_time, jitter, tasks, seed, labels)
+        workload = FrameworkWorkload(name, role, each, run_time, jitter, tasks, seed, labels)
         launch(workload, master, stop)
     except RuntimeError as error:
         typer.echo(f"longshare framework: {error}", err=True)

@@ -40,7 +40,7 @@ class Agents(_Part):
         return self
 
 
-class Cluster(_Part):
+class ClusterSpec(_Part):
     """`[cluster]`: agents, numbered from 1 through all groups."""
 
     agents: Annotated[tuple[Agents, ...], Field(min_length=1)]
@@ -75,7 +75,7 @@ class Cluster(_Part):
         return machines.monopoly(demand)
 
 
-class Tasks(_Part):
+class TaskSpec(_Part):
     """`[tasks]`: what each task is like."""
 
     demand: str
@@ -103,7 +103,7 @@ Nodes = Annotated[str, Field(pattern=_NODES)]
 """Numbers of agents, as in `1-10, 26-35`."""
 
 
-class User(_Part):
+class UserSpec(_Part):
     """`[[users]]`: a user, and the tasks that its one framework launches."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -113,7 +113,7 @@ class User(_Part):
     commitment: Annotated[float, Field(ge=0, le=1)] = 0.0
     nodes: Nodes | None = None
     """Where alone its tasks may run: its whitelist."""
-    tasks: Tasks | None = None
+    tasks: TaskSpec | None = None
     """What its tasks are like, if not as all others'."""
 
 
@@ -212,21 +212,21 @@ class Experiment(_Part):
     """What it reproduces."""
     shows: str
     duration: PositiveFloat
-    cluster: Cluster
+    cluster: ClusterSpec
     policy: dict[str, Any]
     """A policy's name and parameters, as in the service's configuration."""
     hold_for: Literal["off", "one", "all"] = "off"
     """`offers.hold_for` of the service's configuration."""
-    tasks: Tasks | None = None
+    tasks: TaskSpec | None = None
     """What everybody's tasks are like who says nothing else."""
-    users: Annotated[tuple[User, ...], Field(min_length=1)]
+    users: Annotated[tuple[UserSpec, ...], Field(min_length=1)]
     variants: tuple[Variant, ...] = ()
     """Compared with each other by when users have finished."""
     seeds: PositiveInt = 3
     """How often each variant is run, each time with other run times."""
     claims: tuple[Claim, ...] = ()
 
-    def tasks_of(self, user: User) -> Tasks:
+    def tasks_of(self, user: UserSpec) -> TaskSpec:
         """Return what a user's tasks are like."""
         tasks = user.tasks or self.tasks
         assert tasks is not None
@@ -249,7 +249,7 @@ class Experiment(_Part):
             user.nodes is None and user.tasks is None for user in self.users
         )
 
-    def whitelist(self, user: User) -> list[str]:
+    def whitelist(self, user: UserSpec) -> list[str]:
         """Return the hosts on which alone a user's tasks may run; empty: on all."""
         if user.nodes is None:
             return []
@@ -321,7 +321,7 @@ class Experiment(_Part):
             self._check_claim(claim, names)
         return self
 
-    def _check_user(self, user: User) -> None:
+    def _check_user(self, user: UserSpec) -> None:
         if user.tasks is None and self.tasks is None:
             raise ValueError(f"user {user.name}: nothing says what its tasks are like")
         demand = self.tasks_of(user).quantities

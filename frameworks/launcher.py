@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class FrameworkWorkload:
     """What a framework wants to run."""
 
     name: str
@@ -57,7 +57,7 @@ class Workload:
 class Plan:
     """Which tasks to launch on which offers; knows nothing of pymesos."""
 
-    workload: Workload
+    workload: FrameworkWorkload
     launched: int = 0
     """Also counts those that had to be launched again."""
     finished: int = 0
@@ -232,7 +232,7 @@ class _Driver(MesosSchedulerDriver):  # type: ignore[misc]  # pymesos is not typ
             return None
 
 
-def launch(workload: Workload, master: str, stop: threading.Event) -> None:
+def launch(workload: FrameworkWorkload, master: str, stop: threading.Event) -> None:
     """Run a framework until its tasks have finished or `stop` is set.
 
     Raises:

@@ -13,7 +13,7 @@ from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting, capacity_at, pool_of
-from allocator.simulation.summary import Users, summary, users_of
+from allocator.simulation.summary import UserSummary, summary, users_of
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass, Trace, numbered
 
 _WORTH_COMPILING = 20_000
@@ -100,7 +100,7 @@ class Simulation:
     """Shares and commitments of users over time, as NumPy's arrays, if they were followed."""
 
     @cached_property
-    def users(self) -> Users:
+    def users(self) -> UserSummary:
         """How users fared, as NumPy's arrays, one entry per user of the trace."""
         return users_of(self.outcome)
 

@@ -24,7 +24,7 @@ from allocator.cli.simulate import (
 )
 
 if TYPE_CHECKING:
-    from allocator.simulation.studies.compared import Row
+    from allocator.simulation.studies.compared import ComparisonRow
 
 
 def compare(
@@ -108,7 +108,7 @@ def _named(policies: str) -> list[str]:
     return named
 
 
-def _show(rows: "list[Row]") -> None:
+def _show(rows: "list[ComparisonRow]") -> None:
     from rich.table import Table  # noqa: PLC0415
 
     from allocator.cli.tables import console  # noqa: PLC0415

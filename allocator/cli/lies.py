@@ -21,7 +21,7 @@ from allocator.cli.simulate import (
 from allocator.cli.simulate import Known as _Known
 
 if TYPE_CHECKING:
-    from allocator.simulation.studies.online_truth import Gain, Row
+    from allocator.simulation.studies.online_truth import LieGain, LieRow
 
 
 def lies(
@@ -74,7 +74,7 @@ def lies(
         _show(policy, rows(found))
 
 
-def _as_json(row: "Row") -> dict[str, Any]:
+def _as_json(row: "LieRow") -> dict[str, Any]:
     low, middle, high = (_finite(part) for part in row.saved)
     return {
         "lie": row.lie,
@@ -90,19 +90,19 @@ def _finite(part: float) -> float | None:
     return part if part > -float("inf") else None
 
 
-def _write(out: Path, found: "list[Gain]") -> None:
+def _write(out: Path, found: "list[LieGain]") -> None:
     import csv  # noqa: PLC0415
     from dataclasses import astuple, fields  # noqa: PLC0415
 
-    from allocator.simulation.studies.online_truth import Gain  # noqa: PLC0415
+    from allocator.simulation.studies.online_truth import LieGain  # noqa: PLC0415
 
     with out.open("w", encoding="utf-8", newline="") as opened:
         writer = csv.writer(opened)
-        writer.writerow([field.name for field in fields(Gain)])
+        writer.writerow([field.name for field in fields(LieGain)])
         writer.writerows(astuple(gain) for gain in found)
 
 
-def _show(policy: str, table_rows: "list[Row]") -> None:
+def _show(policy: str, table_rows: "list[LieRow]") -> None:
     from rich.table import Table  # noqa: PLC0415
 
     from allocator.cli.tables import console  # noqa: PLC0415

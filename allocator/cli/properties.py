@@ -13,7 +13,7 @@ from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
 if TYPE_CHECKING:
     from allocator.theory.divisible.problem import Problem
     from allocator.theory.properties.case import Placement, Property, Violation
-    from allocator.theory.properties.search import Outcome
+    from allocator.theory.properties.search import PropertySearchOutcome
 
 _NAMES = (
     "sharing-incentive, strategy-proofness, envy-freeness, pareto-optimality, single-machine, "
@@ -58,7 +58,7 @@ def properties(
     asked = _asked(wanted)
     if out is not None and wanted is None:
         raise typer.BadParameter("needs --property: one file holds one problem", param_hint="--out")
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, PropertySearchOutcome] = {}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         for each in asked:
             task = progress.add_task(each.name, total=trials)
@@ -93,7 +93,7 @@ def _asked(wanted: str | None) -> "list[Property]":
     return asked
 
 
-def _as_json(outcome: "Outcome") -> dict[str, Any]:
+def _as_json(outcome: "PropertySearchOutcome") -> dict[str, Any]:
     from allocator.theory.divisible.problem_file import file_of  # noqa: PLC0415
 
     found = outcome.violation
@@ -119,7 +119,9 @@ def _floats(content: dict[str, Any]) -> dict[str, Any]:
     return read
 
 
-def _show(policy: str, asked: "list[Property]", outcomes: "dict[str, Outcome]") -> None:
+def _show(
+    policy: str, asked: "list[Property]", outcomes: "dict[str, PropertySearchOutcome]"
+) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
@@ -144,7 +146,7 @@ def _show(policy: str, asked: "list[Property]", outcomes: "dict[str, Outcome]") 
                 typer.echo(_file(policy, each.name, violation, problem), nl=False)
 
 
-def _verdict(outcome: "Outcome") -> str:
+def _verdict(outcome: "PropertySearchOutcome") -> str:
     if outcome.violation is not None:
         return "found"
     return "undecided" if outcome.undecided == outcome.tried else "none found"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from allocator.simulation.outcome import Outcome
     from allocator.simulation.series import Series
     from allocator.simulation.setting import Setting
-    from allocator.simulation.summary import Users
+    from allocator.simulation.summary import UserSummary
     from allocator.simulation.trace import Trace
 
 _FOLLOWED = 40_000
@@ -222,7 +222,7 @@ def compiled() -> float:
 
 def _write(
     outcome: "Outcome",
-    users: "Users",
+    users: "UserSummary",
     answer: dict[str, Any],
     out: Path,
     series: "Series | None",

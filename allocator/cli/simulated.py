@@ -14,7 +14,7 @@ from allocator.simulation.summary import quantiles_of
 if TYPE_CHECKING:
     from allocator.simulation.outcome import Outcome
     from allocator.simulation.setting import Setting
-    from allocator.simulation.summary import Users
+    from allocator.simulation.summary import UserSummary
 
 _SHOWN = 12
 """Users, those of most usage."""
@@ -26,7 +26,9 @@ _NAME = 16
 """Characters of a user's name that are shown in any case, if it has so many."""
 
 
-def show(answer: dict[str, Any], outcome: "Outcome", users: "Users", setting: "Setting") -> None:
+def show(
+    answer: dict[str, Any], outcome: "Outcome", users: "UserSummary", setting: "Setting"
+) -> None:
     """Print what a simulation has come to.
 
     Args:
@@ -90,7 +92,7 @@ def show(answer: dict[str, Any], outcome: "Outcome", users: "Users", setting: "S
         out.print(f"to keep order: {done}; Live Tree events: {answer['live_tree_events']:,}")
 
 
-def _table_of_users(outcome: "Outcome", users: "Users", out: Console) -> Table:
+def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> Table:
     """Return a line for each user; where it is too wide, columns are left out, and names cut."""
     waits = quantiles_of(outcome.wait, outcome.trace.user, len(users.names))
     rows = []

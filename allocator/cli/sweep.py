@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allocator.simulation.studies.cells import Cell
-    from allocator.simulation.studies.sweep import Engine
+    from allocator.simulation.studies.sweep import SimulatorKind
 
 Jobs = Annotated[
     int,
@@ -64,7 +64,7 @@ def sweep(
     )
     from allocator.simulation.studies.results import write_index  # noqa: PLC0415
     from allocator.simulation.studies.sources import recorded, resolve  # noqa: PLC0415
-    from allocator.simulation.studies.sweep import Engine, cells_of  # noqa: PLC0415
+    from allocator.simulation.studies.sweep import SimulatorKind, cells_of  # noqa: PLC0415
 
     bring(policy_files)
     try:
@@ -79,7 +79,7 @@ def sweep(
         cells = cells_of(plan, sources)
         names = ", ".join(source.name for source in sources)
         write_index(folder, f"{file}, tried on {names}" if traces else plan.title, cells)
-        computed = compute(cells, folder / "cells", Engine(backend, jobs, scheduler))
+        computed = compute(cells, folder / "cells", SimulatorKind(backend, jobs, scheduler))
     except (OSError, ValueError) as error:
         fail_study(error, as_json=as_json)
     if as_json:
@@ -92,7 +92,7 @@ def sweep(
         )
 
 
-def compute(cells: "Sequence[Cell]", folder: Path, engine: "Engine") -> int:
+def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> int:
     """Compute what is missing and show how far it is; return how many were missing."""
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import (  # noqa: PLC0415

@@ -42,7 +42,7 @@ class Form(StrEnum):
     HTCONDOR = "htcondor"
 
 
-class DemandAt(StrEnum):
+class DemandMoment(StrEnum):
     """When what a task of Google's trace asks for is read."""
 
     SCHEDULE = "schedule"
@@ -98,7 +98,7 @@ def convert(
         ),
     ] = None,
     demand_at: Annotated[
-        DemandAt | None,
+        DemandMoment | None,
         typer.Option(
             help="google: whose demand counts. At schedule, as SDRF's authors read it, what asks "
             "for no CPU or no memory is left out; at submit only what asks for neither.",
@@ -256,7 +256,7 @@ def _converted(
     users: Path | None,
     machines: Path | None,
     timezone: str | None,
-    demand_at: DemandAt | None,
+    demand_at: DemandMoment | None,
 ) -> "Conversion":
     from allocator.simulation.formats import (  # noqa: PLC0415
         csv,

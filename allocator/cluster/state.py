@@ -11,11 +11,11 @@ from allocator.cluster.agents.maintenance import Maintenance
 from allocator.cluster.backfill.holds import BackfillHolds, HoldStatistics
 from allocator.cluster.frameworks.demands import Demands
 from allocator.cluster.frameworks.framework import Client, Framework, Rules
+from allocator.cluster.frameworks.role_places import RolePlaces
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import Quarantine
 from allocator.cluster.offers.filters import OfferFilters
-from allocator.cluster.role_places import RolePlaces
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.metering import Meter
 

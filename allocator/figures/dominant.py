@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from allocator.figures.figure import Line, Panel, PaperFigure
 from allocator.theory.divisible.optimum import create, optimum
-from allocator.theory.divisible.problem import Machine, Problem, User
+from allocator.theory.divisible.problem import Machine, Problem, ProblemUser
 
 _CAPACITY = {"cpu": Fraction(9), "mem": Fraction(180)}
 _DEMANDS = {
@@ -17,7 +17,7 @@ def dominant_shares() -> PaperFigure:
     """Return Figure 2.6 of the thesis: cores and gigabytes of two users under DRF."""
     problem = Problem(
         machines=(Machine(name="all", resources=_CAPACITY),),
-        users=tuple(User(name=name, demand=demand) for name, demand in _DEMANDS.items()),
+        users=tuple(ProblemUser(name=name, demand=demand) for name, demand in _DEMANDS.items()),
     )
     tasks = {
         name: Fraction(part.tasks)

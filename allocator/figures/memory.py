@@ -10,7 +10,7 @@ from allocator.simulation import fast
 from allocator.simulation.generator.crowd import Crowd, generate
 from allocator.simulation.holding import Blocking
 from allocator.simulation.setting import Setting, capacity_at
-from allocator.simulation.studies.comparisons import Gain, reduction
+from allocator.simulation.studies.comparisons import PolicyGain, reduction
 from allocator.simulation.studies.estimates import Estimate, estimate
 from allocator.simulation.studies.measures import of_users
 
@@ -76,7 +76,7 @@ def saved(crowd: Crowd, load: float, seeds: Sequence[int], blocking: Blocking) -
             for name, parameters in (("drf", {}), ("sdrf", {"half_life": HALF_LIFE}))
         )
         less.append(reduction(drf.mean_wait(), sdrf.mean_wait()))
-        light.append(Gain(drf, drf.wait, sdrf.wait).lower_part)
+        light.append(PolicyGain(drf, drf.wait, sdrf.wait).lower_part)
         waits.append(drf.mean_wait() / 3600.0)
     return Saved(estimate(less), estimate(light), fmean(waits))
 

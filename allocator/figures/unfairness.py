@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from allocator.fairness.commitment import time_constant
 from allocator.figures.figure import Line, Panel, PaperFigure
-from allocator.theory.divisible import FluidUser, Trajectory, fluid
+from allocator.theory.divisible import FluidTrajectory, FluidUser, fluid
 
 DELTA = 1.0 - 1e-6
 COMES = 1_000_000.0
@@ -23,13 +23,13 @@ _RESOURCES = ("CPU", "memory")
 _DAY = 86_400.0
 
 
-def trajectory(tau: float | None) -> Trajectory:
+def trajectory(tau: float | None) -> FluidTrajectory:
     """Return how A and B stand over time; None: without memory (DRF)."""
     users = [FluidUser(_NEEDS), FluidUser(_NEEDS, start=COMES, work=WORK)]
     return fluid(users, tau=tau, end=END, step=STEP)
 
 
-def finished(run: Trajectory) -> float:
+def finished(run: FluidTrajectory) -> float:
     """Return when B has done its work, seconds."""
     return next(
         after
@@ -76,7 +76,7 @@ def _figure(name: str, source: str, policy: str, tau: float | None) -> PaperFigu
     )
 
 
-def _panel(run: Trajectory, resource: int) -> Panel:
+def _panel(run: FluidTrajectory, resource: int) -> Panel:
     days = tuple(at / _DAY for at in run.times)
     lines = tuple(
         Line(f"user {name}", days, tuple(held[user][resource] for held in run.allocations))
@@ -85,7 +85,7 @@ def _panel(run: Trajectory, resource: int) -> Panel:
     return Panel(_RESOURCES[resource], "days", "share", lines, kind="steps")
 
 
-def _total(run: Trajectory, user: int) -> float:
+def _total(run: FluidTrajectory, user: int) -> float:
     ends = [*run.times[1:], END]
     return sum(
         held[user][0] * (end - at)

@@ -90,7 +90,7 @@ Cell = tuple[str, Amounts, tuple[tuple[str, Amounts], ...]]
 """An agent's state, what it has, and what each user holds of it."""
 
 
-class Line(NamedTuple):
+class UserFrame(NamedTuple):
     """How a user stands, for storing: ratios in ten-thousandths, states by number."""
 
     share: int
@@ -106,7 +106,7 @@ class Frame:
     """One picture: users' lines and agents' cells, by name and by the cell's number."""
 
     time: float
-    users: dict[str, Line]
+    users: dict[str, UserFrame]
     agents: dict[str, int]
 
 
@@ -191,7 +191,7 @@ class Camera:
                 self.mark(now, f"agent {min(names)}{others} {did}")
         self._agents = set(agents)
 
-    def _lines(self, users: Iterable[UserNow]) -> dict[str, Line]:
+    def _lines(self, users: Iterable[UserNow]) -> dict[str, UserFrame]:
         reel = self.reel
         by_size = sorted(users, key=lambda user: -max(user.share, user.commitment))
         reel.users_left_out = max(reel.users_left_out, len(by_size) - MOST_USERS)
@@ -201,7 +201,7 @@ class Camera:
             ratios = (user.share, user.commitment, user.entitlement)
             share, commitment, entitlement = (round(10_000 * ratio) for ratio in ratios)
             waits, held = reel.waits[user.waits], reel.held[_amounts(user.held)]
-            lines[user.name] = Line(share, commitment, entitlement, user.turn, waits, held)
+            lines[user.name] = UserFrame(share, commitment, entitlement, user.turn, waits, held)
         return lines
 
     def _cells(self, agents: Iterable[AgentNow]) -> dict[str, int]:

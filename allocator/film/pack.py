@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from allocator.film.camera import MOST_USERS, Frame, Line, Reel
+from allocator.film.camera import MOST_USERS, Frame, Reel, UserFrame
 
 FORMAT = 1
 """Of what the player reads."""
-ABSENT = Line(-1, 0, 0, 0, 0, 0)
+ABSENT = UserFrame(-1, 0, 0, 0, 0, 0)
 """In place of a user that is not in a frame."""
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting
 from allocator.simulation.studies.estimates import resampled_ends
-from allocator.simulation.summary import Users, users_of
+from allocator.simulation.summary import UserSummary, users_of
 from allocator.simulation.trace import MICROSECONDS, Trace
 
 SHORTEST = 60.0
@@ -154,7 +154,7 @@ def _with_memory(drf: Setting, half_life: float) -> Setting:
     return replace(drf, policy="sdrf", parameters={"half_life": half_life})
 
 
-def _trial(half_life: float, before: Users, after: Users) -> Trial:
+def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
     light = np.zeros(len(before.usage), np.bool_)
     light[np.argsort(before.usage, kind="stable")[: len(light) // 2]] = True
     wait = _mean(after.mean_wait_s)

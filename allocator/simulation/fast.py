@@ -19,8 +19,8 @@ from allocator.fairness.policies.stsf import Stsf
 from allocator.fairness.policies.tsf import Tsf
 from allocator.simulation.kernels import simulation as kernels
 from allocator.simulation.kernels.finishes import new_finishes
+from allocator.simulation.kernels.free_capacity import FreeCapacityArrays, new_room
 from allocator.simulation.kernels.live_tree import EVENTS, new_live_tree
-from allocator.simulation.kernels.room import Room, new_room
 from allocator.simulation.kernels.stuck import new_stuck
 from allocator.simulation.kernels.tournament import new_tournament
 from allocator.simulation.outcome import NEVER, Operations, Outcome
@@ -159,7 +159,7 @@ def _operations(state: kernels.State) -> Operations:
     )
 
 
-def _room(trace: Trace, setting: Setting, parts: Parts) -> Room:
+def _room(trace: Trace, setting: Setting, parts: Parts) -> FreeCapacityArrays:
     if setting.capacity is not None:
         return new_room(parts.whole(np.array([setting.capacity])), [1], [])
     return new_room(
@@ -196,7 +196,9 @@ def _rule(
     )
 
 
-def _new_state(trace: Trace, rule: kernels.Rule, room: Room, who: Sharers) -> kernels.State:
+def _new_state(
+    trace: Trace, rule: kernels.Rule, room: FreeCapacityArrays, who: Sharers
+) -> kernels.State:
     tasks, resources = trace.demand.shape
     users = len(who)
     by_resource = rule.kind in (kernels.SDRF, kernels.SDRF_THESIS)
@@ -207,7 +209,7 @@ def _new_state(trace: Trace, rule: kernels.Rule, room: Room, who: Sharers) -> ke
     weights = _weights(who)
     clock[kernels.WEIGHTS] = weights[0]
     return kernels.State(
-        tasks=kernels.Tasks(
+        tasks=kernels.TaskArrays(
             submitted=_read_only(trace.submitted),
             runtime=_read_only(trace.runtime),
             user=_read_only(who.number),
@@ -217,7 +219,7 @@ def _new_state(trace: Trace, rule: kernels.Rule, room: Room, who: Sharers) -> ke
             machine=np.full(tasks if len(room.kind) > 1 else 0, NEVER, np.int32),
             following=np.empty(tasks, np.int32),
         ),
-        users=kernels.Users(
+        users=kernels.UserArrays(
             allocation=np.zeros((users, resources), np.int64),
             shares=np.zeros((users, resources)),
             overuse=np.zeros((users, lines)),

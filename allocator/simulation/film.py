@@ -10,7 +10,7 @@ from allocator.film.pack import About, pack
 from allocator.film.page import page
 from allocator.simulation.order import Exact
 from allocator.simulation.outcome import Outcome
-from allocator.simulation.reference import Progress, Simulation
+from allocator.simulation.reference import Progress, ReferenceSimulation
 from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting
 from allocator.simulation.trace import MICROSECONDS, Trace
@@ -40,14 +40,14 @@ def film(
     Raises:
         SettingError: The setting does not fit the trace.
     """
-    simulation = Simulation(trace, setting, series)
+    simulation = ReferenceSimulation(trace, setting, series)
     filming = _Filming(simulation, trace, setting)
     outcome = simulation.run(progress, filming.look)
     return outcome, filming.page(source)
 
 
 class _Filming:
-    def __init__(self, simulation: Simulation, trace: Trace, setting: Setting) -> None:
+    def __init__(self, simulation: ReferenceSimulation, trace: Trace, setting: Setting) -> None:
         self._simulation = simulation
         self._pool = simulation.pool
         self._policy = setting.policy

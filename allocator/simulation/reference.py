@@ -14,11 +14,11 @@ from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import KeyPolicy
 from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.quantities import Quantities
+from allocator.simulation.free_capacity import FreeCapacity
 from allocator.simulation.holding import Hold, Holds
 from allocator.simulation.order import Exact, Sampled
 from allocator.simulation.originals.catalogue import original_of, period_of
 from allocator.simulation.outcome import NEVER, Outcome
-from allocator.simulation.room import Room
 from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting
 from allocator.simulation.sharers import sharers
@@ -48,10 +48,10 @@ def simulate(
         SettingError: The setting does not fit the trace.
         PolicyFailedError: The policy failed, so the starts would not be the policy's.
     """
-    return Simulation(trace, setting, series).run(progress)
+    return ReferenceSimulation(trace, setting, series).run(progress)
 
 
-class Simulation:
+class ReferenceSimulation:
     """A cluster, tasks that wait and run, and Algorithm 1 in front of it.
 
     Args:
@@ -71,7 +71,7 @@ class Simulation:
         """Microseconds"""
         self._skips = setting.blocking != "head-of-line"
         self._holds = Holds(setting.blocking)
-        self._room = Room(trace, setting)
+        self._room = FreeCapacity(trace, setting)
         self._places: Machines[int] = Machines()
         for machine, capacity in enumerate(self._room.capacities):
             self._places.put(str(machine), capacity)

@@ -15,7 +15,7 @@ from allocator.files import csv_cell, whole
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.series import Series
 from allocator.simulation.store import ROW_GROUP
-from allocator.simulation.summary import QUANTILES, Users, quantiles_of, slowdowns
+from allocator.simulation.summary import QUANTILES, UserSummary, quantiles_of, slowdowns
 
 _SCHEMA = pa.schema(
     [
@@ -43,7 +43,7 @@ _SERIES = pa.schema(
 
 def write(
     outcome: Outcome,
-    users: Users,
+    users: UserSummary,
     summary: Mapping[str, Any],
     folder: Path,
     series: Series | None = None,
@@ -76,7 +76,7 @@ def tasks_table(outcome: Outcome) -> Any:  # noqa: ANN401 - pyarrow has no types
     )
 
 
-def users_table(outcome: Outcome, users: Users) -> Any:  # noqa: ANN401 - likewise
+def users_table(outcome: Outcome, users: UserSummary) -> Any:  # noqa: ANN401 - likewise
     """Return a row per user, as users.csv has them; a mean of no task is not a number."""
     return pa.table(_columns(outcome, users))
 
@@ -157,7 +157,7 @@ def running_and_waiting(
     return running, waiting
 
 
-def _columns(outcome: Outcome, users: Users) -> dict[str, Any]:
+def _columns(outcome: Outcome, users: UserSummary) -> dict[str, Any]:
     user, count = outcome.trace.user, len(users.names)
     waits = quantiles_of(outcome.wait, user, count)
     slow = quantiles_of(slowdowns(outcome), user, count)
@@ -175,7 +175,7 @@ def _columns(outcome: Outcome, users: Users) -> dict[str, Any]:
     }
 
 
-def _write_users(outcome: Outcome, users: Users, path: Path) -> None:
+def _write_users(outcome: Outcome, users: UserSummary, path: Path) -> None:
     columns = _columns(outcome, users)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

@@ -18,7 +18,7 @@ _LEAST_RUN = 10.0
 
 
 @dataclass(frozen=True)
-class Users:
+class UserSummary:
     """How users fared; all arrays have one entry per user of the trace.
 
     Users without a task, or of whom none started, have not-a-number for means.
@@ -60,7 +60,7 @@ def slowdowns(outcome: Outcome) -> NDArray[np.float64]:
     return np.maximum((outcome.wait + run) / np.maximum(run, _LEAST_RUN), 1.0)
 
 
-def users_of(outcome: Outcome) -> Users:
+def users_of(outcome: Outcome) -> UserSummary:
     """Add up an outcome by user."""
     trace = outcome.trace
     count = len(trace.users)
@@ -79,7 +79,7 @@ def users_of(outcome: Outcome) -> Users:
     completed = counted(ran & (outcome.finished <= end_of(trace)))
     with np.errstate(invalid="ignore"):
         ratio = completed / tasks
-    return Users(
+    return UserSummary(
         names=trace.users,
         tasks=tasks,
         started=started,
@@ -131,7 +131,7 @@ def completion_s(outcome: Outcome) -> NDArray[np.float64]:
     return np.where(ran, (finished - trace.submitted[order[first]]) / MICROSECONDS, np.nan)
 
 
-def summary(outcome: Outcome, users: Users, setting: Setting) -> dict[str, Any]:
+def summary(outcome: Outcome, users: UserSummary, setting: Setting) -> dict[str, Any]:
     """Return what an outcome comes to, for JSON; docs/simulation.md has the fields.
 
     Means and quantiles are none where there is nothing to take them of.

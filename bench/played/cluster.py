@@ -26,7 +26,7 @@ def resources(role: str | None = None, cpus: float = 1.0, mem: float = 1024.0) -
     return made
 
 
-class Cluster:
+class PlayedCluster:
     """Plays the master: a task ends, somebody is offered its place and takes it.
 
     Args:

@@ -15,7 +15,7 @@ import grpc
 from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 from bench.played.bare import SERVICE as ALLOCATOR
-from bench.played.cluster import OPTIONS, Cluster
+from bench.played.cluster import OPTIONS, PlayedCluster
 from bench.played.echo import SERVICE as ECHO
 
 _WAIT = 30.0
@@ -48,7 +48,7 @@ class Process:
         return match[0]
 
 
-class Stream:
+class ServiceStream:
     """One message in flight, as bytes."""
 
     def __init__(self, channel: grpc.Channel, service: str) -> None:
@@ -69,7 +69,7 @@ class Stream:
         message = contract.FromMaster(events=events).SerializeToString()
         return contract.ToMaster.FromString(self.ask(message)).decisions
 
-    def begin(self, cluster: Cluster, *, virtual_clock: bool = True) -> contract.Decisions:
+    def begin(self, cluster: PlayedCluster, *, virtual_clock: bool = True) -> contract.Decisions:
         """Introduce a cluster to the service."""
         hello = contract.Hello(
             contract_version=VERSION, master="bench", options=OPTIONS, virtual_clock=virtual_clock
@@ -89,7 +89,7 @@ class Stream:
 @contextmanager
 def service(
     folder: Path, settings: str = "", module: str = "allocator.cli"
-) -> Iterator[tuple[Stream, Process]]:
+) -> Iterator[tuple[ServiceStream, Process]]:
     """Run a real service, with its store and whatever else the settings say.
 
     Args:
@@ -110,7 +110,7 @@ def service(
 
 
 @contextmanager
-def bare(folder: Path) -> Iterator[tuple[Stream, Process]]:
+def bare(folder: Path) -> Iterator[tuple[ServiceStream, Process]]:
     """Run an engine with nothing around it."""
     command = (sys.executable, "-m", "bench.played.bare", f"unix://{folder}/s")
     with _peer(folder, command, ALLOCATOR) as peer:
@@ -118,7 +118,7 @@ def bare(folder: Path) -> Iterator[tuple[Stream, Process]]:
 
 
 @contextmanager
-def echo(folder: Path) -> Iterator[tuple[Stream, Process]]:
+def echo(folder: Path) -> Iterator[tuple[ServiceStream, Process]]:
     """Run an echo."""
     command = (sys.executable, "-m", "bench.played.echo", f"unix://{folder}/s")
     with _peer(folder, command, ECHO) as peer:
@@ -126,7 +126,9 @@ def echo(folder: Path) -> Iterator[tuple[Stream, Process]]:
 
 
 @contextmanager
-def _peer(folder: Path, command: tuple[str, ...], service: str) -> Iterator[tuple[Stream, Process]]:
+def _peer(
+    folder: Path, command: tuple[str, ...], service: str
+) -> Iterator[tuple[ServiceStream, Process]]:
     socket, log = folder / "s", folder / "log"
     with log.open("wb") as errors:
         process = subprocess.Popen(command, stderr=errors)  # noqa: S603 - our own command
@@ -139,7 +141,7 @@ def _peer(folder: Path, command: tuple[str, ...], service: str) -> Iterator[tupl
             time.sleep(0.05)
         with grpc.insecure_channel(f"unix://{socket}", unbounded) as channel:
             grpc.channel_ready_future(channel).result(timeout=_WAIT)
-            stream = Stream(channel, service)
+            stream = ServiceStream(channel, service)
             yield stream, Process(process, log)
             stream.end()
     finally:

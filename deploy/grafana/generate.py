@@ -21,7 +21,7 @@ LEADING = f"and on (cluster, instance) longshare_session_connected{{{HERE}}} == 
 
 
 @dataclass(frozen=True)
-class Panel:
+class DashboardPanel:
     """One panel: what it is called, what it asks, and how wide it is, of 24 columns."""
 
     title: str
@@ -37,23 +37,25 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Row:
+class DashboardRow:
     """A heading, and what stands under it."""
 
     title: str
-    panels: tuple[Panel, ...]
+    panels: tuple[DashboardPanel, ...]
     collapsed: bool = False
 
 
-def _ratio(title: str, says: str, metric: str, labels: str, legend: str) -> Panel:
-    return Panel(title, says, ((f"{metric}{{{labels}}} {LEADING}", legend),), "percentunit")
+def _ratio(title: str, says: str, metric: str, labels: str, legend: str) -> DashboardPanel:
+    return DashboardPanel(
+        title, says, ((f"{metric}{{{labels}}} {LEADING}", legend),), "percentunit"
+    )
 
 
 SHARES = (
-    Row(
+    DashboardRow(
         "Who holds what",
         (
-            Panel(
+            DashboardPanel(
                 "Dominant share against fair share",
                 "Solid: the largest share of a user. Dashed: what it is entitled to by its weight.",
                 (
@@ -62,7 +64,7 @@ SHARES = (
                 ),
                 "percentunit",
             ),
-            Panel(
+            DashboardPanel(
                 "Allocation",
                 "Offered to or used by each user.",
                 (
@@ -89,7 +91,7 @@ SHARES = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Who owes what",
         (
             _ratio(
@@ -108,20 +110,20 @@ SHARES = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Who is next",
         (
-            Panel(
+            DashboardPanel(
                 "Priority",
                 "The lowest is served first.",
                 ((f"longshare_user_priority{{{USER}}} {LEADING}", "{{user}}"),),
             ),
-            Panel(
+            DashboardPanel(
                 "Rank",
                 "Place in the order of priority; 1 is next.",
                 ((f"longshare_user_rank{{{USER}}} {LEADING}", "{{user}}"),),
             ),
-            Panel(
+            DashboardPanel(
                 "Weight",
                 "Of each user; what it is entitled to is its part of all weights.",
                 ((f"longshare_user_weight{{{USER}}} {LEADING}", "{{user}}"),),
@@ -138,10 +140,10 @@ SHARES = (
 )
 
 HEALTH = (
-    Row(
+    DashboardRow(
         "Now",
         (
-            Panel(
+            DashboardPanel(
                 "Leading master",
                 "Whether one is connected; without, nobody gets offers.",
                 ((f"max by (cluster) (longshare_session_connected{{{HERE}}})", "{{cluster}}"),),
@@ -149,14 +151,14 @@ HEALTH = (
                 kind="stat",
                 steps=((None, "red"), (1, "green")),
             ),
-            Panel(
+            DashboardPanel(
                 "Standing by",
                 "Masters that are connected and do not lead.",
                 ((f"sum by (cluster) (longshare_standby_sessions{{{HERE}}})", "{{cluster}}"),),
                 width=4,
                 kind="stat",
             ),
-            Panel(
+            DashboardPanel(
                 "Store degraded",
                 "1: what users owe is in memory alone.",
                 ((f"max by (cluster) (longshare_store_degraded{{{HERE}}})", "{{cluster}}"),),
@@ -164,21 +166,21 @@ HEALTH = (
                 kind="stat",
                 steps=((None, "green"), (1, "red")),
             ),
-            Panel(
+            DashboardPanel(
                 "Agents",
                 "Known to the leader.",
                 ((f"longshare_agents{{{HERE}}} {LEADING}", "{{cluster}}"),),
                 width=4,
                 kind="stat",
             ),
-            Panel(
+            DashboardPanel(
                 "Frameworks",
                 "Known to the leader.",
                 ((f"longshare_frameworks{{{HERE}}} {LEADING}", "{{cluster}}"),),
                 width=4,
                 kind="stat",
             ),
-            Panel(
+            DashboardPanel(
                 "Last save",
                 "How long ago what users owe was stored.",
                 (
@@ -193,10 +195,10 @@ HEALTH = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Runs",
         (
-            Panel(
+            DashboardPanel(
                 "Duration by phase",
                 "Of a message: applying and allocating (decide), handing over (write).",
                 tuple(
@@ -208,19 +210,19 @@ HEALTH = (
                 ),
                 "s",
             ),
-            Panel(
+            DashboardPanel(
                 "Stream lag",
                 "From reading the latest message to having handed over its decisions.",
                 ((f"longshare_session_lag_seconds{{{HERE}}}", "{{instance}}"),),
                 "s",
             ),
-            Panel(
+            DashboardPanel(
                 "Longest pause",
                 "For how long the service's event loop has worked at a stretch.",
                 ((f"longshare_loop_longest_pause_seconds{{{HERE}}}", "{{instance}}"),),
                 "s",
             ),
-            Panel(
+            DashboardPanel(
                 "Events and runs",
                 "What the master says, and how often that leads to an allocation.",
                 tuple(
@@ -233,7 +235,7 @@ HEALTH = (
                 ),
                 "ops",
             ),
-            Panel(
+            DashboardPanel(
                 "Offers",
                 "Made, withheld by the master's side, and inverse.",
                 tuple(
@@ -248,10 +250,10 @@ HEALTH = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Order and filters",
         (
-            Panel(
+            DashboardPanel(
                 "Live Tree",
                 "Users ranked, and changes of place looked at.",
                 (
@@ -262,7 +264,7 @@ HEALTH = (
                     ),
                 ),
             ),
-            Panel(
+            DashboardPanel(
                 "Next overtaking",
                 "In how many seconds two users may change places.",
                 (
@@ -273,13 +275,13 @@ HEALTH = (
                 ),
                 "s",
             ),
-            Panel(
+            DashboardPanel(
                 "Offer filters by role",
                 "Refusals that still hold.",
                 ((f"longshare_role_offer_filters{{{HERE}}} {LEADING}", "{{role}}"),),
                 stacked=True,
             ),
-            Panel(
+            DashboardPanel(
                 "Quotas",
                 "Guaranteed, and what counts against it.",
                 (
@@ -295,10 +297,10 @@ HEALTH = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "What went wrong",
         (
-            Panel(
+            DashboardPanel(
                 "Stream",
                 "Sessions opened, snapshots asked for and restored.",
                 tuple(
@@ -306,7 +308,7 @@ HEALTH = (
                     for what in ("sessions", "resyncs", "snapshots")
                 ),
             ),
-            Panel(
+            DashboardPanel(
                 "Oddities survived",
                 "Recoveries clamped, calls about what is gone, clocks that ran backwards.",
                 tuple(
@@ -318,7 +320,7 @@ HEALTH = (
                     )
                 ),
             ),
-            Panel(
+            DashboardPanel(
                 "Store",
                 "Saves made and failed.",
                 tuple(
@@ -326,7 +328,7 @@ HEALTH = (
                     for what in ("saves", "failures")
                 ),
             ),
-            Panel(
+            DashboardPanel(
                 "Cluster",
                 "Allocated, of what all agents have.",
                 (
@@ -339,10 +341,10 @@ HEALTH = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "The master itself (needs mesos_exporter)",
         (
-            Panel(
+            DashboardPanel(
                 "CPUs and memory",
                 "As the master counts them.",
                 (
@@ -350,13 +352,13 @@ HEALTH = (
                     (f"mesos_master_mem{{{HERE}}}", "mem {{type}}"),
                 ),
             ),
-            Panel(
+            DashboardPanel(
                 "Tasks",
                 "Running, staging and starting.",
                 ((f"mesos_master_task_states_current{{{HERE}}}", "{{state}}"),),
                 stacked=True,
             ),
-            Panel(
+            DashboardPanel(
                 "Agents and frameworks",
                 "By what the master thinks of their connection.",
                 (
@@ -364,7 +366,7 @@ HEALTH = (
                     (f"mesos_master_frameworks_state{{{HERE}}}", "frameworks {{state}}"),
                 ),
             ),
-            Panel(
+            DashboardPanel(
                 "Waiting in the master",
                 "Offers that nobody has answered, and its event queues.",
                 (
@@ -372,7 +374,7 @@ HEALTH = (
                     (f"mesos_master_event_queue_length{{{HERE}}}", "queue: {{type}}"),
                 ),
             ),
-            Panel(
+            DashboardPanel(
                 "Allocation run, as the master measures it",
                 "The module shows the service's time under the stock allocator's key.",
                 (
@@ -383,7 +385,7 @@ HEALTH = (
                 ),
                 "ms",
             ),
-            Panel(
+            DashboardPanel(
                 "Elected",
                 "Which master leads.",
                 ((f"mesos_master_elected{{{HERE}}}", "{{instance}}"),),
@@ -407,7 +409,7 @@ def text(dashboard: dict[str, Any]) -> str:
     return json.dumps(dashboard, indent=2, ensure_ascii=False) + "\n"
 
 
-def _dashboard(uid: str, title: str, rows: Iterable[Row]) -> dict[str, Any]:
+def _dashboard(uid: str, title: str, rows: Iterable[DashboardRow]) -> dict[str, Any]:
     return {
         "uid": uid,
         "title": title,
@@ -479,7 +481,7 @@ def _variables() -> list[dict[str, Any]]:
     ]
 
 
-def _laid_out(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def _laid_out(rows: Iterable[DashboardRow]) -> list[dict[str, Any]]:
     """Give each panel its number and place, from left to right and top to bottom."""
     laid: list[dict[str, Any]] = []
     number = y = 0
@@ -512,7 +514,7 @@ def _laid_out(rows: Iterable[Row]) -> list[dict[str, Any]]:
     return laid
 
 
-def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+def _panel(panel: DashboardPanel, number: int, place: dict[str, int]) -> dict[str, Any]:
     targets = [
         {"refId": chr(ord("A") + index), "datasource": _SOURCE, "expr": expr, "legendFormat": name}
         for index, (expr, name) in enumerate(panel.queries)

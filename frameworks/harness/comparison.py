@@ -10,7 +10,7 @@ from typing import Any
 
 from frameworks.experiment import Experiment, NoLater
 from frameworks.harness.figure import draw_completions
-from frameworks.harness.runner import Progress, Settings, run
+from frameworks.harness.runner import ExperimentSettings, Progress, run
 from frameworks.harness.verdict import Finding
 
 Watch = Callable[[Experiment], AbstractContextManager[Callable[[Progress], None]]]
@@ -35,7 +35,7 @@ class Comparison:
         return asdict(self)
 
 
-def compare(experiment: Experiment, settings: Settings, watch: Watch) -> Comparison:
+def compare(experiment: Experiment, settings: ExperimentSettings, watch: Watch) -> Comparison:
     """Run all variants and write what came of them; each run has a folder of its own.
 
     Raises:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from frameworks.experiment import Cluster
+from frameworks.experiment import ClusterSpec
 from frameworks.harness.observer import Observer
 from frameworks.harness.ports import free_port
 from frameworks.harness.processes import Child, Children
@@ -178,7 +178,9 @@ class RealMesos:
 
 
 @contextmanager
-def cluster(home: MesosHome, children: Children, size: Cluster, allocator: str) -> Iterator[str]:
+def cluster(
+    home: MesosHome, children: Children, size: ClusterSpec, allocator: str
+) -> Iterator[str]:
     """Provide a master with all its agents registered; yield its HOST:PORT.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any
 import tomli_w
 
 from allocator.fairness.plugin_sandbox import PolicyFailedError
-from frameworks.experiment import Experiment, Phase, User
+from frameworks.experiment import Experiment, Phase, UserSpec
 from frameworks.harness import real_mesos
 from frameworks.harness.figure import draw, draw_shares
 from frameworks.harness.film import EVENTS
@@ -59,7 +59,7 @@ class Whereabouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ExperimentSettings:
     """How to run an experiment."""
 
     speed: float
@@ -75,7 +75,9 @@ class Settings:
     """Where the policy is defined, if it does not come with Longshare."""
 
 
-def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], None]) -> Verdict:
+def run(
+    experiment: Experiment, settings: ExperimentSettings, watch: Callable[[Progress], None]
+) -> Verdict:
     """Run an experiment and write its results.
 
     Raises:
@@ -135,7 +137,7 @@ def run(experiment: Experiment, settings: Settings, watch: Callable[[Progress], 
 
 @contextmanager
 def _master(
-    experiment: Experiment, settings: Settings, children: Children, recording: Path
+    experiment: Experiment, settings: ExperimentSettings, children: Children, recording: Path
 ) -> Iterator[tuple[str, Whereabouts | None]]:
     """Provide a master: the one that is there, or an embedded one with its allocator."""
     if settings.master is not None:
@@ -224,7 +226,7 @@ def _configuration(
 
 
 def _prepare(
-    experiment: Experiment, settings: Settings, children: Children, address: str
+    experiment: Experiment, settings: ExperimentSettings, children: Children, address: str
 ) -> list[tuple[float, Child]]:
     """Start all frameworks up to the point where they wait for their time."""
     prepared = []
@@ -253,7 +255,7 @@ def _prepare(
     return prepared
 
 
-def _arrivals(experiment: Experiment) -> list[tuple[float, User]]:
+def _arrivals(experiment: Experiment) -> list[tuple[float, UserSpec]]:
     """Return the users in the order in which they come, each with its second."""
     ordered = sorted(experiment.users, key=lambda user: user.start)
     return [(user.start + number * APART, user) for number, user in enumerate(ordered)]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from allocator.theory.divisible import FluidUser, Trajectory, fluid
+from allocator.theory.divisible import FluidTrajectory, FluidUser, fluid
 from frameworks.experiment import (
     SETTLED,
     CommitmentAt,
@@ -83,7 +83,7 @@ class Verdict:
         return asdict(self)
 
 
-def expectation(experiment: Experiment) -> Trajectory:
+def expectation(experiment: Experiment) -> FluidTrajectory:
     """Follow the divisible optimum (paper Eq. 10, 12) through the experiment."""
     capacity = experiment.cluster.capacity
     assert experiment.tasks is not None
@@ -102,7 +102,7 @@ def expectation(experiment: Experiment) -> Trajectory:
     return fluid(users, tau=tau, end=experiment.duration, step=STEP)
 
 
-def expected_cpus(experiment: Experiment, trajectory: Trajectory) -> Measurement:
+def expected_cpus(experiment: Experiment, trajectory: FluidTrajectory) -> Measurement:
     """Return the expectation in the form of a measurement."""
     capacity = experiment.cluster.capacity
     cpus = list(capacity).index("cpus")

@@ -14,9 +14,9 @@ from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.bag import Resource
 from frameworks.local_mesos.clock import Clock
 from frameworks.local_mesos.state import (
-    Agent,
     AllocatorSide,
-    Framework,
+    EmbeddedAgent,
+    EmbeddedFramework,
     Offer,
     allocated,
     serialised,
@@ -38,8 +38,8 @@ class Books:
         self.clock = clock
         self.allocator = allocator
         self.master_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
-        self.agents: dict[str, Agent] = {}
-        self.frameworks: dict[str, Framework] = {}
+        self.agents: dict[str, EmbeddedAgent] = {}
+        self.frameworks: dict[str, EmbeddedFramework] = {}
         self.offers: dict[str, Offer] = {}
         self.counters: Counter[str] = Counter()
         """Names as in `/metrics/snapshot`, without `master/`."""
@@ -56,18 +56,18 @@ class Books:
         """Tell the allocator; the argument is named after the call."""
         self.allocator.tell(contract.Event(time_ns=self.clock.now_ns, **call))  # type: ignore[arg-type]
 
-    def add_agent(self, agent: Agent) -> None:
+    def add_agent(self, agent: EmbeddedAgent) -> None:
         """Register an agent that nothing is used of yet."""
         self.agents[agent.id] = agent
         self.tell(add_agent=_agent_call(agent, {}))
         agent.added_at = self.allocator.sequence
 
-    def add_framework(self, framework: Framework) -> None:
+    def add_framework(self, framework: EmbeddedFramework) -> None:
         """Register a framework."""
         self.frameworks[framework.id] = framework
         self.tell(add_framework=_framework_call(framework))
 
-    def update_framework(self, framework: Framework) -> None:
+    def update_framework(self, framework: EmbeddedFramework) -> None:
         """Tell the allocator what a framework says of itself now."""
         self.tell(
             update_framework=contract.UpdateFramework(
@@ -144,7 +144,7 @@ class Books:
         )
 
 
-def _agent_call(agent: Agent, used: dict[str, list[bytes]]) -> contract.AddAgent:
+def _agent_call(agent: EmbeddedAgent, used: dict[str, list[bytes]]) -> contract.AddAgent:
     return contract.AddAgent(
         agent_id=agent.id,
         info=agent.info().SerializeToString(),
@@ -157,7 +157,7 @@ def _agent_call(agent: Agent, used: dict[str, list[bytes]]) -> contract.AddAgent
     )
 
 
-def _framework_call(framework: Framework) -> contract.AddFramework:
+def _framework_call(framework: EmbeddedFramework) -> contract.AddFramework:
     return contract.AddFramework(
         framework_id=framework.id,
         info=framework.info.SerializeToString(),

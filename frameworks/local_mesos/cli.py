@@ -85,7 +85,7 @@ def local_mesos(
         parse_attributes,
         parse_flag,
     )
-    from frameworks.local_mesos.server import AgentGroup, Settings, run  # noqa: PLC0415
+    from frameworks.local_mesos.server import AgentSpec, MasterSettings, run  # noqa: PLC0415
 
     numbers, kinds = agents or [4], resources or ["cpus:4;mem:6144"]
     traits = attributes or [""] * len(numbers)
@@ -103,12 +103,12 @@ def local_mesos(
         )
     try:
         groups = [
-            AgentGroup(number, parse_flag(kind), parse_attributes(trait))
+            AgentSpec(number, parse_flag(kind), parse_attributes(trait))
             for number, kind, trait in zip(numbers, kinds, traits, strict=True)
         ]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--resources, --attributes") from error
-    settings = Settings(
+    settings = MasterSettings(
         agents=groups,
         allocator=allocator,
         speed=speed,

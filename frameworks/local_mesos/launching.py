@@ -9,8 +9,14 @@ from frameworks.local_mesos.bag import Bag, Resource
 from frameworks.local_mesos.books import Books
 from frameworks.local_mesos.drops import log_drop
 from frameworks.local_mesos.notation import upgraded
-from frameworks.local_mesos.state import Capability, Executor, Framework, Offer, Task
-from frameworks.local_mesos.tasks import Tasks
+from frameworks.local_mesos.state import (
+    Capability,
+    EmbeddedFramework,
+    EmbeddedTask,
+    Executor,
+    Offer,
+)
+from frameworks.local_mesos.tasks import TaskReports
 from frameworks.local_mesos.updates import Updates
 from frameworks.local_mesos.validation import Refused, check_launch, check_offers, check_task
 
@@ -26,12 +32,12 @@ class Launching:
         updates: Where refusals are reported.
     """
 
-    def __init__(self, books: Books, tasks: Tasks, updates: Updates) -> None:
+    def __init__(self, books: Books, tasks: TaskReports, updates: Updates) -> None:
         self._books = books
         self._tasks = tasks
         self._updates = updates
 
-    def accept(self, framework: Framework, call: v1.Call.Accept) -> None:
+    def accept(self, framework: EmbeddedFramework, call: v1.Call.Accept) -> None:
         """Carry out an ACCEPT; what it leaves of its offers goes back to the allocator."""
         self._count(call.operations)
         known = (self._books.offers.get(offer_id.value) for offer_id in call.offer_ids)
@@ -57,7 +63,7 @@ class Launching:
             self._books.tell(resume=contract.Resume())
 
     def _launch(
-        self, framework: Framework, offers: list[Offer], operations: Iterable[Operation]
+        self, framework: EmbeddedFramework, offers: list[Offer], operations: Iterable[Operation]
     ) -> Bag:
         """Carry out operations on valid offers; return what they leave."""
         agent, role = offers[0].agent, offers[0].role
@@ -88,7 +94,9 @@ class Launching:
                 name = "messages_launch_tasks" if some else "messages_decline_offers"
                 self._books.counters[name] += 1
 
-    def _drop(self, framework: Framework, operations: Iterable[Operation], complaint: str) -> None:
+    def _drop(
+        self, framework: EmbeddedFramework, operations: Iterable[Operation], complaint: str
+    ) -> None:
         """Give up the operations of an invalid ACCEPT."""
         aware = framework.capable(Capability.PARTITION_AWARE)
         for operation in operations:
@@ -108,7 +116,7 @@ class Launching:
                 framework, operation, f"Operation attempted with invalid offers: {complaint}"
             )
 
-    def _refuse_task(self, framework: Framework, info: v1.TaskInfo, complaint: str) -> None:
+    def _refuse_task(self, framework: EmbeddedFramework, info: v1.TaskInfo, complaint: str) -> None:
         self._books.counters["tasks_error"] += 1
         log_drop(framework, f"task {info.task_id.value}", complaint)
         self._updates.tell(
@@ -122,14 +130,14 @@ class Launching:
             ),
         )
 
-    def _refuse_operation(self, framework: Framework, operation: Operation) -> None:
+    def _refuse_operation(self, framework: EmbeddedFramework, operation: Operation) -> None:
         name = Operation.Type.Name(operation.type)
         complaint = f"{name} is not supported by the embedded Mesos"
         for info in operation.launch_group.task_group.tasks:
             self._refuse_task(framework, info, complaint)
         self._fail(framework, operation, complaint)
 
-    def _fail(self, framework: Framework, operation: Operation, complaint: str) -> None:
+    def _fail(self, framework: EmbeddedFramework, operation: Operation, complaint: str) -> None:
         """Log that an operation failed, and report it if its framework asked to hear of it."""
         log_drop(framework, Operation.Type.Name(operation.type), complaint)
         if operation.HasField("id") and operation.type not in {
@@ -150,8 +158,8 @@ class Launching:
 
 
 def _planned(
-    framework: Framework, agent: str, role: str, info: v1.TaskInfo
-) -> tuple[Task, Executor | None]:
+    framework: EmbeddedFramework, agent: str, role: str, info: v1.TaskInfo
+) -> tuple[EmbeddedTask, Executor | None]:
     """Return a task as it would run on an agent, with its executor if that is a new one."""
     executor_id = None
     executor = None
@@ -162,7 +170,7 @@ def _planned(
         if (agent, executor_id) not in framework.executors:
             resources = _injected(info.executor.resources, role)
             executor = Executor(info.executor, agent, role, resources)
-    task = Task(
+    task = EmbeddedTask(
         info=info,
         framework=framework.id,
         agent=agent,

@@ -17,9 +17,15 @@ from frameworks.local_mesos.clock import SECOND, Clock
 from frameworks.local_mesos.drops import log_drop
 from frameworks.local_mesos.launching import Launching
 from frameworks.local_mesos.offering import Offering
-from frameworks.local_mesos.state import Agent, AllocatorSide, Framework, Offer, Subscriber
+from frameworks.local_mesos.state import (
+    AllocatorSide,
+    EmbeddedAgent,
+    EmbeddedFramework,
+    Offer,
+    Subscriber,
+)
 from frameworks.local_mesos.subscribing import Subscribing
-from frameworks.local_mesos.tasks import Tasks
+from frameworks.local_mesos.tasks import TaskReports
 from frameworks.local_mesos.updates import Updates
 
 AGENT_PORT = 5051
@@ -54,7 +60,7 @@ class Master:
         self._interval = interval
         self._books = Books(clock, allocator, random)
         self._updates = Updates(self._books, random)
-        self._tasks = Tasks(self._books, self._updates, task_seconds)
+        self._tasks = TaskReports(self._books, self._updates, task_seconds)
         self._offering = Offering(self._books, clock, offer_timeout)
         self._launching = Launching(self._books, self._tasks, self._updates)
         self._subscribing = Subscribing(self._books, self._tasks, self._updates)
@@ -74,17 +80,17 @@ class Master:
         return self._books.master_id
 
     @property
-    def agents(self) -> Mapping[str, Agent]:
+    def agents(self) -> Mapping[str, EmbeddedAgent]:
         """Registered agents by id."""
         return self._books.agents
 
     @property
-    def frameworks(self) -> Mapping[str, Framework]:
+    def frameworks(self) -> Mapping[str, EmbeddedFramework]:
         """Frameworks by id, connected or not."""
         return self._books.frameworks
 
     @property
-    def completed(self) -> Mapping[str, Framework]:
+    def completed(self) -> Mapping[str, EmbeddedFramework]:
         """The latest frameworks that were removed, by id."""
         return self._subscribing.completed
 
@@ -133,9 +139,9 @@ class Master:
         *,
         attributes: Iterable[mesos.Attribute] = (),
         agent_id: str | None = None,
-    ) -> Agent:
+    ) -> EmbeddedAgent:
         """Register an agent; one that comes back after its removal brings its id."""
-        agent = Agent(
+        agent = EmbeddedAgent(
             id=agent_id or self._books.new_id("S"),
             hostname=hostname,
             port=AGENT_PORT,
@@ -175,7 +181,7 @@ class Master:
 
     # Schedulers
 
-    def subscribe(self, call: v1.Call, subscriber: Subscriber) -> Framework | None:
+    def subscribe(self, call: v1.Call, subscriber: Subscriber) -> EmbeddedFramework | None:
         """Open a stream; None: refused, and the stream says why."""
         name = call.subscribe.framework_info.name
         self._expected.discard(name)
@@ -196,7 +202,7 @@ class Master:
         """Hear that a stream has broken."""
         self._subscribing.disconnected(framework_id, subscriber)
 
-    def call(self, framework: Framework, call: v1.Call) -> None:
+    def call(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         """Take a call of a connected scheduler, other than SUBSCRIBE."""
         handler = getattr(self, f"_{v1.Call.Type.Name(call.type).lower()}", None)
         if handler is not None:
@@ -208,17 +214,17 @@ class Master:
     def _count(self, name: str) -> None:
         self._books.counters[f"messages_{name}"] += 1
 
-    def _teardown(self, framework: Framework, _: v1.Call) -> None:
+    def _teardown(self, framework: EmbeddedFramework, _: v1.Call) -> None:
         self._subscribing.remove(framework)
 
-    def _accept(self, framework: Framework, call: v1.Call) -> None:
+    def _accept(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._launching.accept(framework, call.accept)
 
-    def _decline(self, framework: Framework, call: v1.Call) -> None:
+    def _decline(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._count("decline_offers")
         self._offering.decline(framework, call.decline)
 
-    def _revive(self, framework: Framework, call: v1.Call) -> None:
+    def _revive(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._count("revive_offers")
         roles = set(call.revive.roles)
         if roles <= framework.roles:
@@ -228,7 +234,7 @@ class Master:
         else:
             log_drop(framework, "REVIVE", _not_subscribed(framework, roles))
 
-    def _suppress(self, framework: Framework, call: v1.Call) -> None:
+    def _suppress(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._count("suppress_offers")
         roles = set(call.suppress.roles)
         if roles <= framework.roles:
@@ -238,7 +244,7 @@ class Master:
         else:
             log_drop(framework, "SUPPRESS", _not_subscribed(framework, roles))
 
-    def _request(self, framework: Framework, call: v1.Call) -> None:
+    def _request(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._count("resource_request")
         self._books.tell(
             request_resources=contract.RequestResources(
@@ -247,14 +253,14 @@ class Master:
             )
         )
 
-    def _kill(self, framework: Framework, call: v1.Call) -> None:
+    def _kill(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._count("kill_task")
         self._tasks.kill(framework, call.kill)
 
-    def _shutdown(self, framework: Framework, call: v1.Call) -> None:
+    def _shutdown(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._tasks.shut_down(framework, call.shutdown)
 
-    def _acknowledge(self, framework: Framework, call: v1.Call) -> None:
+    def _acknowledge(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._count("status_update_acknowledgement")
         said = call.acknowledge
         agent = self._books.agents.get(said.agent_id.value)
@@ -267,7 +273,7 @@ class Master:
         if task is not None and task.agent == agent.id:
             self._updates.acknowledge(framework, task, said.uuid)
 
-    def _reconcile(self, framework: Framework, call: v1.Call) -> None:
+    def _reconcile(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._count("reconcile_tasks")
         if not call.reconcile.tasks:
             for task in framework.tasks.values():
@@ -275,7 +281,7 @@ class Master:
         for asked in call.reconcile.tasks:
             self._tasks.report(framework, asked.task_id, asked.agent_id)
 
-    def _message(self, framework: Framework, _: v1.Call) -> None:
+    def _message(self, framework: EmbeddedFramework, _: v1.Call) -> None:
         self._count("framework_to_executor")
         log_drop(framework, "MESSAGE", "virtual executors do not listen")
 
@@ -296,5 +302,5 @@ class Master:
         self.clock.after(self._interval, self._tick)
 
 
-def _not_subscribed(framework: Framework, roles: set[str]) -> str:
+def _not_subscribed(framework: EmbeddedFramework, roles: set[str]) -> str:
     return f"the framework is not subscribed to roles {sorted(roles - framework.roles)}"

@@ -17,7 +17,7 @@ from frameworks.local_mesos.books import Books
 from frameworks.local_mesos.clock import Clock
 from frameworks.local_mesos.drops import log_drop
 from frameworks.local_mesos.notation import downgraded
-from frameworks.local_mesos.state import Agent, Capability, Framework, Offer
+from frameworks.local_mesos.state import Capability, EmbeddedAgent, EmbeddedFramework, Offer
 from frameworks.local_mesos.validation import Refused
 
 
@@ -50,7 +50,7 @@ class Offering:
             if made:
                 self._send(self._books.frameworks[offers.framework_id], made)
 
-    def decline(self, framework: Framework, call: v1.Call.Decline) -> None:
+    def decline(self, framework: EmbeddedFramework, call: v1.Call.Decline) -> None:
         """Take declined offers back; those that are not valid any more are passed over."""
         filters = call.filters if call.HasField("filters") else mesos.Filters()
         for offer_id in call.offer_ids:
@@ -92,7 +92,7 @@ class Offering:
             )
         )
 
-    def _send(self, framework: Framework, offers: Collection[Offer]) -> None:
+    def _send(self, framework: EmbeddedFramework, offers: Collection[Offer]) -> None:
         event = v1.Event(type=v1.Event.OFFERS, offers=v1.Event.Offers())
         for offer in offers:
             event.offers.offers.append(
@@ -126,7 +126,7 @@ def _resources(part: contract.Offer) -> list[Resource]:
     return resources
 
 
-def _described(offer: Offer, framework: Framework, agent: Agent) -> v1.Offer:
+def _described(offer: Offer, framework: EmbeddedFramework, agent: EmbeddedAgent) -> v1.Offer:
     """Say an offer as its scheduler understands it."""
     modern = framework.capable(Capability.RESERVATION_REFINEMENT)
     said = v1.Offer(

@@ -13,7 +13,13 @@ from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.bag import Bag, Resource, text_of
 from frameworks.local_mesos.master import Master
 from frameworks.local_mesos.notation import downgraded
-from frameworks.local_mesos.state import TERMINAL, Agent, Executor, Framework, Task
+from frameworks.local_mesos.state import (
+    TERMINAL,
+    EmbeddedAgent,
+    EmbeddedFramework,
+    EmbeddedTask,
+    Executor,
+)
 
 _CAPABILITIES = mesos.SlaveInfo.Capability.Type.keys()[1:]
 _SCALARS = ("cpus", "gpus", "mem", "disk")
@@ -196,7 +202,7 @@ def _amounts(resources: Iterable[Resource]) -> dict[str, Any]:
     return amounts
 
 
-def _agent(agent: Agent, used: list[Resource], offered: list[Resource]) -> dict[str, Any]:
+def _agent(agent: EmbeddedAgent, used: list[Resource], offered: list[Resource]) -> dict[str, Any]:
     reserved: dict[str, list[Resource]] = {}
     for resource in agent.total:
         if resource.reservations:
@@ -219,7 +225,7 @@ def _agent(agent: Agent, used: list[Resource], offered: list[Resource]) -> dict[
     }
 
 
-def _framework_summary(framework: Framework) -> dict[str, Any]:
+def _framework_summary(framework: EmbeddedFramework) -> dict[str, Any]:
     names = mesos.FrameworkInfo.Capability.Type.values()
     return {
         "id": framework.id,
@@ -241,7 +247,7 @@ def _framework_summary(framework: Framework) -> dict[str, Any]:
     }
 
 
-def _framework(framework: Framework) -> dict[str, Any]:
+def _framework(framework: EmbeddedFramework) -> dict[str, Any]:
     shown = {
         **_framework_summary(framework),
         "user": framework.info.user,
@@ -268,7 +274,7 @@ def _framework(framework: Framework) -> dict[str, Any]:
     return shown
 
 
-def _task(task: Task) -> dict[str, Any]:
+def _task(task: EmbeddedTask) -> dict[str, Any]:
     return {
         "id": task.id,
         "name": task.info.name,

@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class AgentGroup:
+class AgentSpec:
     """Agents that are alike."""
 
     count: int
@@ -41,10 +41,10 @@ class AgentGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MasterSettings:
     """What an embedded Mesos consists of."""
 
-    agents: list["AgentGroup"]
+    agents: list["AgentSpec"]
     allocator: str
     """gRPC target of the allocator service."""
     speed: float = 1.0
@@ -80,7 +80,7 @@ class Embedded:
         return f"{host}:{port}"
 
 
-async def run(settings: Settings, ready: Callable[[str], None]) -> None:
+async def run(settings: MasterSettings, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
@@ -99,7 +99,9 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
         _log.info("stopped before it had started")
 
 
-async def _serve(settings: Settings, ready: Callable[[str], None], stop: asyncio.Event) -> None:
+async def _serve(
+    settings: MasterSettings, ready: Callable[[str], None], stop: asyncio.Event
+) -> None:
     async with serving(settings) as embedded:
         _on_signals(stop.set)
         ready(embedded.address)
@@ -117,7 +119,7 @@ def _on_signals(stop: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def serving(settings: Settings) -> AsyncIterator[Embedded]:
+async def serving(settings: MasterSettings) -> AsyncIterator[Embedded]:
     """Serve a master for as long as the context lasts.
 
     Raises:
@@ -201,7 +203,7 @@ async def _drive(clock: Clock, speed: float, pace: Callable[[], float]) -> None:
         last = now
 
 
-def _hello(settings: Settings) -> contract.Hello:
+def _hello(settings: MasterSettings) -> contract.Hello:
     """Introduce the master with Mesos's default flags."""
     return contract.Hello(
         mesos_version=MESOS_VERSION,

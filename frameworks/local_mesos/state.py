@@ -79,7 +79,7 @@ class Executor:
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class EmbeddedTask:
     """A task, from its launch until its terminal update is acknowledged."""
 
     info: v1.TaskInfo
@@ -114,7 +114,7 @@ class Task:
 
 
 @dataclass(slots=True, eq=False)
-class Agent:
+class EmbeddedAgent:
     """A virtual agent, and the master's book of what is free on it."""
 
     id: str
@@ -150,7 +150,7 @@ class Agent:
 
 
 @dataclass(slots=True, eq=False)
-class Framework:
+class EmbeddedFramework:
     """A framework, from its first subscription to its removal."""
 
     id: str
@@ -167,10 +167,10 @@ class Framework:
     removal: Timer | None = None
     """Ends it when it does not come back."""
     offers: dict[str, Offer] = field(default_factory=dict)
-    tasks: dict[str, Task] = field(default_factory=dict)
+    tasks: dict[str, EmbeddedTask] = field(default_factory=dict)
     executors: dict[tuple[str, str], Executor] = field(default_factory=dict)
     """(agent, executor id) → executor"""
-    completed: deque[Task] = field(default_factory=lambda: deque(maxlen=1000))
+    completed: deque[EmbeddedTask] = field(default_factory=lambda: deque(maxlen=1000))
 
     @property
     def connected(self) -> bool:

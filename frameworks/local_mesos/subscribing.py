@@ -9,8 +9,8 @@ from frameworks.local_mesos import MESOS_VERSION
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.books import Books
 from frameworks.local_mesos.drops import log_drop
-from frameworks.local_mesos.state import Framework, Subscriber
-from frameworks.local_mesos.tasks import Tasks
+from frameworks.local_mesos.state import EmbeddedFramework, Subscriber
+from frameworks.local_mesos.tasks import TaskReports
 from frameworks.local_mesos.updates import Updates
 from frameworks.local_mesos.validation import Refused, check_subscription
 
@@ -29,15 +29,17 @@ class Subscribing:
         updates: What waits for them to come back.
     """
 
-    def __init__(self, books: Books, tasks: Tasks, updates: Updates) -> None:
+    def __init__(self, books: Books, tasks: TaskReports, updates: Updates) -> None:
         self._books = books
         self._tasks = tasks
         self._updates = updates
         self.address = ("127.0.0.1", 5050)
         """Where the master listens: an IPv4 address and a port."""
-        self.completed: OrderedDict[str, Framework] = OrderedDict()
+        self.completed: OrderedDict[str, EmbeddedFramework] = OrderedDict()
 
-    def subscribe(self, call: v1.Call.Subscribe, subscriber: Subscriber) -> Framework | None:
+    def subscribe(
+        self, call: v1.Call.Subscribe, subscriber: Subscriber
+    ) -> EmbeddedFramework | None:
         """Open a stream; None: refused, and the stream says why."""
         info = mesos.FrameworkInfo()
         info.CopyFrom(call.framework_info)
@@ -77,7 +79,7 @@ class Subscribing:
             log_drop(framework, "SUBSCRIBE", reason)
             framework.send(_error(f"The allocator makes no offers to this framework: {reason}"))
 
-    def remove(self, framework: Framework) -> None:
+    def remove(self, framework: EmbeddedFramework) -> None:
         """End a framework with all its tasks."""
         if framework.removal is not None:
             framework.removal.cancel()
@@ -99,7 +101,7 @@ class Subscribing:
 
     def _register(
         self, info: mesos.FrameworkInfo, suppressed: set[str], subscriber: Subscriber
-    ) -> Framework:
+    ) -> EmbeddedFramework:
         info.id.value = self._books.new_id("")
         while info.id.value in self._books.frameworks:  # brought from a master of the same seed
             info.id.value = self._books.new_id("")
@@ -109,15 +111,17 @@ class Subscribing:
 
     def _add(
         self, info: mesos.FrameworkInfo, suppressed: set[str], subscriber: Subscriber | None
-    ) -> Framework:
+    ) -> EmbeddedFramework:
         now = self._books.clock.now
-        framework = Framework(info.id.value, info, suppressed, now, now, subscriber=subscriber)
+        framework = EmbeddedFramework(
+            info.id.value, info, suppressed, now, now, subscriber=subscriber
+        )
         self._books.add_framework(framework)
         return framework
 
     def _fail_over(
         self,
-        framework: Framework,
+        framework: EmbeddedFramework,
         info: mesos.FrameworkInfo,
         suppressed: set[str],
         subscriber: Subscriber,
@@ -145,19 +149,19 @@ class Subscribing:
         self._greet(framework)
         self._updates.resume(framework, framework.tasks.values())
 
-    def _leave(self, framework: Framework) -> None:
+    def _leave(self, framework: EmbeddedFramework) -> None:
         framework.subscriber = None
         if framework.heartbeat is not None:
             framework.heartbeat.cancel()
 
-    def _deactivate(self, framework: Framework) -> None:
+    def _deactivate(self, framework: EmbeddedFramework) -> None:
         self._books.tell(
             deactivate_framework=contract.DeactivateFramework(framework_id=framework.id)
         )
         for offer in list(framework.offers.values()):
             self._books.take_back(offer, rescind=False)
 
-    def _greet(self, framework: Framework) -> None:
+    def _greet(self, framework: EmbeddedFramework) -> None:
         subscribed = v1.Event.Subscribed(
             framework_id=mesos.FrameworkID(value=framework.id),
             heartbeat_interval_seconds=HEARTBEAT,
@@ -166,7 +170,7 @@ class Subscribing:
         framework.send(v1.Event(type=v1.Event.SUBSCRIBED, subscribed=subscribed))
         self._beat(framework)
 
-    def _beat(self, framework: Framework) -> None:
+    def _beat(self, framework: EmbeddedFramework) -> None:
         framework.send(v1.Event(type=v1.Event.HEARTBEAT))
         framework.heartbeat = self._books.clock.after(HEARTBEAT, lambda: self._beat(framework))
 

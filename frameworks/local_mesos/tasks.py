@@ -5,13 +5,19 @@ import re
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.books import Books
 from frameworks.local_mesos.drops import log_drop
-from frameworks.local_mesos.state import Agent, Capability, Executor, Framework, Task
+from frameworks.local_mesos.state import (
+    Capability,
+    EmbeddedAgent,
+    EmbeddedFramework,
+    EmbeddedTask,
+    Executor,
+)
 from frameworks.local_mesos.updates import Updates
 
 _SLEEP = re.compile(r"\s*(?:exec\s+)?sleep\s+(\d+(?:\.\d+)?)\s*")
 
 
-class Tasks:
+class TaskReports:
     """What goes on on the agents, and what the master says of it when asked.
 
     Args:
@@ -25,7 +31,7 @@ class Tasks:
         self._updates = updates
         self._task_seconds = task_seconds
 
-    def start(self, framework: Framework, task: Task) -> None:
+    def start(self, framework: EmbeddedFramework, task: EmbeddedTask) -> None:
         """Start a task that has been validated, with an executor that is there."""
         framework.tasks[task.id] = task
         if task.executor is None:  # Mesos's own executor says so, a custom one need not
@@ -35,7 +41,7 @@ class Tasks:
             self._run_time(task.info), lambda: self._updates.add(framework, task, v1.TASK_FINISHED)
         )
 
-    def kill(self, framework: Framework, call: v1.Call.Kill) -> None:
+    def kill(self, framework: EmbeddedFramework, call: v1.Call.Kill) -> None:
         """Kill a task; of one that is not known, say so; with the wrong agent, do nothing."""
         task = framework.tasks.get(call.task_id.value)
         if task is None:
@@ -46,7 +52,7 @@ class Tasks:
             named_agent = call.agent_id.value
             log_drop(framework, f"KILL of {task.id}", f"it does not run on agent {named_agent!r}")
 
-    def shut_down(self, framework: Framework, call: v1.Call.Shutdown) -> None:
+    def shut_down(self, framework: EmbeddedFramework, call: v1.Call.Shutdown) -> None:
         """End a custom executor; what it still runs fails."""
         key = (call.agent_id.value, call.executor_id.value)
         executor = framework.executors.get(key)
@@ -68,7 +74,7 @@ class Tasks:
         failure = v1.Event.Failure(agent_id=call.agent_id, executor_id=call.executor_id, status=0)
         framework.send(v1.Event(type=v1.Event.FAILURE, failure=failure))
 
-    def agent_is_back(self, agent: Agent) -> None:
+    def agent_is_back(self, agent: EmbeddedAgent) -> None:
         """Catch up on what happened while an agent was not connected."""
         for framework in list(self._books.frameworks.values()):
             tasks = [task for task in framework.tasks.values() if task.agent == agent.id]
@@ -95,14 +101,16 @@ class Tasks:
             for executor in [e for e in framework.executors.values() if e.agent == agent_id]:
                 self._remove_executor(framework, executor)
 
-    def abandon(self, framework: Framework) -> None:
+    def abandon(self, framework: EmbeddedFramework) -> None:
         """End everything of a framework that is gone; nobody is left to be told."""
         for task in list(framework.tasks.values()):
             self._remove(framework, task, v1.TASK_KILLED)
         for executor in list(framework.executors.values()):
             self._remove_executor(framework, executor)
 
-    def report(self, framework: Framework, task_id: v1.TaskID, agent_id: v1.AgentID | None) -> None:
+    def report(
+        self, framework: EmbeddedFramework, task_id: v1.TaskID, agent_id: v1.AgentID | None
+    ) -> None:
         """Answer a question for a task's state."""
         task = framework.tasks.get(task_id.value)
         if task is not None:
@@ -125,7 +133,7 @@ class Tasks:
             ),
         )
 
-    def _kill(self, framework: Framework, task: Task) -> None:
+    def _kill(self, framework: EmbeddedFramework, task: EmbeddedTask) -> None:
         if not self._books.agents[task.agent].active:
             task.kill_when_back = True
         elif not task.ended:
@@ -134,17 +142,19 @@ class Tasks:
                 self._updates.add(framework, task, v1.TASK_KILLING)
             self._updates.add(framework, task, v1.TASK_KILLED, message="Command terminated")
 
-    def _cancel(self, task: Task) -> None:
+    def _cancel(self, task: EmbeddedTask) -> None:
         if task.end is not None:
             task.end.cancel()
 
-    def _remove(self, framework: Framework, task: Task, state: v1.TaskState.ValueType) -> None:
+    def _remove(
+        self, framework: EmbeddedFramework, task: EmbeddedTask, state: v1.TaskState.ValueType
+    ) -> None:
         self._cancel(task)
         self._updates.stop(task)
         self._updates.end(framework, task, state)
         framework.completed.append(framework.tasks.pop(task.id))
 
-    def _remove_executor(self, framework: Framework, executor: Executor) -> None:
+    def _remove_executor(self, framework: EmbeddedFramework, executor: Executor) -> None:
         del framework.executors[executor.agent, executor.id]
         self._books.recover(framework.id, executor.agent, executor.role, executor.resources)
 

@@ -10,7 +10,7 @@ from random import Random
 
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.books import Books
-from frameworks.local_mesos.state import TERMINAL, Framework, Task
+from frameworks.local_mesos.state import TERMINAL, EmbeddedFramework, EmbeddedTask
 
 FIRST_RESEND = 10.0
 """Seconds, doubled each time …"""
@@ -36,8 +36,8 @@ class Updates:
 
     def add(
         self,
-        framework: Framework,
-        task: Task,
+        framework: EmbeddedFramework,
+        task: EmbeddedTask,
         state: v1.TaskState.ValueType,
         *,
         reason: v1.TaskStatus.Reason.ValueType | None = None,
@@ -61,13 +61,13 @@ class Updates:
         if len(task.updates) == 1:
             self._forward(framework, task, FIRST_RESEND)
 
-    def tell(self, framework: Framework, status: v1.TaskStatus) -> None:
+    def tell(self, framework: EmbeddedFramework, status: v1.TaskStatus) -> None:
         """Send an update of the master's own, which needs no acknowledgement."""
         status.source = v1.TaskStatus.SOURCE_MASTER
         status.timestamp = self._books.clock.now
         framework.send(v1.Event(type=v1.Event.UPDATE, update=v1.Event.Update(status=status)))
 
-    def acknowledge(self, framework: Framework, task: Task, update: bytes) -> None:
+    def acknowledge(self, framework: EmbeddedFramework, task: EmbeddedTask, update: bytes) -> None:
         """Take the scheduler's word that it has an update; late repetitions are passed over."""
         if not task.updates or task.updates[0].uuid != update:
             return
@@ -78,20 +78,23 @@ class Updates:
         elif done.state in TERMINAL:
             framework.completed.append(framework.tasks.pop(task.id))
 
-    def resume(self, framework: Framework, tasks: Iterable[Task]) -> None:
+    def resume(self, framework: EmbeddedFramework, tasks: Iterable[EmbeddedTask]) -> None:
         """Send at once what is pending: the scheduler or the agent is back."""
         for task in list(tasks):
             if task.updates:
                 self._pause(task)
                 self._forward(framework, task, FIRST_RESEND)
 
-    def stop(self, task: Task) -> None:
+    def stop(self, task: EmbeddedTask) -> None:
         """Forget what is pending: the task's agent or framework is gone."""
         self._pause(task)
         task.updates.clear()
 
     def end(
-        self, framework: Framework, task: Task, state: v1.TaskState.ValueType | None = None
+        self,
+        framework: EmbeddedFramework,
+        task: EmbeddedTask,
+        state: v1.TaskState.ValueType | None = None,
     ) -> None:
         """Free a task's resources once, as the master hears that it has ended.
 
@@ -108,12 +111,12 @@ class Updates:
             self._books.counters[f"tasks_{name}"] += 1
             self._books.recover(framework.id, task.agent, task.role, task.resources)
 
-    def _pause(self, task: Task) -> None:
+    def _pause(self, task: EmbeddedTask) -> None:
         if task.resend is not None:
             task.resend.cancel()
             task.resend = None
 
-    def _forward(self, framework: Framework, task: Task, wait: float) -> None:
+    def _forward(self, framework: EmbeddedFramework, task: EmbeddedTask, wait: float) -> None:
         """Let the master hear of the oldest update, and through it of the latest state."""
         if not self._books.agents[task.agent].active:
             return  # until it is connected again

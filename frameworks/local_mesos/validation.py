@@ -7,7 +7,14 @@ from collections.abc import Container, Sequence
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.bag import Bag
-from frameworks.local_mesos.state import Capability, Executor, Framework, Offer, Task, roles_of
+from frameworks.local_mesos.state import (
+    Capability,
+    EmbeddedFramework,
+    EmbeddedTask,
+    Executor,
+    Offer,
+    roles_of,
+)
 
 _LONGEST_ID = 255
 """Bytes: ids become names of folders."""
@@ -71,7 +78,7 @@ def check_subscription(
         raise Refused(f"The framework failover_timeout ({timeout}) is invalid")
 
 
-def check_offers(framework: Framework, asked: int, offers: Sequence[Offer]) -> None:
+def check_offers(framework: EmbeddedFramework, asked: int, offers: Sequence[Offer]) -> None:
     """Refuse an ACCEPT whose offers are not all valid, and of one agent and role."""
     if not asked:
         raise Refused("No offers specified")
@@ -93,7 +100,9 @@ def check_launch(operation: v1.Offer.Operation) -> None:
         raise Refused("The 'id' field cannot be set on LAUNCH operations")
 
 
-def check_task(framework: Framework, task: Task, executor: Executor | None, left: Bag) -> None:
+def check_task(
+    framework: EmbeddedFramework, task: EmbeddedTask, executor: Executor | None, left: Bag
+) -> None:
     """Refuse a task that is not well-formed, or asks for more than is left of its offers.
 
     Args:
@@ -124,7 +133,9 @@ def check_task(framework: Framework, task: Task, executor: Executor | None, left
         raise Refused(f"Task and its executor use more ({wanted}) than available ({left})")
 
 
-def _check_executor(framework: Framework, task: Task, executor: Executor | None) -> None:
+def _check_executor(
+    framework: EmbeddedFramework, task: EmbeddedTask, executor: Executor | None
+) -> None:
     info = task.info.executor
     check_id("executor", info.executor_id.value)
     if info.HasField("type") and info.type != v1.ExecutorInfo.CUSTOM:
@@ -142,7 +153,7 @@ def _check_executor(framework: Framework, task: Task, executor: Executor | None)
         )
 
 
-def _bag(what: str, holder: Task | Executor) -> Bag:
+def _bag(what: str, holder: EmbeddedTask | Executor) -> Bag:
     if any(r.allocation_info.role != holder.role for r in holder.resources):
         raise Refused(f"{what} uses resources that are not allocated to role {holder.role!r}")
     try:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks.role_places import FEW, RolePlaces, Wish, digest
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.memory import Memory
-from allocator.cluster.role_places import FEW, RolePlaces, Wish, digest
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.store import codec
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frameworks.harness.ports import free_port
-from frameworks.launcher import ENDED, Plan, Workload, launch
+from frameworks.launcher import ENDED, FrameworkWorkload, Plan, launch
 from tests.frameworks.local_mesos.shell import system
 
 
@@ -26,8 +26,8 @@ def offer(cpus: float, mem: float, **extra: object) -> dict[str, Any]:
     }
 
 
-def workload(tasks: int | None = None, seed: int = 0) -> Workload:
-    return Workload("A", "a", {"cpus": 1.0, "mem": 1024.0}, 20.0, tasks=tasks, seed=seed)
+def workload(tasks: int | None = None, seed: int = 0) -> FrameworkWorkload:
+    return FrameworkWorkload("A", "a", {"cpus": 1.0, "mem": 1024.0}, 20.0, tasks=tasks, seed=seed)
 
 
 def seconds(task: dict[str, Any]) -> float:

@@ -29,7 +29,7 @@ from frameworks.harness.comparison import compare
 from frameworks.harness.film import EVENTS
 from frameworks.harness.observer import Observer
 from frameworks.harness.processes import Children
-from frameworks.harness.runner import Progress, Settings, run
+from frameworks.harness.runner import ExperimentSettings, Progress, run
 from tests.frameworks.local_mesos.shell import HttpScheduler
 from tests.plugins.written import file, key
 from tests.service.served import PATIENCE, service
@@ -78,7 +78,7 @@ def test_a_small_experiment_comes_out_as_the_equations_say(tmp_path: Path) -> No
     shown: list[Progress] = []
     verdict = run(
         experiment.parse("small", SMALL),
-        Settings(speed=SPEED, seed=1, out=tmp_path, record=tmp_path / "events"),
+        ExperimentSettings(speed=SPEED, seed=1, out=tmp_path, record=tmp_path / "events"),
         shown.append,
     )
     assert verdict.agrees, verdict.claims
@@ -128,7 +128,7 @@ def test_an_experiment_whose_policy_failed_has_no_result(
     text = SMALL.partition("[[claims]]")[0].replace("mem:6144", "mem:6144;disk:9")
     text = text.replace("duration = 120", "duration = 70").replace("mem:1024", "mem:1024;disk:1")
     chosen = experiment.parse("small", text).under({"name": "mine"})
-    settings = Settings(speed=SPEED, seed=1, out=tmp_path / "out", policy_file=failing)
+    settings = ExperimentSettings(speed=SPEED, seed=1, out=tmp_path / "out", policy_file=failing)
     with pytest.raises(PolicyFailedError, match="policy 'mine' failed, so there is no result: "):
         run(chosen, settings, lambda _: None)
     assert not (tmp_path / "out" / "summary.json").exists()
@@ -230,7 +230,7 @@ def test_experiments_run_against_a_master_that_is_there_already(tmp_path: Path) 
     without_claims = experiment.parse("small", SMALL.split("[[claims]]", maxsplit=1)[0])
     (tmp_path / "mesos").mkdir()
     with mesos(tmp_path / "mesos", speed=SPEED) as address:
-        settings = Settings(speed=SPEED, seed=1, out=tmp_path / "out", master=address)
+        settings = ExperimentSettings(speed=SPEED, seed=1, out=tmp_path / "out", master=address)
         verdict = run(without_claims, settings, until_seen(address, {"A", "B"}))
         finished = Observer(address).metrics()["master/tasks_finished"]
     peaks = {
@@ -347,7 +347,7 @@ def test_variants_run_one_after_the_other_and_are_compared(tmp_path: Path) -> No
         seen.append(varied.name)
         yield lambda _: None
 
-    comparison = compare(chosen, Settings(speed=SPEED, seed=7, out=tmp_path), watch)
+    comparison = compare(chosen, ExperimentSettings(speed=SPEED, seed=7, out=tmp_path), watch)
     assert seen == ["shared: pools", "shared: TSF"]
     assert comparison.agrees, comparison.claims
     [in_pool], [together] = (comparison.completions[v]["other"] for v in ("pools", "TSF"))
@@ -367,7 +367,7 @@ def test_tasks_start_at_the_same_instants_however_fast_time_goes(tmp_path: Path)
     started: list[dict[str, list[float]]] = []
     for speed in (10.0, 100.0):
         out = tmp_path / f"{speed:.0f}"
-        run(together, Settings(speed=speed, seed=7, out=out), lambda _: None)
+        run(together, ExperimentSettings(speed=speed, seed=7, out=out), lambda _: None)
         header, entries = header_and_rest(out / EVENTS)
         tasks = reconstruct(new_engine(header), entries).tasks
         first = min(task.start for task in tasks)
@@ -388,7 +388,7 @@ def test_users_that_do_not_finish_in_time_are_named(tmp_path: Path) -> None:
     chosen = experiment.parse("shared", endless)
     varied = chosen.variant(chosen.variants[0])
     with pytest.raises(TimeoutError, match="framework-other"):
-        run(varied, Settings(speed=SPEED, seed=1, out=tmp_path), lambda _: None)
+        run(varied, ExperimentSettings(speed=SPEED, seed=1, out=tmp_path), lambda _: None)
 
 
 SINGLE = [name for name in experiment.names() if not experiment.load(name).variants]
@@ -409,5 +409,5 @@ def test_the_papers_experiment_comes_out_as_published(name: str, tmp_path: Path)
         assert chosen.tasks is not None
         slow = chosen.tasks.model_copy(update={"run_time": LONGER[name]})
         chosen = chosen.model_copy(update={"tasks": slow})
-    verdict = run(chosen, Settings(speed=SPEED, seed=1, out=tmp_path), lambda _: None)
+    verdict = run(chosen, ExperimentSettings(speed=SPEED, seed=1, out=tmp_path), lambda _: None)
     assert verdict.agrees, verdict.claims

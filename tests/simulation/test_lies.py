@@ -8,7 +8,7 @@ import pytest
 from allocator.simulation import reference
 from allocator.simulation.setting import Setting
 from allocator.simulation.studies.lies import LIES, delayed, held, nothing, padded, split
-from allocator.simulation.studies.online_truth import Gain, gains, rows
+from allocator.simulation.studies.online_truth import LieGain, gains, rows
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
 
 
@@ -91,8 +91,8 @@ def test_two_accounts_save_some_wait_under_drf_and_padding_costs_some() -> None:
 
 
 def test_rows_tell_how_liars_fare_and_never_running_is_the_worst() -> None:
-    def gain(lying: float) -> Gain:
-        return Gain("u", "demand × 2", 10.0, lying, 5.0, 6.0)
+    def gain(lying: float) -> LieGain:
+        return LieGain("u", "demand × 2", 10.0, lying, 5.0, 6.0)
 
     (row,) = rows([gain(5.0), gain(20.0), gain(float("inf"))])
     assert (row.lie, row.liars) == ("demand × 2", 3)

@@ -17,7 +17,7 @@ import pytest
 from typing_extensions import override
 
 from allocator.simulation.order import Exact
-from allocator.simulation.reference import Simulation, simulate
+from allocator.simulation.reference import ReferenceSimulation, simulate
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.summary import users_of
 from allocator.simulation.trace import UNCONSTRAINED, Trace, numbered
@@ -62,7 +62,7 @@ def starts_of_oracle(name: str, tasks: list[str]) -> list[float]:
     return [starts[task] for task in tasks]
 
 
-class Guided(Simulation):
+class Guided(ReferenceSimulation):
     """The reference, which of users exactly equal takes the one that the oracle took."""
 
     def __init__(self, trace: Trace, setting: Setting, expected: list[float]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from allocator.simulation.order import Exact
 from allocator.simulation.outcome import NEVER, Outcome
-from allocator.simulation.reference import Simulation, simulate
+from allocator.simulation.reference import ReferenceSimulation, simulate
 from allocator.simulation.setting import Setting, SettingError, capacity_at
 from allocator.simulation.trace import MachineClass, Trace
 from tests.simulation.crowded import POLICIES, S, Seen, settings_of, trace_of, workloads
@@ -178,8 +178,8 @@ def test_a_task_larger_than_everything_is_set_aside_and_holds_nobody_back() -> N
 def test_who_used_the_cluster_alone_owes_58_percent_among_four_known_users() -> None:
     trace = dataclasses.replace(trace_of([(0, 150, "a", 160, 0)]), users=("a", "b", "c", "d"))
     setting = Setting("sdrf", {"delta": 0.99}, (160.0, 1.0))
-    known = Simulation(trace, setting)
-    appearing = Simulation(trace, dataclasses.replace(setting, users="appearing"))
+    known = ReferenceSimulation(trace, setting)
+    appearing = ReferenceSimulation(trace, dataclasses.replace(setting, users="appearing"))
     known.run()
     appearing.run()
     assert isinstance(known.pool, Exact)

@@ -17,17 +17,17 @@ from allocator.simulation.studies import rivals, windows
 from allocator.simulation.studies.cells import Cell
 from allocator.simulation.studies.comparisons import by_size, distribution, reduction, speedup
 from allocator.simulation.studies.drawing import colour_of, styles
-from allocator.simulation.studies.measures import Jobs
+from allocator.simulation.studies.measures import JobMeasures
 from allocator.simulation.studies.plan import SweepError, names, read_sweep
 from allocator.simulation.studies.report import PAGE, write_report
 from allocator.simulation.studies.results import ResultsError, read_results, write_index
 from allocator.simulation.studies.sources import resolve
-from allocator.simulation.studies.sweep import Engine, cells_of, run
+from allocator.simulation.studies.sweep import SimulatorKind, cells_of, run
 from allocator.simulation.trace import MachineClass, Trace
 from tests.simulation.crowded import trace_of
 from tests.simulation.test_advice import bursts_beside_a_hog
 
-HERE = Engine("sequential")
+HERE = SimulatorKind("sequential")
 SWEEP = """
 title = "A hog and three others"
 [[traces]]
@@ -101,7 +101,7 @@ def test_processes_side_by_side_find_the_same(tmp_path: Path) -> None:
     seen: list[int] = []
     cells = prepared(tmp_path)
     run(cells, tmp_path / "one", HERE)
-    run(cells, tmp_path / "many", Engine("loky", jobs=2), seen.append)
+    run(cells, tmp_path / "many", SimulatorKind("loky", jobs=2), seen.append)
     assert seen[-1] == 6
     for cell in cells:
         one, other = (
@@ -134,7 +134,7 @@ def test_cells_of_one_trace_share_it_and_nothing_of_that_stays(
 
 def test_a_backend_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="abacus"):
-        run(prepared(tmp_path), tmp_path / "cells", Engine("abacus"))
+        run(prepared(tmp_path), tmp_path / "cells", SimulatorKind("abacus"))
 
 
 def test_a_cell_is_what_the_simulator_says(tmp_path: Path) -> None:
@@ -294,8 +294,8 @@ def test_comparisons_are_what_they_say() -> None:
     values, parts = distribution([3.0, float("nan"), 1.0, 2.0])
     assert (values.tolist(), parts.tolist()) == ([1.0, 2.0, 3.0], [0.25, 0.5, 0.75])
     size = np.array([1, 50, 600])
-    one = Jobs(size, size, np.zeros(3), np.array([10.0, 20.0, np.nan]))
-    other = Jobs(size, size, np.zeros(3), np.array([5.0, 30.0, 1.0]))
+    one = JobMeasures(size, size, np.zeros(3), np.array([10.0, 20.0, np.nan]))
+    other = JobMeasures(size, size, np.zeros(3), np.array([5.0, 30.0, 1.0]))
     gained = by_size(size, speedup(one, other))
     assert {name: values.tolist() for name, values in gained.items()} == {
         "small": [0.5],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.theory.games.drawing import Limits, draw
+from allocator.theory.games.drawing import GameLimits, draw
 from allocator.theory.games.game import Game, file_of, read_game
 from allocator.theory.games.mechanism import play, worth
 from allocator.theory.games.policies import POLICIES
@@ -192,7 +192,7 @@ def test_a_stage_that_is_played_several_times_equals_as_many_stages() -> None:
 
 
 def test_games_with_long_stages_are_drawn() -> None:
-    rng, limits = Random(1), Limits(longest=50)
+    rng, limits = Random(1), GameLimits(longest=50)
     lengths = [draw(rng, 1.0, limits).times for _ in range(200)]
     assert {1, 2} < {times for each in lengths for times in each} <= set(range(1, 51))
     assert max(max(each) for each in lengths) > 40
@@ -200,7 +200,7 @@ def test_games_with_long_stages_are_drawn() -> None:
 
 
 def test_a_climb_finds_a_gain_of_a_third_by_long_stages() -> None:
-    limits = Limits(
+    limits = GameLimits(
         resources=2,
         users=3,
         stages=2,
@@ -218,7 +218,7 @@ def test_a_climb_from_a_random_game_finds_gains_by_long_stages_at_delta_0_9(
 ) -> None:
     """The games that are known are left out: the climb starts from a game drawn at random."""
     monkeypatch.setattr("allocator.theory.games.search._KNOWN", ())
-    limits = Limits(
+    limits = GameLimits(
         resources=2,
         users=3,
         stages=2,
@@ -390,7 +390,7 @@ def test_decayed_use_is_level_when_a_stage_is_over() -> None:
 
 @pytest.mark.slow
 def test_the_search_finds_a_lie_that_pays_and_none_next_to_it_is_simpler() -> None:
-    outcome = search(SDRF, STRATEGY_PROOFNESS, trials=300, seed=1, limits=Limits())
+    outcome = search(SDRF, STRATEGY_PROOFNESS, trials=300, seed=1, limits=GameLimits())
     assert outcome.found is not None
     game, complaint = outcome.found.game, outcome.found.complaint
     assert (len(game.users), game.stages, len(game.resources)) == (2, 2, 2)
@@ -400,7 +400,7 @@ def test_the_search_finds_a_lie_that_pays_and_none_next_to_it_is_simpler() -> No
 
 
 def test_the_search_tells_the_same_with_the_same_seed() -> None:
-    limits = Limits(resources=1)
+    limits = GameLimits(resources=1)
     property_ = PROPERTIES["credit-fairness"]
     first = search(SDRF, property_, trials=50, seed=3, limits=limits)
     assert first == search(SDRF, property_, trials=50, seed=3, limits=limits)
@@ -409,7 +409,7 @@ def test_the_search_tells_the_same_with_the_same_seed() -> None:
 
 @pytest.mark.slow
 def test_a_climb_finds_lies_that_pay_more() -> None:
-    limits = Limits(resources=2, users=3, stages=3, idle=6, delta=Fraction(1, 2))
+    limits = GameLimits(resources=2, users=3, stages=3, idle=6, delta=Fraction(1, 2))
     found = climb(SDRF, Effort(steps=1000, restarts=2), limits)
     assert found.ratio > Fraction(105, 100)
     assert worths("sdrf", found.game) == (found.truthful, found.gained)

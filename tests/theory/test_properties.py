@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.theory.divisible.optimum import DivisiblePolicy, create, names, optimum
-from allocator.theory.divisible.problem import Problem, User, read_problem
+from allocator.theory.divisible.problem import Problem, ProblemUser, read_problem
 from allocator.theory.divisible.problem_file import file_of
 from allocator.theory.properties import (
     envy_freeness,
@@ -151,15 +151,15 @@ def test_waste_is_found_where_each_machine_is_shared_apart() -> None:
     assert pareto.violation(create("drfh", {}), Case(two)) is None
 
 
-def monopoly_on_machines_it_may_use(problem: Problem, who: User) -> Fraction:
+def monopoly_on_machines_it_may_use(problem: Problem, who: ProblemUser) -> Fraction:
     return 1 / problem.constrained_monopoly(who)
 
 
-def largest_machine(problem: Problem, who: User) -> Fraction:
+def largest_machine(problem: Problem, who: ProblemUser) -> Fraction:
     return 1 / max(who.fit(machine) for machine in problem.machines)
 
 
-def number_of_tasks(_problem: Problem, _who: User) -> Fraction:
+def number_of_tasks(_problem: Problem, _who: ProblemUser) -> Fraction:
     return Fraction(1)
 
 

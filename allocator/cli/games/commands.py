@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from allocator.theory.games.game import Game
     from allocator.theory.games.policies import GamePolicy
     from allocator.theory.games.properties import TimeProperty
-    from allocator.theory.games.search import Outcome
+    from allocator.theory.games.search import GameSearchOutcome
 
 games_app = typer.Typer(
     help="Games over time: do policies keep their promises when demands change? docs/games.md.",
@@ -75,13 +75,13 @@ def search(
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
     from rich.progress import Progress  # noqa: PLC0415
 
-    from allocator.theory.games.drawing import Limits  # noqa: PLC0415
+    from allocator.theory.games.drawing import GameLimits  # noqa: PLC0415
     from allocator.theory.games.search import search as look  # noqa: PLC0415
 
     chosen, asked = _policy(policy), _properties(wanted)
     if out is not None and wanted is None:
         raise typer.BadParameter("needs --property: one file holds one game", param_hint="--out")
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, GameSearchOutcome] = {}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         for each in asked:
             task = progress.add_task(each.name, total=trials)
@@ -90,7 +90,7 @@ def search(
                 each,
                 trials=trials,
                 seed=seed,
-                limits=Limits(
+                limits=GameLimits(
                     resources=1 if each.one_resource else resources,
                     delta=_below_one(delta),
                     patience=Fraction(str(patience)),
@@ -131,7 +131,7 @@ def worst(
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
-    from allocator.theory.games.drawing import Limits  # noqa: PLC0415
+    from allocator.theory.games.drawing import GameLimits  # noqa: PLC0415
     from allocator.theory.games.search import Effort, climb  # noqa: PLC0415
 
     chosen = _policy(policy)
@@ -142,7 +142,7 @@ def worst(
         climbed = climb(
             chosen,
             Effort(steps=steps, restarts=restarts, seed=seed),
-            Limits(
+            GameLimits(
                 resources=resources,
                 users=users,
                 stages=stages,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from allocator.simulation.studies.drawing import COLOURS, MARKERS, legend, new_figure, save
-from allocator.theory.games.gains import Cell
+from allocator.theory.games.gains import GainCell
 from allocator.theory.games.game import file_of
 from allocator.theory.games.search import Climbed
 
 
-def write_gains(rows: Sequence[tuple[Cell, Climbed]], folder: Path) -> Path:
+def write_gains(rows: Sequence[tuple[GainCell, Climbed]], folder: Path) -> Path:
     """Write a row for each cell, with the game itself; return the file.
 
     Raises:
@@ -37,7 +37,7 @@ def write_gains(rows: Sequence[tuple[Cell, Climbed]], folder: Path) -> Path:
     return file
 
 
-def draw_gains(rows: Sequence[tuple[Cell, Climbed]], folder: Path) -> Path:
+def draw_gains(rows: Sequence[tuple[GainCell, Climbed]], folder: Path) -> Path:
     """Draw gains over δ, a panel for each policy; return the file.
 
     Raises:

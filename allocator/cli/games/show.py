@@ -8,11 +8,11 @@ import typer
 if TYPE_CHECKING:
     from allocator.theory.games.game import Game
     from allocator.theory.games.policies import GamePolicy
-    from allocator.theory.games.properties import Complaint
-    from allocator.theory.games.search import Climbed, Found, Outcome
+    from allocator.theory.games.properties import Violation
+    from allocator.theory.games.search import Climbed, Found, GameSearchOutcome
 
 
-def outcome_as_json(outcome: "Outcome") -> dict[str, Any]:
+def outcome_as_json(outcome: "GameSearchOutcome") -> dict[str, Any]:
     """Return what a search has come to."""
     return {
         "tried": outcome.tried,
@@ -26,7 +26,7 @@ def _found_as_json(found: "Found") -> dict[str, Any]:
     return {**_complaint_as_json(found.complaint), "game": file_of(found.game)}
 
 
-def _complaint_as_json(complaint: "Complaint") -> dict[str, Any]:
+def _complaint_as_json(complaint: "Violation") -> dict[str, Any]:
     return {
         "user": complaint.user,
         "has": float(complaint.has),
@@ -80,7 +80,7 @@ def _complaints(game: "Game") -> dict[str, Any]:
     }
 
 
-def show_outcomes(policy: "GamePolicy", outcomes: "dict[str, Outcome]") -> None:
+def show_outcomes(policy: "GamePolicy", outcomes: "dict[str, GameSearchOutcome]") -> None:
     """Print what a search has come to, and the smallest games."""
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415

@@ -6,6 +6,7 @@ from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.failover_recovery import Failover
 from allocator.cluster.agents.placement_constraints import Host
 from allocator.cluster.agents.placements import Placements
+from allocator.cluster.agents.shared_volumes import NO_REPEATS, Repeats, Volume, volumes
 from allocator.cluster.agents.used_resources import AssumedUsage, UsedResources
 from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.demands import Demands
@@ -14,7 +15,6 @@ from allocator.cluster.offers.exclusions import Exclusions
 from allocator.cluster.quota import Quotas
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.users import UserTask
-from allocator.cluster.volumes import NO_REPEATS, Repeats, Volume, volumes
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 

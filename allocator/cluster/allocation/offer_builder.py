@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from allocator.cluster.agents.agent import Agent
+from allocator.cluster.agents.shared_volumes import Repeats
 from allocator.cluster.allocation.client_index import ClientIndex
 from allocator.cluster.allocation.progressive_filling import Needs
 from allocator.cluster.allocation.sorter_view import SorterView
@@ -13,7 +14,6 @@ from allocator.cluster.metering.metered import note_offer
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
-from allocator.cluster.volumes import Repeats
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.quantities import Quantities
 

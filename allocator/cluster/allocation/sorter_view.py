@@ -6,12 +6,12 @@ from itertools import chain
 from typing import TypeAlias
 
 from allocator.cluster.agents.agent import Agent
+from allocator.cluster.agents.shared_volumes import NO_REPEATS, Repeats
 from allocator.cluster.allocation.client_index import ClientIndex, ones
 from allocator.cluster.allocation.progressive_filling import ClientNode, Node, RoleNode
 from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.users import User
-from allocator.cluster.volumes import NO_REPEATS, Repeats
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import SorterSnapshot, SortKey

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from allocator.cluster.frameworks.framework import Client, Framework
+from allocator.cluster.frameworks.role_places import Wish
 from allocator.cluster.frameworks.subscription import Subscription, read_request, read_subscription
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.text import levels
-from allocator.cluster.role_places import Wish
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 

@@ -8,8 +8,8 @@ from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.quota import parse_limited_quota, parse_quota
 from allocator.cluster.state import Cluster
-from allocator.cluster.use import look
 from allocator.cluster.users import in_range
+from allocator.cluster.users.usage import update_usage
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 
@@ -23,7 +23,7 @@ def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
         users = cluster.ledger.clients.users
         users.forget_idle()
         if users.look_is_due:
-            look(cluster)
+            update_usage(cluster)
         cluster.marks.call_all()
 
     return change

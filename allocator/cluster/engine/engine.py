@@ -19,16 +19,16 @@ from allocator.cluster.engine.snapshot import BadSnapshotPart, filling, subject
 from allocator.cluster.engine.view import View
 from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.demands import Demands
+from allocator.cluster.frameworks.role_places import RolePlaces
 from allocator.cluster.input.errors import InvalidEvent, LostTrack
 from allocator.cluster.input.quarantine import ValidationError, in_words
 from allocator.cluster.memory import Memory, MemoryChanges
 from allocator.cluster.metering.metered import counting, passing_on
 from allocator.cluster.metering.role_meter import RoleMeter
 from allocator.cluster.offers.filters import OfferFilters
-from allocator.cluster.role_places import RolePlaces
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, ClusterStatistics
-from allocator.cluster.use import look
+from allocator.cluster.users.usage import update_usage
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness.metering import AccountCheckpoint, Meter
@@ -150,7 +150,7 @@ class Engine(View):
         users = cluster.ledger.clients.users
         yield from users.inheriting(known)
         if users.look_is_due:
-            look(cluster)
+            update_usage(cluster)
         users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._heard:

@@ -6,11 +6,11 @@ from typing import Any
 from allocator.cluster.agents.failover_recovery import Failover
 from allocator.cluster.calls import PREPARE
 from allocator.cluster.cooperative import Cooperative
+from allocator.cluster.frameworks.role_places import Wish
 from allocator.cluster.frameworks.subscription import read_subscription
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.quarantine import Kind, ValidationError, in_words
 from allocator.cluster.input.text import levels
-from allocator.cluster.role_places import Wish
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 

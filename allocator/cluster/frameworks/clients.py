@@ -6,12 +6,12 @@ A *client* is a framework in one of its roles; what a user is, is configuration.
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from allocator.cluster.agents.shared_volumes import NO_REPEATS, Repeats, Volume
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import is_path
 from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.cluster.users import User, Users, UserTask
-from allocator.cluster.volumes import NO_REPEATS, Repeats, Volume
 from allocator.fairness.quantities import Quantities
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 
+from allocator.cluster.agents.shared_volumes import NO_REPEATS, Repeats, SharedVolumes
 from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.memory import Boost, Memory, MemoryChanges, Remembered
@@ -11,7 +12,6 @@ from allocator.cluster.users.commitments import FADED, AbsentUsers, MemoryExport
 from allocator.cluster.users.role_pools import RoleDemands, RolePools
 from allocator.cluster.users.user import User, UserTask
 from allocator.cluster.users.weights import Weights
-from allocator.cluster.volumes import NO_REPEATS, Repeats, SharedVolumes
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.commitment import decayed
 from allocator.fairness.framework_sorter import FrameworkSorter

@@ -135,7 +135,7 @@ class Sieve:
 
 
 @dataclass(frozen=True)
-class Tasks:
+class TaskRows:
     """Tasks as a batch of rows has them, one entry per row; see Trace.
 
     Args:
@@ -170,7 +170,7 @@ class Gathering:
             "constraint": [np.empty(0, np.int32)],
         }
 
-    def add(self, tasks: Tasks, kept: NDArray[np.bool_]) -> None:
+    def add(self, tasks: TaskRows, kept: NDArray[np.bool_]) -> None:
         """Take in those tasks of a batch that are kept."""
         encoded = tasks.user.filter(pa.array(kept)).dictionary_encode()
         names = encoded.dictionary.to_pylist()

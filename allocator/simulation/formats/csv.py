@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.formats.conversion import Conversion, Gathering, LeftOut, Sieve, Tasks
+from allocator.simulation.formats.conversion import Conversion, Gathering, LeftOut, Sieve, TaskRows
 from allocator.simulation.formats.csv_cluster import Constraints, read_machines, with_users
 from allocator.simulation.formats.text import (
     LONGEST,
@@ -78,7 +78,7 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
             sieve.drop("no machine meets its constraints", nowhere)
         demand = _demand(sieve, batch, resources)
         gathering.add(
-            Tasks(submitted, runtime, batch.columns["user"], job, demand, constraint),
+            TaskRows(submitted, runtime, batch.columns["user"], job, demand, constraint),
             sieve.kept,
         )
         assumed.add(
@@ -112,7 +112,7 @@ def convert_authors(path: Path) -> Conversion:
         sieve.drop("finish time is beyond 285 years", finished > 2 * LONGEST)
         demand = _demand(sieve, batch, _AUTHORS_RESOURCES)
         gathering.add(
-            Tasks(submitted, finished - submitted, batch.columns["user"], batch.lines, demand),
+            TaskRows(submitted, finished - submitted, batch.columns["user"], batch.lines, demand),
             sieve.kept,
         )
         repeated, unreadable = integers(batch.columns["again"])

@@ -15,7 +15,7 @@ from allocator.simulation.formats.conversion import (
     Gathering,
     LeftOut,
     Sieve,
-    Tasks,
+    TaskRows,
     TotalCheck,
 )
 from allocator.simulation.formats.google_machines import NOWHERE, Placement, files, placement
@@ -305,7 +305,7 @@ class _Attempts:
             self._drop(reason, named, kept & wrong)
             kept &= ~wrong
         self._gathering.add(
-            Tasks(
+            TaskRows(
                 submitted=submission.time,
                 runtime=end.time - schedule.time,
                 user=pa.DictionaryArray.from_arrays(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from allocator.simulation.formats.conversion import Conversion, Gathering, LeftOut, Sieve, Tasks
+from allocator.simulation.formats.conversion import Conversion, Gathering, LeftOut, Sieve, TaskRows
 from allocator.simulation.formats.text import (
     header,
     microseconds,
@@ -91,7 +91,7 @@ def convert(pods: Path, nodes: Path) -> Conversion:
         nowhere = np.array([classes == () for classes in allowed], np.bool_)
         sieve.drop("no machine has a model of its gpu_spec", nowhere[places])
         gathering.add(
-            Tasks(
+            TaskRows(
                 submitted=times["creation_time"],
                 runtime=times["deletion_time"] - times["scheduled_time"],
                 user=batch.columns["qos"],

@@ -10,7 +10,7 @@ from allocator.simulation.formats.conversion import (
     Conversion,
     Gathering,
     LeftOut,
-    Tasks,
+    TaskRows,
     TotalCheck,
 )
 from allocator.simulation.formats.text import LONGEST
@@ -132,7 +132,7 @@ class Records:
             day = _DAY * MICROSECONDS
             submitted = times[:, 0] - times[:, 0].min() // day * day
             users = pa.array(self._users, pa.string())
-            tasks = Tasks(submitted, times[:, 1], users, times[:, 2], demand[:, used])
+            tasks = TaskRows(submitted, times[:, 1], users, times[:, 2], demand[:, used])
             gathering.add(tasks, np.ones(len(times), np.bool_))
         return Conversion(
             gathering.trace(),

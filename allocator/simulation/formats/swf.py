@@ -15,7 +15,7 @@ from allocator.simulation.formats.conversion import (
     Gathering,
     LeftOut,
     Sieve,
-    Tasks,
+    TaskRows,
     Text,
     TotalCheck,
 )
@@ -99,7 +99,7 @@ def convert(path: Path) -> Conversion:
         requested = sieve.kept & (allocated <= 0)
         assumed.add("processors are those requested", path.name, batch.lines[requested])
         demand = processors[:, np.newaxis]
-        tasks = Tasks(submitted, runtime, batch.columns["user"], job, demand)
+        tasks = TaskRows(submitted, runtime, batch.columns["user"], job, demand)
         gathering.add(tasks, whole)
         whole_jobs.append(job[whole])
         parts.append(_Parts.of(tasks, batch.lines, sieve.kept & part))
@@ -125,7 +125,7 @@ class _Parts:
     lines: NDArray[np.int64]
 
     @classmethod
-    def of(cls, tasks: Tasks, lines: NDArray[np.int64], kept: NDArray[np.bool_]) -> "_Parts":
+    def of(cls, tasks: TaskRows, lines: NDArray[np.int64], kept: NDArray[np.bool_]) -> "_Parts":
         """Return the kept lines of a batch."""
         return cls(
             tasks.submitted[kept],
@@ -164,7 +164,7 @@ def _add_parts(
     np.maximum.at(most, of_job, processors)
     core_microseconds = np.bincount(of_job, runtime * processors, len(first))
     ran = np.rint(core_microseconds / np.maximum(most, 1)).astype(np.int64)
-    tasks = Tasks(submitted, ran[of_job], users, job, most[of_job][:, np.newaxis])
+    tasks = TaskRows(submitted, ran[of_job], users, job, most[of_job][:, np.newaxis])
     gathering.add(tasks, sieve.kept)
 
 

@@ -8,7 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from allocator.simulation.generator import jobs as of_jobs
-from allocator.simulation.generator.jobs import Jobs, Limits, as_trace, demands, sizes
+from allocator.simulation.generator.jobs import JobLimits, Jobs, as_trace, demands, sizes
 from allocator.simulation.generator.moments import CHOSEN, TSF, Moment
 from allocator.simulation.statistics import statistics
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass, Trace
@@ -47,7 +47,7 @@ _LOAD = 5.0
 then wait for their first task, as published."""
 _USERS = 100
 _JOB_SPREAD = 0.5
-_LIMITS = Limits(spread=0.3, shortest=1.0, longest=4 * 3600)
+_LIMITS = JobLimits(spread=0.3, shortest=1.0, longest=4 * 3600)
 
 
 def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | None = None) -> Trace:

@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from allocator.simulation.generator import jobs as of_jobs
 from allocator.simulation.generator.failures import Loops, with_failures
-from allocator.simulation.generator.jobs import Jobs, Limits, as_trace, demands, sizes
+from allocator.simulation.generator.jobs import JobLimits, Jobs, as_trace, demands, sizes
 from allocator.simulation.generator.moments import (
     CHOSEN,
     EVENTS,
@@ -42,7 +42,7 @@ _MEDIAN_S = 180.0
 _MOST = 0.05
 """Of mean use: no task asks for more, so that there is room for it at every load of interest; it
 takes effect below some 10⁶ tasks."""
-_LIMITS = Limits(spread=0.3, shortest=1.0, longest=4 * 86_400)
+_LIMITS = JobLimits(spread=0.3, shortest=1.0, longest=4 * 86_400)
 
 
 @dataclass(frozen=True)

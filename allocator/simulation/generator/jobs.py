@@ -104,7 +104,7 @@ class Jobs:
 
 
 @dataclass(frozen=True)
-class Limits:
+class JobLimits:
     """How run times vary.
 
     Args:
@@ -121,7 +121,7 @@ class Limits:
 def as_trace(  # noqa: PLR0913 - what a trace is made of
     random: Generator,
     jobs: Jobs,
-    limits: Limits,
+    limits: JobLimits,
     *,
     resources: tuple[str, ...],
     machines: tuple[MachineClass, ...] = (),

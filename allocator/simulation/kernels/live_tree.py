@@ -19,11 +19,11 @@ _NEVER = -1.0
 _NONE = -1
 
 SIZE, BOOKED, SERIAL, EVENTS = range(4)
-"""Places in `LiveTree.numbers`: users in the tree, events to come, events that were ever booked,
+"""Places in `LiveTreeArrays.numbers`: users in the tree, events to come, events ever booked,
 and events processed."""
 
 
-class LiveTree(NamedTuple):
+class LiveTreeArrays(NamedTuple):
     """Users in order, and for each the event with its successor, if there is to be one."""
 
     users: NDArray[np.int64]
@@ -48,9 +48,9 @@ class LiveTree(NamedTuple):
     """One entry: the present."""
 
 
-def new_live_tree(users: int, lines: int) -> LiveTree:
+def new_live_tree(users: int, lines: int) -> LiveTreeArrays:
     """Return an empty tree for so many users, with room for so many lines each."""
-    return LiveTree(
+    return LiveTreeArrays(
         users=np.empty(users, np.int64),
         envelope=np.empty((users, lines, 2)),
         straight=np.empty(users, np.bool_),
@@ -65,7 +65,7 @@ def new_live_tree(users: int, lines: int) -> LiveTree:
 
 
 @kernel
-def clear(tree: LiveTree, s: float) -> None:
+def clear(tree: LiveTreeArrays, s: float) -> None:
     """Begin anew with an empty tree."""
     tree.numbers[SIZE] = tree.numbers[BOOKED] = 0
     tree.place[:] = _NONE
@@ -73,7 +73,7 @@ def clear(tree: LiveTree, s: float) -> None:
 
 
 @part
-def update(tree: LiveTree, s: float) -> None:
+def update(tree: LiveTreeArrays, s: float) -> None:
     """LiveTree.update."""
     if s < tree.s[0]:
         if tree.numbers[BOOKED] > 0 and tree.when[tree.heap[0]] >= s:
@@ -82,7 +82,7 @@ def update(tree: LiveTree, s: float) -> None:
 
 
 @kernel
-def _pass_events(tree: LiveTree, s: float) -> None:
+def _pass_events(tree: LiveTreeArrays, s: float) -> None:
     """Move to a later s, before which there is at least one event."""
     if _swap(tree, s):
         return
@@ -100,7 +100,7 @@ def _pass_events(tree: LiveTree, s: float) -> None:
 
 
 @part
-def _swap(tree: LiveTree, s: float) -> bool:
+def _swap(tree: LiveTreeArrays, s: float) -> bool:
     """Process the first event where it stands, if it is the only one until s; return whether it is.
 
     Taken out and put in again, its two users would come between the same neighbours, and their
@@ -131,20 +131,20 @@ def _swap(tree: LiveTree, s: float) -> bool:
 
 
 @kernel
-def insert(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
+def insert(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
     """LiveTree.insert, of a user with the lines that it has now."""
     _prune(tree, lines, u, tree.s[0])
     _put(tree, u)
 
 
 @kernel
-def delete(tree: LiveTree, u: int) -> None:
+def delete(tree: LiveTreeArrays, u: int) -> None:
     """LiveTree.delete."""
     _take_out(tree, _position(tree, u), 1)
 
 
 @part
-def replace(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
+def replace(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
     """LiveTree.replace, of a user by itself with the lines that it has now."""
     users, size = tree.users, tree.numbers[SIZE]
     before = _position(tree, u)
@@ -163,7 +163,7 @@ def replace(tree: LiveTree, lines: NDArray[np.float64], u: int) -> None:
 
 
 @kernel
-def _put(tree: LiveTree, u: int) -> None:
+def _put(tree: LiveTreeArrays, u: int) -> None:
     users = tree.users
     position = _place(users, tree.envelope, tree.s[0], u, 0, tree.numbers[SIZE])
     tree.numbers[SIZE] += 1
@@ -173,7 +173,7 @@ def _put(tree: LiveTree, u: int) -> None:
 
 
 @kernel
-def _take_out(tree: LiveTree, position: int, number: int) -> None:
+def _take_out(tree: LiveTreeArrays, position: int, number: int) -> None:
     """LiveTree._take_out, of so many successive users."""
     for i in range(position, position + number):
         _cancel(tree, tree.users[i])
@@ -196,7 +196,7 @@ def _shift_right(window: NDArray[np.int64]) -> None:
 
 
 @part
-def _prune(tree: LiveTree, lines: NDArray[np.float64], u: int, s: float) -> None:
+def _prune(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int, s: float) -> None:
     """priorities.envelope."""
     kept = tree.envelope[u]
     size = len(kept)
@@ -235,7 +235,7 @@ def _above(a: float, m: float, b: float, n: float, s: float) -> bool:
 
 
 @part
-def _position(tree: LiveTree, u: int) -> int:
+def _position(tree: LiveTreeArrays, u: int) -> int:
     """Return where a user of the tree is; mostly it is the first that has changed. O(log n)."""
     if tree.users[0] == u:
         return 0
@@ -288,14 +288,14 @@ def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
 
 
 @kernel
-def _renew(tree: LiveTree, first: int, end: int) -> None:
+def _renew(tree: LiveTreeArrays, first: int, end: int) -> None:
     """Follow new successors of users at successive places."""
     for i in range(first, end):
         _renew_at(tree, i)
 
 
 @part
-def _renew_at(tree: LiveTree, i: int) -> None:
+def _renew_at(tree: LiveTreeArrays, i: int) -> None:
     """LiveTree._update_event, of the user at a place, if there is such a place."""
     if i >= 0:
         left = tree.users[i]
@@ -315,7 +315,7 @@ def _renew_at(tree: LiveTree, i: int) -> None:
 
 
 @part
-def _meet(tree: LiveTree, left: int, right: int) -> float:
+def _meet(tree: LiveTreeArrays, left: int, right: int) -> float:
     """Return the s at which a user falls behind one that comes after it, or never."""
     a, b = tree.envelope[left], tree.envelope[right]
     if tree.straight[left] and tree.straight[right]:
@@ -324,7 +324,7 @@ def _meet(tree: LiveTree, left: int, right: int) -> float:
 
 
 @kernel
-def _cancel(tree: LiveTree, u: int) -> None:
+def _cancel(tree: LiveTreeArrays, u: int) -> None:
     """LiveTree._cancel_event."""
     gap = tree.place[u]
     if gap == _NONE:
@@ -337,7 +337,7 @@ def _cancel(tree: LiveTree, u: int) -> None:
 
 
 @kernel
-def _sift(tree: LiveTree, u: int, gap: int) -> None:
+def _sift(tree: LiveTreeArrays, u: int, gap: int) -> None:
     """Put a user into a gap in the heap, or where it belongs from there."""
     i, size = gap, tree.numbers[BOOKED]
     while i > 0 and _sooner(tree, u, tree.heap[(i - 1) // 2]):
@@ -358,7 +358,7 @@ def _sift(tree: LiveTree, u: int, gap: int) -> None:
 
 
 @kernel
-def _sooner(tree: LiveTree, u: int, v: int) -> bool:
+def _sooner(tree: LiveTreeArrays, u: int, v: int) -> bool:
     if tree.when[u] != tree.when[v]:
         return tree.when[u] > tree.when[v]  # type: ignore[no-any-return]
     return tree.serial[u] < tree.serial[v]  # type: ignore[no-any-return]

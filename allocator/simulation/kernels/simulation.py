@@ -12,15 +12,22 @@ from numpy.typing import NDArray
 
 from allocator.simulation.kernels.compiled import entry, kernel, part, prefetch, wide
 from allocator.simulation.kernels.finishes import Finishes, pop, push
-from allocator.simulation.kernels.live_tree import LiveTree, clear, delete, insert, replace, update
-from allocator.simulation.kernels.room import (
+from allocator.simulation.kernels.free_capacity import (
     NOWHERE,
-    Room,
+    FreeCapacityArrays,
     could_ever_fit,
     first_fit,
     give_back,
     monopoly,
     take,
+)
+from allocator.simulation.kernels.live_tree import (
+    LiveTreeArrays,
+    clear,
+    delete,
+    insert,
+    replace,
+    update,
 )
 from allocator.simulation.kernels.stuck import Stuck, first_unstuck, set_aside, take_back
 from allocator.simulation.kernels.tournament import (
@@ -40,8 +47,8 @@ NOTHING = -1
 
 NEXT, RUNNING, SLOTS, STARTS, TURNS, ACTIVE, FRESH, STALE, NEWCOMERS = range(9)
 """Places in `State.counters`: the next task to be submitted, how many run, how many slots have
-been used, how many tasks have started, turns given, users active, users in `Users.fresh`, whether
-all accounts are settled but not rated, and how many users have become known."""
+been used, how many tasks have started, turns given, users active, users in `UserArrays.fresh`,
+whether all accounts are settled but not rated, and how many users have become known."""
 INSERTS, DELETES, MINIMA, ORDERS, COUNTERS = range(9, 14)
 """Further places: what a ranking is asked to do in the reference; then how many places."""
 NOW, BASE, S, WEIGHTS, CLOCK = range(5)
@@ -76,7 +83,7 @@ class Rule(NamedTuple):
     """Whether the Live Tree says who is first as well, and there is no tournament."""
 
 
-class Tasks(NamedTuple):
+class TaskArrays(NamedTuple):
     """Columns of the trace, and where the decisions go."""
 
     submitted: NDArray[np.int64]
@@ -92,7 +99,7 @@ class Tasks(NamedTuple):
     """The user's next task, once that is submitted."""
 
 
-class Users(NamedTuple):
+class UserArrays(NamedTuple):
     """One entry per user: its account, and its queue."""
 
     allocation: NDArray[np.int64]
@@ -126,13 +133,13 @@ class Users(NamedTuple):
 class State(NamedTuple):
     """All that changes."""
 
-    tasks: Tasks
-    users: Users
+    tasks: TaskArrays
+    users: UserArrays
     running: Finishes
     tree: Tournament
-    live: LiveTree
+    live: LiveTreeArrays
     """Empty, unless its events are counted."""
-    room: Room
+    room: FreeCapacityArrays
     stuck: Stuck
     counters: NDArray[np.int64]
     clock: NDArray[np.float64]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.simulation.kernels.compiled import kernel, wide
-from allocator.simulation.kernels.room import Room, allows, bit, fits, mask
+from allocator.simulation.kernels.free_capacity import FreeCapacityArrays, allows, bit, fits, mask
 from allocator.simulation.kernels.tournament import NOBODY, Tournament, precedes
 
 _TOO_MUCH = np.iinfo(np.int64).max
@@ -33,7 +33,7 @@ def new_stuck(tree: Tournament, resources: int) -> Stuck:
 
 @kernel
 def set_aside(
-    stuck: Stuck, room: Room, user: int, need: NDArray[np.int64], constraint: int
+    stuck: Stuck, room: FreeCapacityArrays, user: int, need: NDArray[np.int64], constraint: int
 ) -> None:
     """Say that a user is stuck. O(log n)."""
     k = len(stuck.least) // 2 + user
@@ -74,7 +74,7 @@ def first_unstuck(
     stuck: Stuck,
     tree: Tournament,
     lines: NDArray[np.float64],
-    room: Room,
+    room: FreeCapacityArrays,
     constraint: NDArray[np.int64],
     machine: int,
     before: int,

@@ -14,11 +14,11 @@ from allocator.fairness.quantities import Quantities
 from allocator.simulation.originals.frozen import Frozen
 from allocator.simulation.originals.htcondor import Condor
 from allocator.simulation.originals.kai import Kai, KaiCycles
-from allocator.simulation.originals.karma import Karma
+from allocator.simulation.originals.karma import OriginalKarma
 from allocator.simulation.originals.kueue import Kueue
 from allocator.simulation.originals.original import Original
 from allocator.simulation.originals.slurm import Slurm
-from allocator.simulation.originals.volcano import Volcano
+from allocator.simulation.originals.volcano import OriginalVolcano
 
 AS_ORIGINAL = "original"
 """As a period: that of the original."""
@@ -27,8 +27,8 @@ _ORIGINALS: Mapping[str, type[Original]] = {
     "slurm-fair-tree": Slurm,
     "htcondor": Condor,
     "kueue-afs": Kueue,
-    "volcano": Volcano,
-    "karma": Karma,
+    "volcano": OriginalVolcano,
+    "karma": OriginalKarma,
     "kai": KaiCycles,
 }
 

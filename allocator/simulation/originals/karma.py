@@ -89,7 +89,7 @@ def _levelled(start: Sequence[int], most: Sequence[int], total: int) -> list[int
     return [int(rise) for rise in rises]
 
 
-class Karma(Periodic):
+class OriginalKarma(Periodic):
     """Credits by quanta, in slices of 1/65,536 of the cluster.
 
     What a user holds cannot be taken from it for the next quantum, so its demand is what it

@@ -18,7 +18,7 @@ class _Namespace:
     held: float = 0.0
 
 
-class Volcano(Periodic):
+class OriginalVolcano(Periodic):
     """`plugins/fairshare/fairshare.go`, `OnSessionOpen`.
 
     U ← U·2^(−Δ/h) + use·Δ with what is held at the cycle, whatever was held since the one before: a

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-from allocator.simulation.studies.comparisons import Gain, distribution, reduction
+from allocator.simulation.studies.comparisons import PolicyGain, distribution, reduction
 from allocator.simulation.studies.drawing import legend, new_figure, styles
-from allocator.simulation.studies.measures import Users
+from allocator.simulation.studies.measures import UserMeasures
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """What one policy means, held against the first.
 
     Args:
@@ -36,14 +36,14 @@ class Row:
     completion_ratio: float
 
 
-def rows(fared: Mapping[str, Users]) -> list[Row]:
+def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:
     """Hold policies against the first of them."""
     first = next(iter(fared.values()))
     found = []
     for policy, users in fared.items():
-        gain = Gain(first, first.wait, users.wait)
+        gain = PolicyGain(first, first.wait, users.wait)
         found.append(
-            Row(
+            ComparisonRow(
                 policy,
                 users.mean_wait(),
                 reduction(first.mean_wait(), users.mean_wait()),
@@ -57,7 +57,7 @@ def rows(fared: Mapping[str, Users]) -> list[Row]:
     return found
 
 
-def figure_of(fared: Mapping[str, Users], title: str) -> Figure:
+def figure_of(fared: Mapping[str, UserMeasures], title: str) -> Figure:
     """Draw how long users wait under each policy, and what each user saves against the first."""
     figure, (waits, saved) = new_figure(title, panels=2)
     drawn = styles(fared)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.studies.measures import Floats, Jobs, Users
+from allocator.simulation.studies.measures import Floats, JobMeasures, UserMeasures
 from allocator.simulation.studies.results import Result
 
 SIZES = (("small", 1, 10), ("medium", 11, 100), ("big", 101, 500), ("huge", 501, None))
@@ -29,7 +29,7 @@ def distribution(values: Iterable[float], limit: float = np.inf) -> tuple[Floats
 
 
 @dataclass(frozen=True)
-class Gain:
+class PolicyGain:
     """What a policy instead of another means to users; arrays have one entry per user.
 
     Args:
@@ -39,7 +39,7 @@ class Gain:
         slack: Seconds; a smaller change is none.
     """
 
-    users: Users
+    users: UserMeasures
     before: Floats
     after: Floats
     slack: float = 1.0
@@ -78,12 +78,12 @@ class Gain:
         return in_half / in_all if in_all > 0.0 else 0.0
 
 
-def gain(before: Result, after: Result) -> Gain:
+def gain(before: Result, after: Result) -> PolicyGain:
     """Compare users under two policies on the same trace."""
-    return Gain(before.users, before.users.wait, after.users.wait)
+    return PolicyGain(before.users, before.users.wait, after.users.wait)
 
 
-def speedup(alternative: Jobs, baseline: Jobs) -> Floats:
+def speedup(alternative: JobMeasures, baseline: JobMeasures) -> Floats:
     """Return for each job by which fraction of its time under the alternative it ends earlier."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return (alternative.completion - baseline.completion) / alternative.completion

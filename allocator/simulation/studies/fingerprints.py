@@ -11,8 +11,8 @@ from allocator.simulation.generator import google_month
 from allocator.simulation.generator.google_month import FAILED, FINISHED, Knobs
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting, capacity_at
-from allocator.simulation.studies.comparisons import Gain, reduction
-from allocator.simulation.studies.measures import Users, of_users
+from allocator.simulation.studies.comparisons import PolicyGain, reduction
+from allocator.simulation.studies.measures import UserMeasures, of_users
 from allocator.simulation.studies.waiting import users_at_starts
 from allocator.simulation.trace import Trace
 
@@ -204,9 +204,11 @@ def _of_month(
     return found
 
 
-def _at_half(drf: Users, after: Users, sdrf: Outcome) -> dict[str, float]:
+def _at_half(drf: UserMeasures, after: UserMeasures, sdrf: Outcome) -> dict[str, float]:
     return {
-        "saved seconds in the lower half, 50 %, part": Gain(drf, drf.wait, after.wait).lower_part,
+        "saved seconds in the lower half, 50 %, part": PolicyGain(
+            drf, drf.wait, after.wait
+        ).lower_part,
         "users that complete fewer, 50 %, part": float(np.mean(after.completion < drf.completion)),
         "users that complete more, 50 %, part": float(np.mean(after.completion > drf.completion)),
         "users that wait at a start, 50 %": users_at_starts(sdrf),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from allocator.simulation.studies.comparisons import Gain, gain, reduction
+from allocator.simulation.studies.comparisons import PolicyGain, gain, reduction
 from allocator.simulation.studies.gains_figures import saved_by_user
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Section, Table, duration
@@ -60,7 +60,7 @@ def _section(name: str, base: Result, others: Sequence[Result]) -> Section:
 
 
 def _overview(
-    base: Result, waits: dict[str, float], gains: dict[str, Gain], order: Sequence[str]
+    base: Result, waits: dict[str, float], gains: dict[str, PolicyGain], order: Sequence[str]
 ) -> Table:
     return Table(
         ("policy", "mean wait", "less by", "light users", "heavy users", "gain", "lose"),
@@ -79,7 +79,7 @@ def _overview(
     )
 
 
-def _users(gain: Gain, *, most: bool) -> Table:
+def _users(gain: PolicyGain, *, most: bool) -> Table:
     chosen = gain.gains if most else gain.loses
     saved = np.where(chosen, gain.saved, 0.0)
     order = np.argsort(-saved if most else saved, kind="stable")[: min(_SHOWN, chosen.sum())]

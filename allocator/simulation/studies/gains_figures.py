@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
-from allocator.simulation.studies.comparisons import Gain
+from allocator.simulation.studies.comparisons import PolicyGain
 from allocator.simulation.studies.drawing import legend, new_figure, styles
 
 
-def saved_by_user(gains: Mapping[str, Gain], baseline: str) -> Figure:
+def saved_by_user(gains: Mapping[str, PolicyGain], baseline: str) -> Figure:
     """Draw what each user's mean wait is shorter than under the baseline, and for whom."""
     figure, (by_rank, by_usage) = new_figure(f"Mean wait saved against {baseline}", panels=2)
     drawn = styles(gains)

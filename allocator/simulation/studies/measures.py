@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Users:
+class UserMeasures:
     """How users fared; all arrays have one entry per user of the trace.
 
     Args:
@@ -44,7 +44,7 @@ class Users:
 
 
 @dataclass(frozen=True)
-class Jobs:
+class JobMeasures:
     """How jobs fared; one entry per job, in order of their numbers.
 
     Args:
@@ -61,13 +61,15 @@ class Jobs:
     completion: Floats
 
 
-def of_users(outcome: Outcome) -> Users:
+def of_users(outcome: Outcome) -> UserMeasures:
     """Measure users."""
     fared = users_of(outcome)
-    return Users(fared.names, fared.tasks, fared.usage, fared.mean_wait_s, fared.completion_ratio)
+    return UserMeasures(
+        fared.names, fared.tasks, fared.usage, fared.mean_wait_s, fared.completion_ratio
+    )
 
 
-def of_jobs(outcome: Outcome) -> Jobs:
+def of_jobs(outcome: Outcome) -> JobMeasures:
     """Measure jobs."""
     trace = outcome.trace
     _, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
@@ -82,7 +84,7 @@ def of_jobs(outcome: Outcome) -> Jobs:
         np.int64,
     )  # UNCONSTRAINED is -1, the last place
     assert UNCONSTRAINED == -1
-    return Jobs(
+    return JobMeasures(
         size=np.bincount(job, minlength=count),
         machines=allowed[trace.constraint[first]],
         delay=np.where(start == never, np.nan, (start - submitted) / 1e6),

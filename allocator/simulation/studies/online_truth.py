@@ -15,7 +15,7 @@ from allocator.simulation.trace import MICROSECONDS, Trace
 
 
 @dataclass(frozen=True)
-class Gain:
+class LieGain:
     """What one lie did for one user."""
 
     user: str
@@ -59,7 +59,7 @@ def liars(trace: Trace, outcome: Outcome, count: int) -> list[int]:
 
 def gains(
     trace: Trace, setting: Setting, count: int, watch: Callable[[int, int], None]
-) -> Iterator[Gain]:
+) -> Iterator[LieGain]:
     """Yield what each lie does for each liar.
 
     Args:
@@ -85,7 +85,7 @@ def gains(
             beside = dict(
                 zip(told.trace.users, _mean_waits(told.trace, outcome.started), strict=True)
             )
-            yield Gain(
+            yield LieGain(
                 trace.users[user],
                 name,
                 float(true_waits[user]),
@@ -98,7 +98,7 @@ def gains(
 
 
 @dataclass(frozen=True)
-class Row:
+class LieRow:
     """What a lie does for liars of all kinds."""
 
     lie: str
@@ -111,7 +111,7 @@ class Row:
     """By what part others wait longer, median."""
 
 
-def rows(found: Sequence[Gain]) -> list[Row]:
+def rows(found: Sequence[LieGain]) -> list[LieRow]:
     """Return a row for each lie."""
     return [
         _row(name, of_it)
@@ -120,11 +120,11 @@ def rows(found: Sequence[Gain]) -> list[Row]:
     ]
 
 
-def _row(lie: str, found: Sequence[Gain]) -> Row:
+def _row(lie: str, found: Sequence[LieGain]) -> LieRow:
     saved = np.array([gain.saved for gain in found])
     low, middle, high = (float(q) for q in np.quantile(saved, [0.05, 0.5, 0.95], method="nearest"))
     harm = float(np.median([gain.harm for gain in found]))
-    return Row(lie, len(found), (low, middle, high), float((saved > 0.01).mean()), harm)
+    return LieRow(lie, len(found), (low, middle, high), float((saved > 0.01).mean()), harm)
 
 
 def _simulate(trace: Trace, setting: Setting) -> Outcome:

@@ -9,13 +9,13 @@ from allocator.simulation.outcome import Outcome
 from allocator.simulation.results import running_and_waiting
 from allocator.simulation.series import Series
 from allocator.simulation.studies.drawing import COLOURS, legend, new_figure
-from allocator.simulation.summary import Users
+from allocator.simulation.summary import UserSummary
 
 _UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 _OTHERS = "0.6"
 
 
-def figure_of(outcome: Outcome, users: Users, series: Series, title: str) -> Figure:
+def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) -> Figure:
     """Draw the users of most usage, and the others together, in the order of users' colours.
 
     Args:

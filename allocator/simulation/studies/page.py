@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from allocator.simulation.studies.section import Claim, Section, Table
+from allocator.simulation.studies.section import Finding, Section, Table
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
@@ -71,7 +71,7 @@ def _table(title: str, table: Table) -> str:
     )
 
 
-def _verdict(claim: Claim) -> str:
+def _verdict(claim: Finding) -> str:
     if claim.agrees:
         return '<span class="agrees">the same</span>'
     if claim.agrees is None:
@@ -79,7 +79,7 @@ def _verdict(claim: Claim) -> str:
     return f'<span class="differs">differs.</span> {escape(claim.why)}'
 
 
-def _claims(claims: Sequence[Claim]) -> str:
+def _claims(claims: Sequence[Finding]) -> str:
     rows = "".join(
         f"<tr><td>{escape(claim.theirs)}</td><td>{escape(claim.ours)}</td><td>"
         + _verdict(claim)

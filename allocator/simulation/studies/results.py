@@ -13,7 +13,7 @@ import numpy as np
 from allocator.files import whole
 from allocator.simulation.originals.catalogue import create_policy
 from allocator.simulation.studies.cells import Cell
-from allocator.simulation.studies.measures import Jobs, Users
+from allocator.simulation.studies.measures import JobMeasures, UserMeasures
 
 INDEX = "sweep.json"
 """Which cells a sweep consists of; other files in its folder are of earlier versions of it."""
@@ -78,10 +78,10 @@ class Result:
         return 1.0 if tau is None else -math.expm1(-1.0 / tau)
 
     @cached_property
-    def users(self) -> Users:
+    def users(self) -> UserMeasures:
         """Return how users fared."""
         measured = self.raw["users_measured"]
-        return Users(
+        return UserMeasures(
             tuple(measured["name"]),
             np.array(measured["tasks"], np.int64),
             np.array(measured["usage"], np.float64),
@@ -90,10 +90,10 @@ class Result:
         )
 
     @cached_property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> JobMeasures:
         """Return how jobs fared; there only where details were kept."""
         with np.load(self.details) as kept:
-            return Jobs(kept["size"], kept["machines"], kept["delay"], kept["completion"])
+            return JobMeasures(kept["size"], kept["machines"], kept["delay"], kept["completion"])
 
     @cached_property
     def waits(self) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from allocator.simulation.studies.comparisons import Gain, reduction
+from allocator.simulation.studies.comparisons import PolicyGain, reduction
 from allocator.simulation.studies.estimates import estimate, resampled_ends
 from allocator.simulation.studies.measures import Floats
 from allocator.simulation.studies.results import Result
@@ -22,7 +22,7 @@ Ends: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Row:
+class SchedulerRow:
     """What a policy does to the users of a workload; means are over its traces, if several.
 
     Args:
@@ -94,7 +94,9 @@ def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
 def table(results: Sequence[Result], baseline: str) -> str:
     """Return all rows as CSV with a header."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    writer = csv.DictWriter(
+        text, [field.name for field in fields(SchedulerRow)], lineterminator="\n"
+    )
     writer.writeheader()
     for _name, rows in _grouped(results, baseline):
         for row in rows:
@@ -103,7 +105,7 @@ def table(results: Sequence[Result], baseline: str) -> str:
     return text.getvalue()
 
 
-def _grouped(results: Sequence[Result], baseline: str) -> Iterator[tuple[str, list[Row]]]:
+def _grouped(results: Sequence[Result], baseline: str) -> Iterator[tuple[str, list[SchedulerRow]]]:
     for name, of_policy in _by_workload(results).items():
         base = of_policy.get(baseline)
         if base is not None:
@@ -121,12 +123,12 @@ def _by_workload(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]
     return {name: dict(of_policy) for name, of_policy in found.items()}
 
 
-def _row(label: str, base: list[Result], runs: list[Result]) -> Row:
+def _row(label: str, base: list[Result], runs: list[Result]) -> SchedulerRow:
     pairs = _pairs(base, runs)
-    gains = [Gain(b.users, b.users.wait, r.users.wait) for b, r in pairs]
+    gains = [PolicyGain(b.users, b.users.wait, r.users.wait) for b, r in pairs]
     low, high = interval([(b.users.wait, r.users.wait) for b, r in pairs])
     mean = float(np.mean([r.mean_wait for _b, r in pairs]))
-    return Row(
+    return SchedulerRow(
         workload=runs[0].raw["name"],
         load=runs[0].load or 0.0,
         seeds=len(pairs),
@@ -199,7 +201,7 @@ def _best_lies(runs: Sequence[Result]) -> dict[str, float | None]:
     return dict(zip(("lie", "lie_low", "lie_high"), (saving.mean, *ends), strict=True))
 
 
-def _overview(rows: Sequence[Row]) -> Table:
+def _overview(rows: Sequence[SchedulerRow]) -> Table:
     headings = (
         "policy", "mean wait", "less", "", "99 % of users", "99 % of tasks", "light", "heavy",
         "completed", "Jain", "best lie", "",
@@ -226,7 +228,7 @@ def _overview(rows: Sequence[Row]) -> Table:
     )
 
 
-def _by_trace(rows: Sequence[Row]) -> Table:
+def _by_trace(rows: Sequence[SchedulerRow]) -> Table:
     return Table(
         ("policy", "less, mean of traces", "90 %", "least", "most"),
         [
@@ -262,7 +264,7 @@ def _sampling(results: Sequence[Result], name: str) -> Table:
     return Table(("policy", "mean wait against exact", "", "mean of traces", "Jain"), rows)
 
 
-def _more_by_trace(row: Row) -> str:
+def _more_by_trace(row: SchedulerRow) -> str:
     if row.traces_less is None or row.traces_low is None or row.traces_high is None:
         return "-"
     return f"{-row.traces_less:+.1%} {_ends(-row.traces_high, -row.traces_low)}"

@@ -16,7 +16,7 @@ from allocator.simulation.studies.drawing import (
     towards_one,
 )
 from allocator.simulation.studies.estimates import Estimate, estimate
-from allocator.simulation.studies.measures import Floats, Users
+from allocator.simulation.studies.measures import Floats, UserMeasures
 
 Curves = Mapping[float, tuple[Floats, Sequence[Estimate]]]
 """For each load: values of 1 − δ, and what was measured there."""
@@ -76,7 +76,7 @@ def _banded(
     panel.fill_between(at, low, high, color=color, alpha=_FAINT, linewidth=0.0)
 
 
-def waits_by_half(pairs: Sequence[tuple[Users, Users]]) -> Figure:
+def waits_by_half(pairs: Sequence[tuple[UserMeasures, UserMeasures]]) -> Figure:
     """Draw Fig. 9: how many users wait longer than so long, of each half by usage.
 
     Args:
@@ -106,7 +106,7 @@ def waits_by_half(pairs: Sequence[tuple[Users, Users]]) -> Figure:
     return figure
 
 
-def completion_bubbles(drf: Users, sdrf: Users) -> Figure:
+def completion_bubbles(drf: UserMeasures, sdrf: UserMeasures) -> Figure:
     """Draw Fig. 10: each user's completion ratio; the bubble grows with the log of its tasks."""
     figure, (panel,) = new_figure("Task completion ratio of each user")
     panel.plot([0.0, 1.0], [0.0, 1.0], color="black", linewidth=0.8)

@@ -8,7 +8,7 @@ from allocator.simulation.studies import sdrf_figures, sdrf_tree
 from allocator.simulation.studies.estimates import all_of
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.sdrf_study import Changes, Study, changes, studies
-from allocator.simulation.studies.section import Claim, Section, Table, discount, duration
+from allocator.simulation.studies.section import Finding, Section, Table, discount, duration
 
 _PAPERS_BEST = 1e-6
 """1 − δ that lowered waits most in the paper, at each load."""
@@ -118,9 +118,9 @@ def _reductions(study: Study, suffix: str) -> Section:
     )
 
 
-def _lowers_waits(study: Study) -> Claim:
+def _lowers_waits(study: Study) -> Finding:
     best = {load: study.reduction(load, study.best(load)) for load in study.loads}
-    return Claim(
+    return Finding(
         "With the best δ, SDRF lowers the mean of users' mean waits by more than 10 % at every "
         "load.",
         "; ".join(f"{less.percent} less at {load:.0%}" for load, less in best.items()) + ".",
@@ -131,12 +131,12 @@ def _lowers_waits(study: Study) -> Claim:
     )
 
 
-def _more_when_overloaded(study: Study) -> Claim:
+def _more_when_overloaded(study: Study) -> Finding:
     lowest, highest = study.loads[0], study.loads[-1]
     shared = [f for f in study.tried(lowest) if f in study.tried(highest)]
     chosen = max(shared, key=lambda f: study.reduction(lowest, f).mean)
     more = study.trend((lowest, highest), chosen)
-    return Claim(
+    return Finding(
         "The advantage is more evident when the system is overloaded.",
         f"At {discount(chosen)}, {more.percent} more at {lowest:.0%} than at {highest:.0%}, month "
         "by month.",
@@ -146,7 +146,7 @@ def _more_when_overloaded(study: Study) -> Claim:
     )
 
 
-def _optimum_is_interior(study: Study, span: float) -> Claim:
+def _optimum_is_interior(study: Study, span: float) -> Finding:
     best = {load: study.best(load) for load in study.loads}
     theirs = {
         load: study.nearest(load, _PAPERS_BEST)
@@ -154,7 +154,7 @@ def _optimum_is_interior(study: Study, span: float) -> Claim:
         if len(study.tried(load)) > 1
     }
     leads = {load: None if f is None else study.lead(load, f) for load, f in theirs.items()}
-    return Claim(
+    return Finding(
         "The optimum is inside the range of δ, at 1 − 10⁻⁶ for every load.",
         "; ".join(f"{discount(f)} at {load:.0%}" for load, f in best.items())
         + ". Lead of 1 − 10⁻⁶ over the best of the others: "
@@ -171,13 +171,13 @@ def _optimum_is_interior(study: Study, span: float) -> Claim:
     )
 
 
-def _ends_are_drf(study: Study) -> Claim:
+def _ends_are_drf(study: Study) -> Finding:
     load = study.loads[0]
     tried = study.tried(load)
     best = study.reduction(load, study.best(load))
     ends = [study.reduction(load, f) for f in (tried[-1], tried[0])]
     half = 0.5 * best.mean
-    return Claim(
+    return Finding(
         "At both ends of the range of δ, SDRF is close to DRF.",
         f"At {load:.0%}: {ends[0].percent} at {discount(tried[-1])}, {ends[1].percent} at "
         f"{discount(tried[0])}, against {best.percent} at the best.",
@@ -188,8 +188,8 @@ def _ends_are_drf(study: Study) -> Claim:
     )
 
 
-def _light_users_gain(changed: Changes) -> Claim:
-    return Claim(
+def _light_users_gain(changed: Changes) -> Finding:
+    return Finding(
         "Most of the reduction is in the half of users with the lowest usage.",
         f"Of all saved seconds of mean wait the lower half saves {changed.lower_part.percent}: "
         f"{changed.light_s.written('{:,.0f}')} s a user, the others "
@@ -200,9 +200,9 @@ def _light_users_gain(changed: Changes) -> Claim:
     )
 
 
-def _heavy_users_hardly_change(changed: Changes) -> Claim:
+def _heavy_users_hardly_change(changed: Changes) -> Finding:
     heavy = changed.heavy
-    return Claim(
+    return Finding(
         "Users in the upper half suffer little impact.",
         f"The mean wait of the upper half is {heavy.percent} less.",
         heavy.within(_LITTLE),
@@ -211,8 +211,8 @@ def _heavy_users_hardly_change(changed: Changes) -> Claim:
     )
 
 
-def _most_complete_more(changed: Changes) -> Claim:
-    return Claim(
+def _most_complete_more(changed: Changes) -> Finding:
+    return Finding(
         "Most users complete more of their tasks under SDRF.",
         f"{changed.more.percent} of users do.",
         changed.more.exceeds(_MOST),
@@ -221,9 +221,9 @@ def _most_complete_more(changed: Changes) -> Claim:
     )
 
 
-def _few_complete_less(changed: Changes) -> Claim:
+def _few_complete_less(changed: Changes) -> Finding:
     fewer = changed.fewer.exceeds(_LOSERS)
-    return Claim(
+    return Finding(
         "11 of 627 users (1.8 %) complete fewer, and few fewer.",
         f"{changed.fewer.percent} of users complete fewer; who loses most, "
         f"{changed.loss.percent} of its tasks.",

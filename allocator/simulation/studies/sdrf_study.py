@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from allocator.simulation.studies.comparisons import Gain, gain, reduction
+from allocator.simulation.studies.comparisons import PolicyGain, gain, reduction
 from allocator.simulation.studies.estimates import Estimate, estimate
 from allocator.simulation.studies.measures import Floats
 from allocator.simulation.studies.results import Result
@@ -146,7 +146,7 @@ class Changes:
 def changes(study: Study, load: float, forgotten: float) -> Changes:
     """Compare users under both."""
 
-    def gained(of: Callable[[Gain], float]) -> Estimate:
+    def gained(of: Callable[[PolicyGain], float]) -> Estimate:
         return study.over(load, forgotten, lambda b, a: of(gain(b, a)))
 
     def completing(of: Callable[[Floats], float]) -> Estimate:

@@ -6,7 +6,7 @@ import numpy as np
 
 from allocator.simulation.studies import sdrf_figures
 from allocator.simulation.studies.sdrf_study import Study
-from allocator.simulation.studies.section import Claim, Section, Table, discount
+from allocator.simulation.studies.section import Finding, Section, Table, discount
 
 
 def sections(study: Study, suffix: str) -> Iterator[Section]:
@@ -31,7 +31,7 @@ def _events(study: Study, loads: Sequence[float], suffix: str) -> Section:
         f"SDRF Fig. 11: Live Tree events ({study.name})",
         figure=sdrf_figures.events(curves),
         claims=(
-            Claim(
+            Finding(
                 "The nearer δ is to 1, the fewer events: at half the mean use fewer than 200 per "
                 "1,000 tasks at δ = 1 − 10⁻¹, 0.8 at δ = 1 − 10⁻⁶.",
                 f"At {loads[0]:.0%}, per 1,000 tasks: "
@@ -50,10 +50,10 @@ def _events(study: Study, loads: Sequence[float], suffix: str) -> Section:
     )
 
 
-def _less_room_more_events(study: Study, loads: Sequence[float]) -> Iterator[Claim]:
+def _less_room_more_events(study: Study, loads: Sequence[float]) -> Iterator[Finding]:
     shared = study.counted(loads[0]).keys() & study.counted(loads[-1]).keys()
     more = sum(study.events(loads[0], f).mean >= study.events(loads[-1], f).mean for f in shared)
-    yield Claim(
+    yield Finding(
         "Less capacity, more events.",
         f"At least as many at {loads[0]:.0%} as at {loads[-1]:.0%} for {more} of "
         f"{len(shared)} values of δ.",
@@ -99,7 +99,7 @@ def _table_1(study: Study, suffix: str) -> Section:
             ),
         ),
         claims=(
-            Claim(
+            Finding(
                 "The Live Tree makes MINIMUM much cheaper, INSERT and DELETE dearer; in all the "
                 "naive way takes 65 % longer.",
                 f"MINIMUM takes {spent[0].get('minimum', 0.0):.3g} s naively and "

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
-class Claim:
+class Finding:
     """Something that a paper found, and what was found here.
 
     Args:
@@ -49,7 +49,7 @@ class Section:
     text: tuple[str, ...] = ()
     figure: Figure | None = None
     tables: tuple[tuple[str, Table], ...] = ()
-    claims: tuple[Claim, ...] = field(default=())
+    claims: tuple[Finding, ...] = field(default=())
 
 
 def duration(seconds: float) -> str:

@@ -21,7 +21,7 @@ _LOOK_EVERY = 0.5
 
 
 @dataclass(frozen=True)
-class Engine:
+class SimulatorKind:
     """Where cells are computed.
 
     Args:
@@ -94,7 +94,7 @@ def _code(policy: str) -> Code | None:
 def run(
     cells: Sequence[Cell],
     folder: Path,
-    engine: Engine,
+    engine: SimulatorKind,
     on_progress: Callable[[int], None] | None = None,
 ) -> int:
     """Compute the cells that are not finished; return how many were not.

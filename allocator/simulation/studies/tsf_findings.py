@@ -11,7 +11,7 @@ from allocator.simulation.studies import tsf_figures
 from allocator.simulation.studies.comparisons import SIZES, by_size, speedup
 from allocator.simulation.studies.measures import Floats
 from allocator.simulation.studies.results import Result
-from allocator.simulation.studies.section import Claim, Section, Table, duration
+from allocator.simulation.studies.section import Finding, Section, Table, duration
 
 Runs = Mapping[str, Mapping[str, Result]]
 """By policy as the paper calls it, then by trace."""
@@ -147,7 +147,7 @@ def _workload(name: str, results: Sequence[Result], suffix: str) -> Section:
         ),
         tsf_figures.workload(machines, sizes),
         claims=(
-            Claim(
+            Finding(
                 "Less than 20 % of jobs can run on all 1000 machines, and half on no more than "
                 "about 200; more than 60 % have a single task, 86 % at most ten.",
                 f"{anywhere:.0%} can run on all, half on at most {median:,.0f} of "
@@ -162,7 +162,7 @@ def _workload(name: str, results: Sequence[Result], suffix: str) -> Section:
     )
 
 
-def _fifo_starves(delays: Mapping[str, Floats], completions: Mapping[str, Floats]) -> list[Claim]:
+def _fifo_starves(delays: Mapping[str, Floats], completions: Mapping[str, Floats]) -> list[Finding]:
     fair = [policy for policy in (_BASELINE, *_FAIR) if policy in delays]
     if "FIFO" not in delays:
         return []
@@ -170,7 +170,7 @@ def _fifo_starves(delays: Mapping[str, Floats], completions: Mapping[str, Floats
     delayed = float((~(delays[_BASELINE] <= _SALIENT)).mean())
     sooner = float(np.nanmean(completions[_BASELINE] < completions["FIFO"]))
     return [
-        Claim(
+        Finding(
             "Jobs queue by far the longest under FIFO; under fair sharing about 40 % still have "
             "a delay that can be seen.",
             f"Mean delay {duration(mean['FIFO'])} under FIFO, "
@@ -180,7 +180,7 @@ def _fifo_starves(delays: Mapping[str, Floats], completions: Mapping[str, Floats
             "How many jobs are delayed at all depends on how full the cluster is with the jobs "
             "before them: on the sum of run times, of which the paper gives no figure.",
         ),
-        Claim(
+        Finding(
             "Fair sharing ends 80 % of jobs sooner than FIFO, up to six times as fast.",
             f"{sooner:.0%} of jobs end sooner under TSF; at the 80th percentile "
             f"{_ratio(completions, 80):.2g} times, at the median {_ratio(completions, 50):.2g} "
@@ -198,14 +198,14 @@ def _ratio(completions: Mapping[str, Floats], percentile: float) -> float:
     return fifo / tsf if tsf > 0 else 1.0
 
 
-def _fair_ones_are_alike(completions: Mapping[str, Floats]) -> Claim:
+def _fair_ones_are_alike(completions: Mapping[str, Floats]) -> Finding:
     medians = {
         policy: float(np.nanmedian(completions[policy]))
         for policy in (_BASELINE, *_FAIR)
         if policy in completions
     }
     spread = max(medians.values()) / max(min(medians.values()), 1e-9) - 1.0
-    return Claim(
+    return Finding(
         "The distribution of completion times hardly differs between fair policies, as most jobs "
         "are mice.",
         "Median completion times: "
@@ -234,7 +234,7 @@ def _speedups(faster: Mapping[str, Mapping[str, Floats]]) -> Table:
     )
 
 
-def _speedup_claims(faster: Mapping[str, Mapping[str, Floats]]) -> tuple[Claim, ...]:
+def _speedup_claims(faster: Mapping[str, Mapping[str, Floats]]) -> tuple[Finding, ...]:
     means = {
         name: {policy: _mean(bins[name]) for policy, bins in faster.items() if len(bins[name])}
         for name, _, _ in SIZES
@@ -246,7 +246,7 @@ def _speedup_claims(faster: Mapping[str, Mapping[str, Floats]]) -> tuple[Claim, 
     middle = [*means["medium"].values(), *means["big"].values()]
     by_size = [_mean(np.array([*means[name].values()])) for name, _, _ in SIZES if means[name]]
     return (
-        Claim(
+        Finding(
             "For medium and big jobs the speed-up over every alternative is almost certain, and "
             "about 10 % on average.",
             "; ".join(
@@ -260,7 +260,7 @@ def _speedup_claims(faster: Mapping[str, Mapping[str, Floats]]) -> tuple[Claim, 
             "what they are entitled to, hence on how constraints, sizes and run times go together, "
             "which the paper does not publish and the generator draws independently.",
         ),
-        Claim(
+        Finding(
             "Small jobs gain little; the bigger, the more.",
             "Mean over all alternatives: "
             + ", ".join(
@@ -272,7 +272,7 @@ def _speedup_claims(faster: Mapping[str, Mapping[str, Floats]]) -> tuple[Claim, 
             "A small job that must wait for one of few machines gains in proportion to its short "
             "time, so the same seconds are more per cent.",
         ),
-        Claim(
+        Finding(
             "Huge jobs are sped up by some alternatives and slowed down by others, with the "
             "widest spread.",
             "Mean standard deviations: "
@@ -284,13 +284,13 @@ def _speedup_claims(faster: Mapping[str, Mapping[str, Floats]]) -> tuple[Claim, 
     )
 
 
-def _task_claims(waits: Mapping[str, Floats], saved: Mapping[str, Floats]) -> tuple[Claim, ...]:
+def _task_claims(waits: Mapping[str, Floats], saved: Mapping[str, Floats]) -> tuple[Finding, ...]:
     mean = {policy: _mean(values) for policy, values in waits.items()}
     fair = {policy: mean[policy] for policy in (_BASELINE, *_FAIR) if policy in mean}
     later = {policy: float((values > 0).mean()) for policy, values in saved.items()}
     balance = {policy: _mean(values) for policy, values in saved.items()}
     claims = [
-        Claim(
+        Finding(
             "Of the fair policies TSF has the shortest queueing delays of tasks; FIFO has the "
             "longest of all.",
             "Mean delays: "
@@ -306,7 +306,7 @@ def _task_claims(waits: Mapping[str, Floats], saved: Mapping[str, Floats]) -> tu
     if saved:
         worst = max(balance, key=lambda policy: balance[policy])
         claims.append(
-            Claim(
+            Finding(
                 "CDRF does worst against TSF; DRF and CPU are close to each other.",
                 "TSF saves on average per task: "
                 + ", ".join(

@@ -1,12 +1,12 @@
 """The exact optimum for tasks that can be divided at will: what fairness aims at."""
 
-from allocator.theory.divisible.fluid import FluidUser, Trajectory, fluid
+from allocator.theory.divisible.fluid import FluidTrajectory, FluidUser, fluid
 from allocator.theory.divisible.water_filling import Optimum, drf, equation_10, mmf, sdrf, smmf
 
 __all__ = [
+    "FluidTrajectory",
     "FluidUser",
     "Optimum",
-    "Trajectory",
     "drf",
     "equation_10",
     "fluid",

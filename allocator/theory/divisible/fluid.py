@@ -24,7 +24,7 @@ class FluidUser:
 
 
 @dataclass(frozen=True, slots=True)
-class Trajectory:
+class FluidTrajectory:
     """Allocations and commitments over time, by sample, user and resource."""
 
     times: list[float]
@@ -37,7 +37,7 @@ class Trajectory:
 
 def fluid(
     users: Sequence[FluidUser], *, tau: float | None, end: float, step: float = 0.1
-) -> Trajectory:
+) -> FluidTrajectory:
     """Follow Eq. 10 and 12 from time 0 to `end`; all users count in n from the start.
 
     Within a step the allocation is held, and commitments move exactly (Eq. 12); the error is
@@ -57,7 +57,7 @@ def fluid(
         raise ValueError(f"end {end}, step {step} and tau {tau} must be positive")
     total = sum(user.weight for user in users)
     owed = [[user.commitment if tau else 0.0 for _ in user.demand] for user in users]
-    trajectory = Trajectory([], [], [])
+    trajectory = FluidTrajectory([], [], [])
     left = [user.work for user in users]
     now, index = 0.0, 0
     while index < round(end / step):

@@ -17,7 +17,7 @@ from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.theory.divisible.optimum import DivisiblePolicy
-from allocator.theory.divisible.problem import Problem, User
+from allocator.theory.divisible.problem import Problem, ProblemUser
 
 _TRIED = (0, 1, 2, 3, 5)
 """Tasks, of which the priorities must be in proportion, or in a power of it."""
@@ -48,14 +48,14 @@ def measured(policy: Policy) -> DivisiblePolicy:
             "'longshare simulate' shows what it does"
         )
 
-    def share(problem: Problem, user: User) -> Fraction:
+    def share(problem: Problem, user: ProblemUser) -> Fraction:
         return _share(policy, problem, user)
 
     remembers = isinstance(policy, Sdrf)
     return DivisiblePolicy(policy.name, share, remembers=remembers, coarse=_COARSE)
 
 
-def _share(policy: Policy, problem: Problem, user: User) -> Fraction:
+def _share(policy: Policy, problem: Problem, user: ProblemUser) -> Fraction:
     """Return what one task of a user counts, before its weight.
 
     Raises:
@@ -86,7 +86,7 @@ def _simple(value: float) -> Fraction:
     return Fraction(value).limit_denominator(denominator)
 
 
-def _strange(policy: Policy, user: User, said: dict[int, float]) -> str:
+def _strange(policy: Policy, user: ProblemUser, said: dict[int, float]) -> str:
     told = ", ".join(f"{tasks}: {priority:.6g}" for tasks, priority in said.items())
     return (
         f"policy {policy.name!r} has no divisible optimum: its priorities do not begin at 0 and "
@@ -95,7 +95,9 @@ def _strange(policy: Policy, user: User, said: dict[int, float]) -> str:
     )
 
 
-def _priorities(policy: Policy, problem: Problem, user: User, scale: int) -> dict[int, float]:
+def _priorities(
+    policy: Policy, problem: Problem, user: ProblemUser, scale: int
+) -> dict[int, float]:
     """Return a user's priority by how many tasks it runs, on machines so many times as large."""
     machines: Machines[str] = Machines()
     for machine in problem.machines:

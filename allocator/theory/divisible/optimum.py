@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from allocator.theory.divisible.problem import Machine, Problem, User
+from allocator.theory.divisible.problem import Machine, Problem, ProblemUser
 from allocator.theory.divisible.progressive_filling import Number, Tank, Watch, fill
 
-SharePerTask: TypeAlias = Callable[[Problem, User], Fraction]
+SharePerTask: TypeAlias = Callable[[Problem, ProblemUser], Fraction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ class Shared:
     """All numbers are fractions, and proved; else they are floating-point numbers."""
 
 
-def _task_share(problem: Problem, user: User) -> Fraction:
+def _task_share(problem: Problem, user: ProblemUser) -> Fraction:
     return 1 / problem.monopoly(user)
 
 
-def _slowdown(problem: Problem, user: User) -> Fraction:
+def _slowdown(problem: Problem, user: ProblemUser) -> Fraction:
     return 1 / problem.constrained_monopoly(user)
 
 
-def _dominant_share(problem: Problem, user: User) -> Fraction:
+def _dominant_share(problem: Problem, user: ProblemUser) -> Fraction:
     return problem.dominant_share(user)
 
 
@@ -73,7 +73,7 @@ _POLICIES = (
 def cmmf(resource: str | None = None) -> DivisiblePolicy:
     """Return constrained max-min fairness (Choosy) on a resource; None: the problem's first."""
 
-    def share(problem: Problem, user: User) -> Fraction:
+    def share(problem: Problem, user: ProblemUser) -> Fraction:
         shared = problem.resources[0] if resource is None else resource
         amount = user.demand.get(shared)
         if not amount:
@@ -156,10 +156,10 @@ class _Place:
     def count(self) -> int:
         return sum(machine.count for machine in self.machines)
 
-    def fits(self, user: User) -> bool:
+    def fits(self, user: ProblemUser) -> bool:
         return user.name in self.users and user.fit(self.machines[0]) > 0
 
-    def takes(self, user: User, count: int) -> dict[str, Fraction]:
+    def takes(self, user: ProblemUser, count: int) -> dict[str, Fraction]:
         """Return what part of so many such machines a task needs."""
         has = self.machines[0].resources
         return {name: need / (has[name] * count) for name, need in user.demand.items() if need}
@@ -193,7 +193,7 @@ def _together(
     *,
     remembers: bool,
 ) -> tuple[_Placed, bool]:
-    groups: dict[object, list[User]] = defaultdict(list)
+    groups: dict[object, list[ProblemUser]] = defaultdict(list)
     usable: dict[str, list[int]] = {}
     for user in problem.users:
         if user.name in shares:
@@ -249,7 +249,7 @@ def _on_each_machine(problem: Problem, places: list[_Place], watch: Watch) -> tu
 
 
 def _part(
-    user: User, share: Fraction, placed: _Placed, places: list[_Place], *, exact: bool
+    user: ProblemUser, share: Fraction, placed: _Placed, places: list[_Place], *, exact: bool
 ) -> Part:
     machines: dict[str, Number] = {}
     for p, tasks in placed.get(user.name, {}).items():

@@ -21,7 +21,7 @@ class Machine(FileModel):
     """How many there are."""
 
 
-class User(FileModel):
+class ProblemUser(FileModel):
     """A user whose tasks are all alike and can be divided at will."""
 
     name: Name
@@ -58,7 +58,7 @@ class Problem(FileModel):
     """Machines and the users that share them."""
 
     machines: Annotated[tuple[Machine, ...], Field(min_length=1)]
-    users: Annotated[tuple[User, ...], Field(min_length=1)]
+    users: Annotated[tuple[ProblemUser, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
@@ -104,17 +104,17 @@ class Problem(FileModel):
     def _all(self) -> "_Kinds":
         return _kinds(self.machines)
 
-    def monopoly(self, user: User) -> Fraction:
+    def monopoly(self, user: ProblemUser) -> Fraction:
         """Return h: how many tasks it could run if it were alone and had no constraints."""
         return _fit(user, self._all)
 
-    def constrained_monopoly(self, user: User) -> Fraction:
+    def constrained_monopoly(self, user: ProblemUser) -> Fraction:
         """Return how many tasks it could run if it were alone, on machines that it may use."""
         if user.machines is None:
             return self.monopoly(user)
         return _fit(user, _kinds([self._by_name[name] for name in dict.fromkeys(user.machines)]))
 
-    def dominant_share(self, user: User) -> Fraction:
+    def dominant_share(self, user: ProblemUser) -> Fraction:
         """Return what one task takes of the resource that it takes most of, as a fraction."""
         return max(amount / self.capacity[r] for r, amount in user.demand.items() if amount)
 
@@ -132,7 +132,7 @@ def _kinds(machines: Sequence[Machine]) -> _Kinds:
     return found
 
 
-def _fit(user: User, kinds: _Kinds) -> Fraction:
+def _fit(user: ProblemUser, kinds: _Kinds) -> Fraction:
     return sum((count * user.fit(machine) for machine, count in kinds.values()), _ZERO)
 
 

@@ -4,7 +4,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from allocator.theory.divisible.problem import Problem, User
+from allocator.theory.divisible.problem import Problem, ProblemUser
 
 Number: TypeAlias = int | Decimal
 
@@ -28,7 +28,7 @@ def file_of(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _user(user: User) -> dict[str, Any]:
+def _user(user: ProblemUser) -> dict[str, Any]:
     content: dict[str, Any] = {"name": user.name, "demand": _numbers(user.demand)}
     if user.machines is not None:
         content["machines"] = list(user.machines)

@@ -21,7 +21,7 @@ _WEIGHTS = (1, 1, 1, 2, 3, 5)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GameLimits:
     """Which games are drawn; None: at random."""
 
     resources: int | None = None
@@ -35,7 +35,7 @@ class Limits:
     """How many times in a row a stage may be played."""
 
 
-def draw(rng: Random, size: float, limits: Limits) -> Game:
+def draw(rng: Random, size: float, limits: GameLimits) -> Game:
     """Draw a game of a size from 0, the smallest, to 1. Nobody lies in it."""
     users = limits.users or rng.randint(2, 2 + round(2 * size))
     stages = limits.stages or rng.randint(2, 2 + round(3 * size))
@@ -77,7 +77,7 @@ def _needs(rng: Random, resources: Sequence[str]) -> dict[str, Fraction]:
     return {name: rng.choice(_NEEDS) for name in resources}
 
 
-def like_proposition_3(limits: Limits) -> Game | None:
+def like_proposition_3(limits: GameLimits) -> Game | None:
     """Return the game that refutes Proposition 3 of the SDRF paper; None: limits leave no room.
 
     What there is room for beyond it stays empty.
@@ -104,7 +104,7 @@ def like_proposition_3(limits: Limits) -> Game | None:
     )
 
 
-def like_a_long_absence(limits: Limits) -> Game | None:
+def like_a_long_absence(limits: GameLimits) -> Game | None:
     """Return the game in which a liar stays away for long and gains a third; None: no room.
 
     User 3 needs almost all memory. The little that user 1 needs keeps user 2 from the cpu. If

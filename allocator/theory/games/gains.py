@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from allocator.theory.games.drawing import Limits
+from allocator.theory.games.drawing import GameLimits
 from allocator.theory.games.policies import POLICIES
 from allocator.theory.games.search import Climbed, Effort, climb
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GainCell:
     """A search: games of three users and three stages, each played at most `longest` times."""
 
     policy: str
@@ -32,7 +32,7 @@ def cells(
     members: Sequence[int],
     deltas: Sequence[Fraction],
     longest: int,
-) -> list[Cell]:
+) -> list[GainCell]:
     """Return all combinations, in the order in which they are searched.
 
     Raises:
@@ -45,7 +45,7 @@ def cells(
         if name not in POLICIES:
             raise ValueError(f"no games of {name!r} are known; there are: {', '.join(POLICIES)}")
     return [
-        Cell(p, m, n, d, longest)
+        GainCell(p, m, n, d, longest)
         for p in policies
         for m in resources
         for n in members
@@ -54,8 +54,8 @@ def cells(
 
 
 def gains(
-    asked: Sequence[Cell], effort: Effort, watch: Callable[[int, int], None]
-) -> Iterator[tuple[Cell, Climbed]]:
+    asked: Sequence[GainCell], effort: Effort, watch: Callable[[int, int], None]
+) -> Iterator[tuple[GainCell, Climbed]]:
     """Yield each cell with the worst game found; `watch` is told how many cells are done."""
     for done, cell in enumerate(asked):
         yield (
@@ -63,7 +63,7 @@ def gains(
             climb(
                 POLICIES[cell.policy],
                 effort,
-                Limits(
+                GameLimits(
                     resources=cell.resources,
                     users=_PLAYERS,
                     stages=_STAGES,

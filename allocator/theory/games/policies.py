@@ -10,7 +10,7 @@ from allocator.theory.games.game import Game, Vector
 _ZERO = Fraction(0)
 
 
-class Memory(Protocol):
+class PolicyMemory(Protocol):
     """What a policy knows of the stages before; it counts as held already in this one."""
 
     def before(self, user: int) -> Fraction:
@@ -27,7 +27,7 @@ class GamePolicy:
     name: str
     measure: Callable[[Vector], Fraction]
     """The share of a user that holds this; what is compared."""
-    memory: Callable[[Game], Memory]
+    memory: Callable[[Game], PolicyMemory]
     guarantees: bool = False
     """Users have α times their entitlement whatever they had before."""
 
@@ -121,11 +121,11 @@ def _nothing(_holds: Vector) -> Fraction:
     return _ZERO
 
 
-def _totals(measure: Callable[[Vector], Fraction]) -> Callable[[Game], Memory]:
+def _totals(measure: Callable[[Vector], Fraction]) -> Callable[[Game], PolicyMemory]:
     return lambda game: _Totals(measure, [_ZERO] * len(game.users))
 
 
-def _decayed(measure: Callable[[Vector], Fraction]) -> Callable[[Game], Memory]:
+def _decayed(measure: Callable[[Vector], Fraction]) -> Callable[[Game], PolicyMemory]:
     return lambda game: _DecayedUse(measure, game)
 
 

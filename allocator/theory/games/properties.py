@@ -12,7 +12,7 @@ _ZERO, _ONE = Fraction(0), Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class Violation:
     """Somebody for whom a property does not hold."""
 
     user: str
@@ -31,14 +31,14 @@ class TimeProperty:
     name: str
     claim: str
     """In one sentence."""
-    complaint: Callable[[GamePolicy, Game], Complaint | None]
+    complaint: Callable[[GamePolicy, Game], Violation | None]
     """Return what is wrong in a game; None: nothing."""
     about_lies: bool = False
     one_resource: bool = False
     """It is defined for games with one resource only."""
 
 
-def lie_pays(policy: GamePolicy, game: Game) -> Complaint | None:
+def lie_pays(policy: GamePolicy, game: Game) -> Violation | None:
     """Return who gets more when it says what it says than when all tell the truth (Eq. 3)."""
     truthful, lying = play(policy, game, game.truth), play(policy, game, game.told)
     for number, user in enumerate(game.users):
@@ -46,11 +46,11 @@ def lie_pays(policy: GamePolicy, game: Game) -> Complaint | None:
             has, instead = worth(game, number, truthful), worth(game, number, lying)
             if instead > has:
                 text = f"{user.name} gets {_number(has)} with the truth, {_number(instead)} lying"
-                return Complaint(user.name, has, instead, text)
+                return Violation(user.name, has, instead, text)
     return None
 
 
-def alone_is_better(policy: GamePolicy, game: Game) -> Complaint | None:
+def alone_is_better(policy: GamePolicy, game: Game) -> Violation | None:
     """Return who would have got more over time on a part of its own, as large as it may have."""
     held = play(policy, game, game.truth)
     for number, user in enumerate(game.users):
@@ -59,11 +59,11 @@ def alone_is_better(policy: GamePolicy, game: Game) -> Complaint | None:
         has, instead = worth(game, number, held), worth(game, number, alone)
         if instead > has:
             text = f"{user.name} gets {_number(has)}, and {_number(instead)} on a part of its own"
-            return Complaint(user.name, has, instead, text)
+            return Violation(user.name, has, instead, text)
     return None
 
 
-def envies(policy: GamePolicy, game: Game) -> Complaint | None:
+def envies(policy: GamePolicy, game: Game) -> Violation | None:
     """Return who would have got more, over time, with what another had, scaled to its weight."""
     held = play(policy, game, game.truth)
     for number, user in enumerate(game.users):
@@ -79,11 +79,11 @@ def envies(policy: GamePolicy, game: Game) -> Complaint | None:
                     f"{user.name} gets {_number(has)}; what {rival.name} had is worth "
                     f"{_number(instead)} to it"
                 )
-                return Complaint(user.name, has, instead, text)
+                return Violation(user.name, has, instead, text)
     return None
 
 
-def cannot_recoup(policy: GamePolicy, game: Game) -> Complaint | None:
+def cannot_recoup(policy: GamePolicy, game: Game) -> Violation | None:
     """Return a lender that goes short beside one of less credit that holds more than is its own.
 
     A user's credit is what it left of its entitlement to others in all stages so far, less what it
@@ -108,7 +108,7 @@ def cannot_recoup(policy: GamePolicy, game: Game) -> Complaint | None:
                         f"{rival.name}, with {_number(credit[other])}, holds "
                         f"{_number(used[other])}"
                     )
-                    return Complaint(user.name, used[number], wants, text)
+                    return Violation(user.name, used[number], wants, text)
     return None
 
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import TypeAlias
 
 from allocator.theory.games.drawing import (
-    Limits,
+    GameLimits,
     draw,
     like_a_long_absence,
     like_proposition_3,
@@ -18,7 +18,7 @@ from allocator.theory.games.game import Game, Stages
 from allocator.theory.games.lying import best_lie
 from allocator.theory.games.mechanism import play, utility, worth
 from allocator.theory.games.policies import GamePolicy
-from allocator.theory.games.properties import Complaint, TimeProperty
+from allocator.theory.games.properties import TimeProperty, Violation
 from allocator.theory.games.shrinking import extent, simpler
 
 Watch: TypeAlias = Callable[[int, int], None]
@@ -39,11 +39,11 @@ class Found:
     """A game in which a property does not hold."""
 
     game: Game
-    complaint: Complaint
+    complaint: Violation
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GameSearchOutcome:
     """What a search has come to."""
 
     tried: int
@@ -68,9 +68,9 @@ def search(  # noqa: PLR0913 - all but two by name
     *,
     trials: int,
     seed: int,
-    limits: Limits,
+    limits: GameLimits,
     watch: Watch = lambda _tried, _of: None,
-) -> Outcome:
+) -> GameSearchOutcome:
     """Draw games, from small to large, until a property does not hold; then make that one smaller.
 
     The same seed gives the same outcome. A game takes a millisecond, and 10 to 50 if all lies of
@@ -84,8 +84,8 @@ def search(  # noqa: PLR0913 - all but two by name
         complaint = None if game is None else wanted.complaint(policy, game)
         watch(trial + 1, trials)
         if game is not None and complaint is not None:
-            return Outcome(trial + 1, smallest(policy, wanted, Found(game, complaint)))
-    return Outcome(trials, None)
+            return GameSearchOutcome(trial + 1, smallest(policy, wanted, Found(game, complaint)))
+    return GameSearchOutcome(trials, None)
 
 
 def smallest(policy: GamePolicy, wanted: TimeProperty, found: Found) -> Found:
@@ -135,7 +135,7 @@ class Climbed:
 def climb(
     policy: GamePolicy,
     effort: Effort,
-    limits: Limits,
+    limits: GameLimits,
     watch: Watch = lambda _tried, _of: None,
 ) -> Climbed:
     """Change games and lies of their first user, keeping what makes the lie pay more.
@@ -165,7 +165,7 @@ def climb(
     return best
 
 
-def _start(policy: GamePolicy, rng: Random, limits: Limits) -> Game:
+def _start(policy: GamePolicy, rng: Random, limits: GameLimits) -> Game:
     """Return the game of many in which silence pays most; else one in which some lie pays.
 
     A user that stays away gives up all that it needs until the last stage, and forces others to

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from allocator.theory.incentives.mechanism import play
-from allocator.theory.incentives.profile import Player, Profile
+from allocator.theory.incentives.profile import Profile, ProfileUser
 
 _ZERO = Fraction(0)
 _PARTS = [Fraction(k, 8) for k in range(8)]
@@ -35,7 +35,7 @@ class Lie:
         return self.gained / self.truthful if self.truthful else Fraction(1)
 
 
-def bound(profile: Profile, liars: Sequence[Player]) -> Fraction | None:
+def bound(profile: Profile, liars: Sequence[ProfileUser]) -> Fraction | None:
     """Return the proved limit of what a lie can multiply utility by.
 
     With one resource, of which all need the same for a unit of allocation: 2 for several together,
@@ -68,7 +68,7 @@ def bound(profile: Profile, liars: Sequence[Player]) -> Fraction | None:
 
 
 def best_lie(
-    profile: Profile, liars: Sequence[Player], watch: Callable[[], None] = lambda: None
+    profile: Profile, liars: Sequence[ProfileUser], watch: Callable[[], None] = lambda: None
 ) -> Lie:
     """Search reports that serve one user best, or several together, while others tell the truth.
 
@@ -110,7 +110,7 @@ class _Told:
 
 class _Search:
     def __init__(
-        self, profile: Profile, liars: Sequence[Player], watch: Callable[[], None]
+        self, profile: Profile, liars: Sequence[ProfileUser], watch: Callable[[], None]
     ) -> None:
         self._profile = profile
         self._truth = {liar.name: profile.demands(liar) for liar in liars}

@@ -20,7 +20,7 @@ Part = Annotated[Amount, AfterValidator(_at_most_one)]
 Ratios = Annotated[dict[Name, Part], Field(min_length=1)]
 
 
-class Player(FileModel):
+class ProfileUser(FileModel):
     """A user, and in which proportions it needs resources unless an epoch says otherwise."""
 
     name: Name
@@ -45,7 +45,7 @@ class Profile(FileModel):
 
     alpha: Part = Fraction(0)
     """Part of its fair share that a user is guaranteed in each epoch, whatever it had before."""
-    users: Annotated[tuple[Player, ...], Field(min_length=1)]
+    users: Annotated[tuple[ProfileUser, ...], Field(min_length=1)]
     epochs: Annotated[tuple[Epoch, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -71,12 +71,12 @@ class Profile(FileModel):
         return self
 
     @staticmethod
-    def ratios(user: Player, epoch: Epoch) -> dict[str, Fraction]:
+    def ratios(user: ProfileUser, epoch: Epoch) -> dict[str, Fraction]:
         """Return the proportions in which a user needs resources in an epoch, those above 0."""
         found = epoch.ratios.get(user.name, user.ratios)
         return {resource: ratio for resource, ratio in found.items() if ratio}
 
-    def demands(self, user: Player) -> list[Fraction]:
+    def demands(self, user: ProfileUser) -> list[Fraction]:
         """Return a user's demand in each epoch."""
         return [epoch.demands.get(user.name, Fraction(0)) for epoch in self.epochs]
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from allocator.fairness.plugin_sandbox import PolicyFailedError
 from allocator.theory.divisible.optimum import DivisiblePolicy, optimum
-from allocator.theory.divisible.problem import Problem, User
+from allocator.theory.divisible.problem import Problem, ProblemUser
 
 Pool: TypeAlias = Mapping[str, Mapping[str, int]]
 """What a user has for itself: amounts by machine and resource."""
@@ -21,7 +21,7 @@ class Case:
     """A problem, and what some properties ask about besides."""
 
     problem: Problem
-    lie: User | None = None
+    lie: ProblemUser | None = None
     """What the user of this name claims to be."""
     pools: Mapping[str, Pool] | None = None
     """By user; all of them together are no more than what there is."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
 
-from allocator.theory.divisible.problem import Machine, Problem, User
+from allocator.theory.divisible.problem import Machine, Problem, ProblemUser
 from allocator.theory.properties.case import Case, Pool
 from allocator.theory.properties.pools import in_pools
 
@@ -54,7 +54,7 @@ def draw_problem(rng: Random, size: Size, *, debts: bool) -> Problem:
     return Problem(
         machines=machines,
         users=tuple(
-            User(
+            ProblemUser(
                 name=f"u{number}",
                 demand=draw_demand(rng, resources, size),
                 machines=draw_machines(rng, machines),

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from allocator.theory.divisible.certificate import Program
-from allocator.theory.divisible.problem import Machine, Problem, User
+from allocator.theory.divisible.problem import Machine, Problem, ProblemUser
 from allocator.theory.divisible.progressive_filling import solve
 from allocator.theory.properties.case import Placement, UndecidedError
 
@@ -13,7 +13,7 @@ Gains: TypeAlias = Mapping[tuple[str, str], Fraction]
 """Of a task, by user and machine; absent: 0."""
 
 _Row: TypeAlias = dict[int, Fraction]
-_Place: TypeAlias = tuple[User, Machine]
+_Place: TypeAlias = tuple[ProblemUser, Machine]
 
 _ZERO, _ONE = Fraction(0), Fraction(1)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import gcd, lcm
 
-from allocator.theory.divisible.problem import Problem, User
+from allocator.theory.divisible.problem import Problem, ProblemUser
 from allocator.theory.properties.case import Pool
 
 
@@ -52,7 +52,7 @@ def _shown(pool: Pool) -> str:
     )
 
 
-def _fit(user: User, pool: Pool, problem: Problem) -> Fraction:
+def _fit(user: ProblemUser, pool: Pool, problem: Problem) -> Fraction:
     return sum(
         (
             min(

@@ -34,7 +34,7 @@ Watch: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PropertySearchOutcome:
     """What a search has come to."""
 
     tried: int
@@ -52,7 +52,7 @@ def search(
     trials: int,
     seed: int,
     watch: Watch = lambda _tried, _of: None,
-) -> Outcome:
+) -> PropertySearchOutcome:
     """Draw cases, from small to large, until one violates the property; then make it smaller.
 
     A violation for some placements of the tasks only is kept for when there is no better one.
@@ -73,10 +73,14 @@ def search(
         finally:
             watch(trial + 1, trials)
         if found is not None and found.certain:
-            return Outcome(trial + 1, undecided, smallest(policy, wanted, case, found))
+            return PropertySearchOutcome(
+                trial + 1, undecided, smallest(policy, wanted, case, found)
+            )
         if found is not None and doubtful is None:
             doubtful = case, found
-    return Outcome(trials, undecided, doubtful and smallest(policy, wanted, *doubtful))
+    return PropertySearchOutcome(
+        trials, undecided, doubtful and smallest(policy, wanted, *doubtful)
+    )
 
 
 def smallest(

@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any
 
-from allocator.theory.divisible.problem import Machine, Problem, User
+from allocator.theory.divisible.problem import Machine, Problem, ProblemUser
 from allocator.theory.properties.case import Case
 
 _ZERO = Fraction(0)
@@ -55,7 +55,9 @@ def _without_a_machine(case: Case) -> Iterator[Case]:
     for machine in case.problem.machines:
         kept = tuple(other for other in case.problem.machines if other is not machine)
 
-        def elsewhere(user: User, gone: str = machine.name, left: int = len(kept)) -> User:
+        def elsewhere(
+            user: ProblemUser, gone: str = machine.name, left: int = len(kept)
+        ) -> ProblemUser:
             if user.machines is None:
                 return user
             names = tuple(name for name in user.machines if name != gone)
@@ -77,7 +79,9 @@ def _without_a_resource(case: Case) -> Iterator[Case]:
         def left(amounts: Mapping[str, Any], gone: str = gone) -> dict[str, Any]:
             return {name: amount for name, amount in amounts.items() if name != gone}
 
-        def needing(user: User, left: Callable[[Mapping[str, Any]], dict[str, Any]] = left) -> User:
+        def needing(
+            user: ProblemUser, left: Callable[[Mapping[str, Any]], dict[str, Any]] = left
+        ) -> ProblemUser:
             return user.model_copy(update={"demand": left(user.demand)})
 
         machines = [
@@ -90,7 +94,9 @@ def _without_a_resource(case: Case) -> Iterator[Case]:
         yield changed
 
 
-def _changed(case: Case, machines: Sequence[Machine], change: Callable[[User], User]) -> Case:
+def _changed(
+    case: Case, machines: Sequence[Machine], change: Callable[[ProblemUser], ProblemUser]
+) -> Case:
     """Return a case with other machines, and everybody and the lie changed."""
     users = tuple(change(user) for user in case.problem.users)
     return replace(
@@ -141,11 +147,11 @@ def _with_smaller_lies(case: Case) -> Iterator[Case]:
                 yield replace(case, lie=lie.model_copy(update=changes))
 
 
-def _same(user: User, lie: User, field: str) -> bool:
+def _same(user: ProblemUser, lie: ProblemUser, field: str) -> bool:
     return bool(getattr(user, field) == getattr(lie, field))
 
 
-def _less(user: User) -> Iterator[dict[str, Any]]:
+def _less(user: ProblemUser) -> Iterator[dict[str, Any]]:
     if user.machines is not None:
         yield {"machines": None}
     if user.weight > 1:
@@ -182,11 +188,11 @@ def _makes_sense(case: Case) -> bool:
     )
 
 
-def _lies(case: Case) -> list[User]:
+def _lies(case: Case) -> list[ProblemUser]:
     return [] if case.lie is None else [case.lie]
 
 
-def _truth(case: Case, lie: User) -> User:
+def _truth(case: Case, lie: ProblemUser) -> ProblemUser:
     return next(user for user in case.problem.users if user.name == lie.name)
 
 

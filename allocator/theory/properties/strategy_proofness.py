@@ -5,7 +5,7 @@ from fractions import Fraction
 from random import Random
 
 from allocator.theory.divisible.optimum import DivisiblePolicy
-from allocator.theory.divisible.problem import Problem, User
+from allocator.theory.divisible.problem import Problem, ProblemUser
 from allocator.theory.properties.case import Case, Property, Violation, in_words, proved
 from allocator.theory.properties.drawing import Size, draw_demand, draw_machines, draw_problem
 from allocator.theory.properties.use import luckiest
@@ -26,7 +26,7 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
 
 
 def paying(
-    policy: DivisiblePolicy, problem: Problem, lie: Problem, claimed: User
+    policy: DivisiblePolicy, problem: Problem, lie: Problem, claimed: ProblemUser
 ) -> Violation | None:
     """Return what a lie gains, if it gains anything.
 
@@ -62,7 +62,7 @@ def paying(
     )
 
 
-def problem_with(problem: Problem, claimed: User) -> Problem:
+def problem_with(problem: Problem, claimed: ProblemUser) -> Problem:
     """Return the problem as it is if one user claims to be what it is not."""
     return Problem(
         machines=problem.machines,
@@ -84,7 +84,9 @@ def with_lie(rng: Random, case: Case, size: Size) -> Case:
     return replace(case, lie=claimed)
 
 
-def _another_demand(rng: Random, user: User, problem: Problem, size: Size) -> dict[str, Fraction]:
+def _another_demand(
+    rng: Random, user: ProblemUser, problem: Problem, size: Size
+) -> dict[str, Fraction]:
     if rng.random() < 0.5:
         return draw_demand(rng, problem.resources, size)
     demand = {name: user.demand.get(name, Fraction(0)) for name in problem.resources}
@@ -93,7 +95,7 @@ def _another_demand(rng: Random, user: User, problem: Problem, size: Size) -> di
     return demand if any(demand.values()) else dict(user.demand)
 
 
-def _difference(user: User, claimed: User) -> str:
+def _difference(user: ProblemUser, claimed: ProblemUser) -> str:
     parts = []
     if user.demand != claimed.demand:
         needs = ", ".join(f"{amount} {name}" for name, amount in claimed.demand.items())

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
 
-from allocator.theory.divisible.problem import User
+from allocator.theory.divisible.problem import ProblemUser
 from allocator.theory.properties.case import Allocation, Placement
 from allocator.theory.properties.placement import best_placement
 
@@ -22,7 +22,9 @@ class Use:
     """It is more wherever tasks are."""
 
 
-def luckiest(allocation: Allocation, owner: User, user: User, *, more_than: Fraction) -> Use | None:
+def luckiest(
+    allocation: Allocation, owner: ProblemUser, user: ProblemUser, *, more_than: Fraction
+) -> Use | None:
     """Return how many tasks a user can run on what another was given, if it is more than so many.
 
     On each machine the owner has what its tasks there need. It is of use where the user may run
@@ -50,7 +52,9 @@ def luckiest(allocation: Allocation, owner: User, user: User, *, more_than: Frac
     return Use(found, best, certain=part * _on(useful, worst[owner.name]) > more_than)
 
 
-def _with_most_on(machines: AbstractSet[str], owner: User, allocation: Allocation) -> Placement:
+def _with_most_on(
+    machines: AbstractSet[str], owner: ProblemUser, allocation: Allocation
+) -> Placement:
     """Return a placement with as much of a user's on some machines as can be."""
     return best_placement(
         allocation.problem,

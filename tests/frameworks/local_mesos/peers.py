@@ -11,7 +11,7 @@ from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.clock import SECOND, Clock
 from frameworks.local_mesos.master import Master
 from frameworks.local_mesos.notation import parse_flag
-from frameworks.local_mesos.state import Agent, Framework
+from frameworks.local_mesos.state import EmbeddedAgent, EmbeddedFramework
 
 START_NS = 1_600_000_000 * SECOND
 Atom = tuple[str, tuple[str, ...], object]
@@ -353,7 +353,7 @@ class Cluster:
             task_seconds=task_seconds,
             offer_timeout=offer_timeout,
         )
-        self.agents: list[Agent] = [
+        self.agents: list[EmbeddedAgent] = [
             self.master.add_agent(f"agent-{n}", parse_flag(resources)) for n in range(agents)
         ]
 
@@ -382,7 +382,7 @@ class Cluster:
         self.master.subscribe(call, scheduler)
         return scheduler
 
-    def framework(self, scheduler: Scheduler) -> Framework:
+    def framework(self, scheduler: Scheduler) -> EmbeddedFramework:
         """Return the master's idea of a scheduler's framework."""
         return self.master.frameworks[scheduler.framework_id]
 

@@ -15,7 +15,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract.allocator_pb2_grpc import AllocatorServicer, add_AllocatorServicer_to_server
 from frameworks.local_mesos import wire
 from frameworks.local_mesos.notation import parse_flag
-from frameworks.local_mesos.server import AgentGroup, Embedded, Settings, serving
+from frameworks.local_mesos.server import AgentSpec, Embedded, MasterSettings, serving
 from tests.frameworks.local_mesos.peers import Book
 
 Context = grpc.aio.ServicerContext[contract.FromMaster, contract.ToMaster]
@@ -102,19 +102,19 @@ async def listening(allocator: AllocatorServicer, folder: Path) -> AsyncIterator
         await server.stop(None)
 
 
-def settings(allocator: str, **changes: Any) -> Settings:  # noqa: ANN401
+def settings(allocator: str, **changes: Any) -> MasterSettings:  # noqa: ANN401
     """Return settings for tests: two agents, any port."""
     agents, resources = (
         changes.pop("agents", 2),
         changes.pop("resources", parse_flag("cpus:4;mem:1024")),
     )
     values: dict[str, Any] = {
-        "agents": [AgentGroup(agents, resources)],
+        "agents": [AgentSpec(agents, resources)],
         "port": 0,
         "speed": 20.0,
         "offer_timeout": 0.0,  # no offer is taken back while the test that has it stands still
     }
-    return Settings(allocator=allocator, **(values | changes))
+    return MasterSettings(allocator=allocator, **(values | changes))
 
 
 @asynccontextmanager

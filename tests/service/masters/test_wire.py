@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.masters import wire
 from allocator.service.masters.wire import SHORT, WireError, parse, reading
-from bench.played.cluster import Cluster
+from bench.played.cluster import PlayedCluster
 from tests.service.hostile import calls
 
 MANY = 10**6
@@ -143,7 +143,7 @@ def varint(number: int) -> bytes:
 
 
 def test_of_a_snapshot_that_cannot_weigh_too_much_no_part_is_weighed() -> None:
-    data = contract.FromMaster(snapshot=Cluster(3000, 50).snapshot()).SerializeToString()
+    data = contract.FromMaster(snapshot=PlayedCluster(3000, 50).snapshot()).SerializeToString()
     with mock.patch.object(wire, "_weighed", side_effect=AssertionError):
         parse(data, 8 * 2**18)
         with pytest.raises(AssertionError):

@@ -11,7 +11,7 @@ from allocator.simulation.setting import Setting
 from allocator.simulation.trace import UNCONSTRAINED, Trace
 
 
-class Room:
+class FreeCapacity:
     """Machines by number, and what tasks leave of them. A pool is one machine, open to all.
 
     Args:

@@ -4,13 +4,13 @@ Users of one pool that use a shared volume count for equal parts of it. So what 
 is never more than what is there, however many hold it.
 """
 
+from allocator.cluster.agents.shared_volumes import Volume, sizes
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.state import Cluster
-from allocator.cluster.volumes import Volume, sizes
 from allocator.fairness.quantities import Quantities
 
 
-def look(cluster: Cluster) -> None:
+def update_usage(cluster: Cluster) -> None:
     """Have users counted by what they use now. O(clients) that use something, if a master tells."""
     cluster.ledger.clients.users.look(_used(cluster))
 

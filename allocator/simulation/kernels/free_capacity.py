@@ -12,7 +12,7 @@ NOWHERE = -1
 _BITS = 63
 
 
-class Room(NamedTuple):
+class FreeCapacityArrays(NamedTuple):
     """Machines, numbered through their classes. A pool is one machine."""
 
     free: NDArray[np.int64]
@@ -30,7 +30,9 @@ class Room(NamedTuple):
     """By constraint, where its classes begin; the last constraint allows all."""
 
 
-def new_room(capacity: NDArray[np.int64], counts: list[int], constraints: list[list[int]]) -> Room:
+def new_room(
+    capacity: NDArray[np.int64], counts: list[int], constraints: list[list[int]]
+) -> FreeCapacityArrays:
     """Return empty machines.
 
     Args:
@@ -47,7 +49,7 @@ def new_room(capacity: NDArray[np.int64], counts: list[int], constraints: list[l
     for k in range(leaves - 1, 0, -1):
         free[k] = np.maximum(free[2 * k], free[2 * k + 1])
     every = [*map(sorted, constraints), list(range(len(counts)))]
-    return Room(
+    return FreeCapacityArrays(
         free=free,
         kind=kind,
         first=np.cumsum([0, *counts]),
@@ -67,7 +69,7 @@ def fits(need: NDArray[np.int64], free: NDArray[np.int64]) -> bool:
 
 
 @kernel
-def first_fit(room: Room, need: NDArray[np.int64], constraint: int) -> int:
+def first_fit(room: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> int:
     """Return the first machine that is allowed and has room, or NOWHERE.
 
     O(log n) in n machines, if the maxima do not mislead.
@@ -108,7 +110,7 @@ def _first_in_range(free: NDArray[np.int64], need: NDArray[np.int64], low: int, 
 
 
 @kernel
-def take(room: Room, machine: int, amounts: NDArray[np.int64]) -> None:
+def take(room: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64]) -> None:
     """Take from what is free on a machine. O(log n)."""
     k = len(room.free) // 2 + machine
     for r in range(len(amounts)):
@@ -117,7 +119,7 @@ def take(room: Room, machine: int, amounts: NDArray[np.int64]) -> None:
 
 
 @kernel
-def give_back(room: Room, machine: int, amounts: NDArray[np.int64]) -> None:
+def give_back(room: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64]) -> None:
     """Add to what is free on a machine. O(log n)."""
     k = len(room.free) // 2 + machine
     for r in range(len(amounts)):
@@ -135,7 +137,7 @@ def _renew_maxima(free: NDArray[np.int64], leaf: int) -> None:
 
 
 @kernel
-def could_ever_fit(room: Room, need: NDArray[np.int64], constraint: int) -> bool:
+def could_ever_fit(room: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> bool:
     """Whether an empty machine that is allowed has room."""
     could = False
     for kind in room.allowed[room.begin[constraint] : room.begin[constraint + 1]]:
@@ -144,7 +146,7 @@ def could_ever_fit(room: Room, need: NDArray[np.int64], constraint: int) -> bool
 
 
 @kernel
-def monopoly(room: Room, need: NDArray[np.int64], constraint: int) -> int:
+def monopoly(room: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> int:
     """Return how many whole tasks fit on all machines that are allowed, if they are empty."""
     total = 0
     for kind in room.allowed[room.begin[constraint] : room.begin[constraint + 1]]:
@@ -157,7 +159,7 @@ def monopoly(room: Room, need: NDArray[np.int64], constraint: int) -> int:
 
 
 @kernel
-def allows(room: Room, constraint: int, machine: int) -> bool:
+def allows(room: FreeCapacityArrays, constraint: int, machine: int) -> bool:
     """Whether tasks with a constraint may run on a machine."""
     may = False
     for kind in room.allowed[room.begin[constraint] : room.begin[constraint + 1]]:
@@ -172,7 +174,7 @@ def bit(kind: int) -> int:
 
 
 @kernel
-def mask(room: Room, constraint: int) -> int:
+def mask(room: FreeCapacityArrays, constraint: int) -> int:
     """Return the bits of all classes that a constraint allows."""
     bits = 0
     for kind in room.allowed[room.begin[constraint] : room.begin[constraint + 1]]:
