@@ -1,5 +1,6 @@
-"""Writes the tables of docs/configuration.md from the configuration's schema."""
+"""Write generated tables into pages: settings from their schema, modules from their docstrings."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ from pydantic.fields import FieldInfo
 from allocator.fairness import policies
 from allocator.service import config
 
-PAGE = Path(__file__).parent / "configuration.md"
-_TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+DOCS = Path(__file__).parent
+PAGES = [DOCS / name for name in ("architecture.md", "configuration.md")]
+_TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _HEAD = "| setting | values | default | meaning |\n|---|---|---|---|\n"
 _HEAD_OF_POLICIES = "| setting | of | values | default | meaning |\n|---|---|---|---|---|\n"
 _TYPES = {
@@ -24,17 +26,20 @@ _TYPES = {
 }
 
 
-def text() -> str:
-    """Return the page with its tables made anew."""
-    return _TABLE.sub(lambda found: found[1] + _table(found[2]), PAGE.read_text(encoding="utf-8"))
+def text(page: Path) -> str:
+    """Return the text of a page with up-to-date tables."""
+    return _TABLE.sub(lambda mark: mark[1] + _table(mark[2]), page.read_text(encoding="utf-8"))
 
 
 def _table(name: str) -> str:
     """Return the table that a mark of the page asks for.
 
     Args:
-        name: `policy.name`, `policy.*`, or a section, with dots where it lies in another.
+        name: `policy.name`, `policy.*`, a section with its parents (`listen.tls`), or `modules`
+            and a package of `allocator`.
     """
+    if name.startswith("modules "):
+        return "| module | content |\n|---|---|\n" + "".join(_modules(name.split()[1]))
     if name == "policy.name":
         return f"{', '.join(f'`{policy}`' for policy in policies.ours())}\n"
     if name == "policy.*":
@@ -43,6 +48,16 @@ def _table(name: str) -> str:
     for part in name.split("."):
         section = next(_sections(section.model_fields[part].annotation))
     return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in _rows(section))
+
+
+def _modules(package: str) -> Iterator[str]:
+    """Yield a row for each module of a package: its path, and the first line of its docstring."""
+    root = DOCS.parent / "allocator" / package
+    for path in sorted(root.rglob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        summary = docstring.split("\n\n")[0].replace("\n", " ").replace("|", r"\|")
+        if path.name != "__init__.py":
+            yield f"| `{path.relative_to(root)}` | {summary} |\n"
 
 
 def _rows(section: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
@@ -114,8 +129,9 @@ def _default(field: FieldInfo) -> str:
 
 
 def main() -> None:
-    """Write the page."""
-    PAGE.write_text(text(), encoding="utf-8")
+    """Write the pages."""
+    for page in PAGES:
+        page.write_text(text(page), encoding="utf-8")
 
 
 if __name__ == "__main__":
