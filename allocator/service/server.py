@@ -98,14 +98,14 @@ async def serve(config: Config, pauses: LoopLatency, record: Path | None = None)
         sessions = Sessions(
             engine,
             statistics,
-            most=config.listen.sessions,
+            max_waiting=config.listen.sessions,
             most_parts=config.listen.most_parts,
             recall=keeper.recall if keeper is not None else _nothing,
             took_over=keeper.take_over if keeper is not None else lambda: None,
             timeline=Timeline.from_now(memory.time if memory is not None else 0.0),
             virtual_clocks=config.listen.virtual_clocks,
             rights=rights,
-            turn=turn,
+            engine_lock=turn,
             before_message=recorder.allow if recorder is not None else lambda: None,
         )
         stored = keeper.statistics if keeper is not None else None

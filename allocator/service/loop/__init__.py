@@ -1,1 +1,1 @@
-"""The event loop, which everybody shares: nobody may hold it for long."""
+"""Tools for sharing the event loop: no work may occupy the loop for long."""

@@ -1,4 +1,4 @@
-"""Long work, cut into slices between which others are heard: those in the event loop's thread."""
+"""Long work in short slices, so that the event loop can run other tasks in between."""
 
 import asyncio
 import time
@@ -12,57 +12,65 @@ T = TypeVar("T")
 Work: TypeAlias = Cooperative[T]
 
 SLICE = 0.001
-"""Seconds of work at a stretch; a step between two yields may take longer."""
-_OTHERS = 4.0
-"""The loop belongs to others for so many times what a slice took, where nothing else is said."""
+"""Seconds of work in one slice; a single step between two yields may take longer."""
+_DEFAULT_REST = 4.0
+"""Default time left to other tasks after a slice, as a multiple of the slice's duration."""
 PACE = 2.0
-"""The loop belongs to others for so many times what it took to follow, or to add up, what waits."""
+"""Time left to other tasks after a slice of background work, as a multiple of the slice's
+duration. Background work follows or sums up pending changes."""
 _BURST = 0.0001
-"""Seconds for which another thread than the loop's computes at a stretch."""
-_BREATH = 0.0003
-"""Seconds that it leaves to the loop's after that."""
+"""Seconds that a worker thread computes before it pauses."""
+_BURST_PAUSE = 0.0003
+"""Seconds of that pause, during which the event loop's thread can take the interpreter lock."""
 _REST = 2.0
-"""Before an answer is made again, the loop belongs to others for so many times what it took."""
+"""Minimum pause before an answer is computed again, as a multiple of the computation's duration."""
 
 
 async def spread(
-    work: Work[T], turn: AbstractAsyncContextManager[None] | None = None, *, rest: float = _OTHERS
+    work: Work[T],
+    turn: AbstractAsyncContextManager[None] | None = None,
+    *,
+    rest: float = _DEFAULT_REST,
 ) -> T:
-    """Do work in slices, and in between leave the loop to others.
+    """Run work in slices, and leave the event loop to other tasks in between.
 
-    If work waited long for its turn, for example during consecutive snapshots, its slice lasts as
-    much longer. Work then gets the same part of the time, and does not wait once for each slice.
-    The loop runs other tasks meanwhile.
+    If the work waited long for the lock, for example during consecutive snapshots, its next slice
+    lasts proportionally longer. The work then gets the same share of the time with fewer waits. The
+    loop still runs other tasks during such a slice.
 
     Args:
-        work: What is to be done.
-        turn: Waited for before each slice, for work that looks at what others change.
-        rest: For how many times what a slice took the loop is left to others.
+        work: The cooperative work.
+        turn: Lock acquired for each slice; required if the work reads state that other tasks
+            change.
+        rest: Pause after each slice, as a multiple of the slice's duration.
+
+    Returns:
+        The result of the work.
     """
     while True:
-        asked = time.perf_counter()
+        requested = time.perf_counter()
         async with turn or nullcontext():
-            begun = time.perf_counter()
-            allowed = max(SLICE, (begun - asked) / _OTHERS)
-            spent, breath = 0.0, SLICE
-            while spent < allowed:
+            started = time.perf_counter()
+            budget = max(SLICE, (started - requested) / _DEFAULT_REST)
+            spent, next_yield = 0.0, SLICE
+            while spent < budget:
                 try:
                     next(work)
                 except StopIteration as end:
                     result: T = end.value
                     return result
-                spent = time.perf_counter() - begun
-                if breath <= spent < allowed:
+                spent = time.perf_counter() - started
+                if next_yield <= spent < budget:
                     await asyncio.sleep(0)
-                    breath = spent + SLICE
+                    next_yield = spent + SLICE
         await asyncio.sleep(rest * spent)
 
 
 def giving_way(work: Work[T]) -> T:
-    """Do work in another thread than the loop's, and give way to that again and again.
+    """Run work in a thread other than the event loop's, with regular pauses; return the result.
 
-    Whoever has to take the interpreter's lock from a thread that computes waits for some time,
-    and the loop has to whenever it has received or sent something.
+    A computing thread delays the event loop's thread, which needs the interpreter lock after each
+    receive or send.
     """
     while True:
         until = time.perf_counter() + _BURST
@@ -72,19 +80,21 @@ def giving_way(work: Work[T]) -> T:
             except StopIteration as end:
                 result: T = end.value
                 return result
-        time.sleep(_BREATH)
+        time.sleep(_BURST_PAUSE)
 
 
 @asynccontextmanager
 async def repeating(
-    work: Callable[[], Work[None]], every: float, *, rest: float = _OTHERS
+    work: Callable[[], Work[None]], every: float, *, rest: float = _DEFAULT_REST
 ) -> AsyncIterator[None]:
-    """Do what waits in slices, again and again while the block runs; what is left then is left.
+    """Run pending work in slices, repeatedly, while the block runs.
+
+    Work that is pending when the block ends is abandoned.
 
     Args:
-        work: What waits now.
-        every: Seconds between two looks.
-        rest: For how many times what a slice took the loop is left to others.
+        work: Returns the pending work.
+        every: Seconds between two runs.
+        rest: Pause after each slice, as a multiple of the slice's duration.
     """
 
     async def repeat() -> None:
@@ -92,32 +102,32 @@ async def repeating(
             await asyncio.sleep(every)
             await spread(work(), rest=rest)
 
-    repeated = asyncio.create_task(repeat())
+    task = asyncio.create_task(repeat())
     try:
         yield
     finally:
-        repeated.cancel()
+        task.cancel()
 
 
 class Backlog:
-    """Work that waits to be done in slices; before other work comes, it is done at a stretch."""
+    """At most one piece of pending work, run in slices or completed before other work is put."""
 
     def __init__(self) -> None:
         self._work: Work[None] | None = None
 
     def put(self, work: Work[None]) -> None:
-        """Have work done some time."""
+        """Complete the pending work and replace it by other work."""
         self.finish()
         self._work = work
 
     def finish(self) -> None:
-        """Do now what is left."""
+        """Complete the pending work now, without yielding."""
         work, self._work = self._work, None
         if work is not None:
             run_to_completion(work)
 
     def steps(self) -> Work[None]:
-        """Do what is there now step by step, unless it is done otherwise meanwhile."""
+        """Run the present work in cooperative steps, until it ends or is replaced."""
         work = self._work
         while work is not None and work is self._work:
             try:
@@ -128,36 +138,36 @@ class Backlog:
 
 
 class Once(Generic[T]):
-    """An answer that is made once for all who ask meanwhile.
+    """An answer that is computed once for all callers that wait for it.
 
-    Whoever asks gets one that was begun after that. However many ask, the loop is theirs for no
-    more than a fixed part of the time.
+    Each caller receives an answer whose computation began after the call. However many callers
+    there are, the computation occupies the loop for at most a fixed share of the time.
 
     Args:
-        make: Makes an answer.
+        make: Computes an answer.
     """
 
     def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
         self._make = make
-        self._under_way: asyncio.Task[T] | None = None
+        self._running: asyncio.Task[T] | None = None
         self._next: asyncio.Task[T] | None = None
-        self._rested = 0.0
-        """When the loop's rest from the latest answer is over, in its own time."""
+        self._pause_end = 0.0
+        """End of the pause after the latest computation, in seconds by the loop's clock."""
 
     async def get(self) -> T:
         """Return an answer."""
         if self._next is None:
-            self._next = asyncio.create_task(self._in_turn(self._under_way))
+            self._next = asyncio.create_task(self._compute(self._running))
         return await asyncio.shield(self._next)
 
-    async def _in_turn(self, former: "asyncio.Task[T] | None") -> T:
-        if former is not None:
-            await asyncio.wait([former])
+    async def _compute(self, previous: "asyncio.Task[T] | None") -> T:
+        if previous is not None:
+            await asyncio.wait([previous])
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._rested - loop.time())
-        self._under_way, self._next = self._next, None
-        begun = loop.time()
+        await asyncio.sleep(self._pause_end - loop.time())
+        self._running, self._next = self._next, None
+        started = loop.time()
         try:
             return await self._make()
         finally:
-            self._rested = loop.time() + _REST * (loop.time() - begun)
+            self._pause_end = loop.time() + _REST * (loop.time() - started)

@@ -1,4 +1,4 @@
-"""One at a time at the engine: whoever changes it, and whoever looks, when that takes long."""
+"""Lock that serialises access to the engine."""
 
 import asyncio
 import time
@@ -9,22 +9,22 @@ from typing import TypeVar
 from allocator.service.loop.cooperative import Work
 
 BUDGET = 0.005
-"""Seconds at a stretch that a message may take before others are let through."""
+"""Seconds that a message may take in one step before the event loop runs other tasks."""
 
 T = TypeVar("T")
 
 
 class EngineLock:
-    """What two must not do to an engine at once, one does after the other, in order of arrival.
+    """Mutual exclusion of tasks that change or read the engine, in order of arrival.
 
-    Those who want nothing of the engine (watchdog, health, new connections) are heard meanwhile.
+    Tasks without need of the engine (watchdog, health checks, new connections) run meanwhile.
     """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> None:
-        """Wait for one's turn."""
+        """Wait for the lock."""
         await self._lock.acquire()
 
     async def __aexit__(
@@ -33,44 +33,47 @@ class EngineLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Let the next one have it."""
+        """Release the lock."""
         self._lock.release()
 
-    async def through(self, begin: Callable[[], Work[T]]) -> T:
-        """Wait for one's turn, then do work, letting others through whenever it takes long.
+    async def run(self, begin: Callable[[], Work[T]]) -> T:
+        """Acquire the lock, then run work; other tasks of the loop run in between.
 
-        What has begun is done to its end, also if whoever asked for it has gone.
+        Work that has started is completed even if the caller is cancelled.
 
         Args:
-            begin: Called when it is one's turn; may raise, if it is too late.
+            begin: Called once the lock is acquired; starts the work, or raises if it is obsolete.
+
+        Returns:
+            The result of the work.
         """
         await self._lock.acquire()
         try:
             work = begin()
-            done = _part(work)
+            result = _run_slice(work)
         except BaseException:
             self._lock.release()
             raise
-        if done:
+        if result:
             self._lock.release()
-            return done[0]
-        rest = asyncio.create_task(self._rest(work))
-        rest.add_done_callback(_heard)
-        return await asyncio.shield(rest)
+            return result[0]
+        task = asyncio.create_task(self._run_rest(work))
+        task.add_done_callback(_retrieve_exception)
+        return await asyncio.shield(task)
 
-    async def _rest(self, work: Work[T]) -> T:
+    async def _run_rest(self, work: Work[T]) -> T:
         try:
             while True:
                 await asyncio.sleep(0)
-                done = _part(work)
-                if done:
-                    return done[0]
+                result = _run_slice(work)
+                if result:
+                    return result[0]
         finally:
             self._lock.release()
 
 
-def _part(work: Work[T]) -> list[T]:
-    """Do work for as long as the budget lasts; return its result, if there is one yet."""
+def _run_slice(work: Work[T]) -> list[T]:
+    """Run work until the budget is used up; return its result in a list, empty if not done yet."""
     until = time.perf_counter() + BUDGET
     while True:
         try:
@@ -81,7 +84,7 @@ def _part(work: Work[T]) -> list[T]:
             return []
 
 
-def _heard(task: "asyncio.Task[T]") -> None:
-    """Whoever asked may have gone, and then nobody hears how it failed."""
+def _retrieve_exception(task: "asyncio.Task[T]") -> None:
+    """Retrieve a task's exception, so that asyncio does not log it if the caller has gone."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""Measures for how long the event loop works at a stretch, in which nobody else is heard."""
+"""Measurement of event-loop latency: how long the loop works without handling new events."""
 
 import asyncio
 import selectors
@@ -12,72 +12,80 @@ from typing_extensions import override
 from allocator.service.loop import gc_tuning as garbage
 
 BUDGET = 0.02
-"""Seconds at a stretch that anything may take; more is counted."""
+"""Seconds of uninterrupted work that are tolerated; longer stretches are counted."""
 _WINDOW = 60.0
 _SWITCH = 0.0005
-"""Seconds after which a thread that computes, as to store something, gives way to the loop."""
+"""Seconds after which a computing thread, for example a store's, yields to the loop's thread."""
 
 
 class LoopLatency:
-    """What is known of them.
+    """Statistics of the loop's uninterrupted stretches of work.
 
     Args:
-        clock: Seconds, monotonic.
+        clock: Returns seconds; monotonic.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.long = 0
-        """How many were longer than BUDGET."""
+        """Number of stretches longer than BUDGET."""
         self._clock = clock
-        self._longest = self._before = 0.0
-        self._until = clock() + _WINDOW
+        self._longest = self._previous_longest = 0.0
+        self._window_end = clock() + _WINDOW
 
     def note(self, seconds: float) -> None:
-        """Count a stretch of work that has just ended."""
+        """Record a stretch of work that has just ended.
+
+        Args:
+            seconds: Duration of the stretch.
+        """
         if seconds > BUDGET:
             self.long += 1
-        if self._clock() >= self._until:
-            self._turn()
+        if self._clock() >= self._window_end:
+            self._start_window()
         self._longest = max(self._longest, seconds)
 
     @property
     def longest(self) -> float:
-        """Seconds of the longest within the last minute, or up to two."""
-        if self._clock() >= self._until:
-            self._turn()
-        return max(self._longest, self._before)
+        """Seconds of the longest stretch within the last minute, or up to two minutes."""
+        if self._clock() >= self._window_end:
+            self._start_window()
+        return max(self._longest, self._previous_longest)
 
-    def _turn(self) -> None:
-        late = self._clock() - self._until
-        self._before = self._longest if late < _WINDOW else 0.0
+    def _start_window(self) -> None:
+        late = self._clock() - self._window_end
+        self._previous_longest = self._longest if late < _WINDOW else 0.0
         self._longest = 0.0
-        self._until = self._clock() + _WINDOW
+        self._window_end = self._clock() + _WINDOW
 
 
-class _Watched(selectors.DefaultSelector):
-    """Between two looks at what has come in, the loop works."""
+class _MeasuringSelector(selectors.DefaultSelector):
+    """Selector that measures the loop's work between two waits for events."""
 
-    def __init__(self, pauses: LoopLatency) -> None:
+    def __init__(self, latency: LoopLatency) -> None:
         super().__init__()
-        self._pauses = pauses
+        self._latency = latency
         self._since = time.perf_counter()
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._pauses.note(time.perf_counter() - self._since)
+        self._latency.note(time.perf_counter() - self._since)
         ready = super().select(timeout)
         self._since = time.perf_counter()
         return ready
 
 
 def run(main: Callable[[LoopLatency], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine as `asyncio.run` does, in a loop that is measured and that little holds."""
-    pauses = LoopLatency()
+    """Run a coroutine as `asyncio.run` does, in a loop that is measured and rarely blocked.
+
+    Args:
+        main: Coroutine function that receives the measurement.
+    """
+    latency = LoopLatency()
     garbage.tame()
     sys.setswitchinterval(_SWITCH)
 
-    def loop() -> asyncio.AbstractEventLoop:
-        return asyncio.SelectorEventLoop(_Watched(pauses))
+    def make_loop() -> asyncio.AbstractEventLoop:
+        return asyncio.SelectorEventLoop(_MeasuringSelector(latency))
 
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(main(pauses))
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(main(latency))

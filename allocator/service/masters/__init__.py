@@ -1,1 +1,1 @@
-"""Masters that are connected: their streams, and which of them is served."""
+"""Connections of Mesos masters: their gRPC streams, and the election of the master to serve."""

@@ -1,15 +1,16 @@
-"""Cuts a long message into parts, between which others have their turn and offers are made.
+"""Splits long messages into parts, so that other work and allocations happen between the parts.
 
-Mesos's master says in one turn what belongs together. In most of its sequences the call that
-decides comes first, so a cut does no harm: what has been deactivated, removed, unsubscribed from,
-limited or reweighed is not offered the old way when its offers are taken back one by one. What must
-look like one is between Pause and Resume, and nothing is offered there, cut or not. Where the call
-that decides comes last, it stays together with those before it:
+A Mesos master sends related calls in one message. In most of these sequences the deciding call
+comes first, and a split is harmless. Resources recovered later in the message are then not offered
+under the former rules. These deciding calls deactivate, remove, unsubscribe, limit or reweigh.
+Between Pause and Resume nothing is offered, with or without a split.
 
-* offers that are taken back for an operator's operation stay with `UpdateAvailable`;
-* offers and inverse offers that are taken back for maintenance, with `UpdateUnavailability`;
-* frameworks that an agent, or a resource provider, makes known, with `AddAgent` or
-  `AddResourceProvider`: what they hold there would count for nobody.
+Where the deciding call comes last, the calls before it stay in the same part:
+
+* offers rescinded for an operator's operation, with `UpdateAvailable`;
+* offers and inverse offers rescinded for maintenance, with `UpdateUnavailability`;
+* frameworks introduced by an agent or a resource provider, with `AddAgent` or
+  `AddResourceProvider`. Otherwise their resources on the agent would count for no client.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,42 +18,44 @@ from collections.abc import Iterable, Iterator, Sequence
 from allocator.contract import allocator_pb2 as contract
 
 PART = 1000
-"""Events of a message that are applied, logged and decided upon at a time; then it is the turn of
-others. A master batches fewer, but after a standstill."""
-_DECIDING_LAST = frozenset({"update_available", "update_unavailability"})
-_TAKING_BACK = frozenset({"recover_resources", "update_inverse_offer"})
+"""Number of events that are applied, logged and allocated for at a time, before other work
+proceeds. Masters batch fewer events, except after a standstill."""
+_DECIDING_CALLS = frozenset({"update_available", "update_unavailability"})
+_RESCINDING_CALLS = frozenset({"recover_resources", "update_inverse_offer"})
 
 
 def parts_of(message: contract.FromMaster) -> Iterable[contract.FromMaster]:
-    """Take a long message for several, as if the master had sent them one after the other."""
+    """Return a message, or the parts of a long message in sequence."""
     events = message.events.events
-    return (message,) if len(events) <= PART else _cut(events)
+    return (message,) if len(events) <= PART else _split(events)
 
 
-def _cut(events: Sequence[contract.Event]) -> Iterator[contract.FromMaster]:
-    together = _bound_to_the_one_before(events)
+def _split(events: Sequence[contract.Event]) -> Iterator[contract.FromMaster]:
+    attached = _attached_to_previous(events)
     first = 0
     while first < len(events):
         end = min(first + PART, len(events))
-        while end < len(events) and together[end]:
+        while end < len(events) and attached[end]:
             end += 1
         yield contract.FromMaster(events=contract.Events(events=events[first:end]))
         first = end
 
 
-def _bound_to_the_one_before(events: Sequence[contract.Event]) -> list[bool]:
-    """Tell of each event whether nothing may be offered between it and the one before."""
+def _attached_to_previous(events: Sequence[contract.Event]) -> list[bool]:
+    """Return for each event whether nothing may be offered between it and the preceding event."""
     calls = [event.WhichOneof("call") for event in events]
-    together = [False] * len(events)
+    attached = [False] * len(events)
     awaited = made_known = False
     for number in range(len(events) - 1, 0, -1):
-        awaited = calls[number] in _DECIDING_LAST or (awaited and calls[number] in _TAKING_BACK)
-        together[number] = awaited and calls[number - 1] in _TAKING_BACK
+        awaited = calls[number] in _DECIDING_CALLS or (
+            awaited and calls[number] in _RESCINDING_CALLS
+        )
+        attached[number] = awaited and calls[number - 1] in _RESCINDING_CALLS
     for number, (call, event) in enumerate(zip(calls, events, strict=True)):
         if call == "add_framework":
             after_provider = number > 0 and calls[number - 1] == "add_resource_provider"
             made_known = (made_known and not event.add_framework.active) or after_provider
-            together[number] = together[number] or made_known
+            attached[number] = attached[number] or made_known
         else:
             made_known = call == "add_agent"
-    return together
+    return attached

@@ -1,4 +1,4 @@
-"""One master's stream: hello, snapshot, events in; decisions out, in the same order."""
+"""Protocol of one master's stream: Hello, snapshot and events in, decisions out, in order."""
 
 import asyncio
 import time
@@ -27,63 +27,63 @@ from allocator.service.masters.wire import WireError
 if TYPE_CHECKING:
     from allocator.cluster.input.quarantine import RejectedInput
 
-GREETING_TIME = 10.0
-"""Seconds within which a master must say Hello."""
-_LAST_WORD = 5.0
-"""Seconds for a stream that is ended to hear why."""
-LONGEST_NAME = 1000
-"""Characters of what a master calls itself."""
+HELLO_TIMEOUT_S = 10.0
+"""Seconds within which a master must send Hello."""
+_CLOSE_TIMEOUT_S = 5.0
+"""Seconds that an ended stream has to deliver the reason to its peer before its task is
+cancelled."""
+MAX_NAME_LENGTH = 1000
+"""Maximum length of each name in Hello, in characters."""
 
-_TIME = attrgetter("time_ns")
+_event_time = attrgetter("time_ns")
 
 _log = structlog.get_logger(__name__)
 
 
 def _now() -> float:
-    """Read this machine's clock that only goes forward; seconds."""
-    return time.monotonic()  # looked up at each call, as a simulated machine has another
+    """Return this machine's monotonic clock, in seconds."""
+    return time.monotonic()  # looked up at each call: simulated machines replace the clock
 
 
 @dataclass(slots=True)
 class SessionStatistics:
-    """What the service knows about its sessions."""
+    """Statistics of the sessions of all masters."""
 
     connected: bool = False
-    """Whether a leading master is."""
+    """True while a leading master is connected."""
     since: float = field(default_factory=_now)
-    """When the latest master became the leader, or ceased to be; at first when the service began.
-
-    By this machine's clock that only goes forward, in seconds."""
+    """Monotonic time, in seconds, at which `connected` last changed; initially the service's
+    start."""
     standby: int = 0
-    """Masters that are connected and do not lead."""
+    """Number of connected masters that do not lead."""
     sessions: int = 0
-    """Sessions opened."""
+    """Number of sessions opened."""
     resyncs: int = 0
-    """Snapshots that had to be asked for."""
+    """Number of snapshots that the service has requested."""
     bounded_stamps: int = 0
-    """Stamps that were not believed as they came."""
+    """Number of timestamps that were corrected because they were outside the tolerance."""
     lag: float = 0.0
     """Seconds from reading the latest message to having written its decisions."""
     observe: Callable[[str, float], None] = field(default=lambda _phase, _seconds: None)
-    """Told how long each message took: phase ("decide" or "write") and seconds."""
+    """Callback that receives each message's phase ("decide" or "write") and the phase's seconds."""
 
     def lead(self, *, connected: bool) -> None:
-        """Say whether a leading master is connected."""
+        """Record whether a leading master is connected."""
         if connected != self.connected:
             self.connected, self.since = connected, _now()
 
     @property
     def alone(self) -> float | None:
-        """For how many seconds no leading master has been connected; None: one is."""
+        """Seconds for which no leading master has been connected; None if a leader is connected."""
         return None if self.connected else _now() - self.since
 
 
-Unread: TypeAlias = Cooperative[contract.FromMaster]
-"""A message that is still to be read, step by step; WireError: it is none of the contract."""
+PendingMessage: TypeAlias = Cooperative[contract.FromMaster]
+"""A message that is parsed in cooperative steps; raises WireError if it violates the contract."""
 
 
 class ProtocolError(Exception):
-    """The master's side broke the protocol; ends its stream."""
+    """A violation of the protocol by the master's side; ends the stream."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -91,61 +91,62 @@ class ProtocolError(Exception):
 
 
 class Ended(Exception):  # noqa: N818 - nothing is wrong
-    """The service ends a stream; says why."""
+    """The service ends the stream; the message states the reason."""
 
 
-Requests = AsyncIterator[contract.FromMaster | Unread]
+Requests = AsyncIterator[contract.FromMaster | PendingMessage]
 
 
 class Masters(Protocol):
-    """All sessions, as far as one of them has to do with the others."""
+    """Interface between a session and the set of all sessions."""
 
-    turn: EngineLock
-    """Who may use the engine."""
+    engine_lock: EngineLock
+    """Lock that serialises access to the engine."""
     before_message: Callable[[], None]
-    """Told that a message is about to reach the engine, whole or its first part."""
+    """Callback invoked once per message, before the message or its first part reaches the
+    engine."""
 
-    def stamps(self, session: "Session") -> TimestampGuard | None:
-        """Return who bounds the stamps of a session that has greeted; None: it need not be.
+    def timestamp_guard(self, session: "Session") -> TimestampGuard | None:
+        """Return the timestamp guard of a session that has sent Hello; None if it needs no guard.
 
         Raises:
-            ProtocolError: its clock is virtual, and that is not allowed.
+            ProtocolError: the session's clock is virtual, and virtual clocks are not allowed.
         """
 
-    def settle(self, session: "Session") -> None:
-        """Find room for a session whose first snapshot has come.
+    def admit(self, session: "Session") -> None:
+        """Count a session whose first snapshot has arrived against the limit of waiting masters.
 
         Raises:
-            ProtocolError: there is none.
+            ProtocolError: the limit is reached.
         """
 
     def obstacle(self, session: "Session") -> str | None:
-        """Return why a master that says it leads is not served; None: it may be."""
+        """Return why a master that claims leadership cannot be served yet; None if it can."""
 
     async def recall(self) -> Memory | None:
-        """Return what another service, beside another master, has left in the store meanwhile."""
+        """Return the memory that another service has stored meanwhile; None if there is none."""
 
-    def lead(self, session: "Session") -> None:
-        """Make a master the leader whose snapshot has proved to be usable."""
+    def promote(self, session: "Session") -> None:
+        """Promote a master to leader, after its snapshot has been restored successfully."""
 
-    def resign(self, session: "Session") -> None:
-        """Follow that a master says that it does not lead."""
+    def demote(self, session: "Session") -> None:
+        """Demote a master that reports standby."""
 
-    def heard(self, session: "Session") -> None:
-        """Note that a session has said something."""
+    def touch(self, session: "Session") -> None:
+        """Record the time of a session's latest message."""
 
 
 class Session:
-    """The protocol of one stream.
+    """State machine of one master's stream.
 
-    A master on standby is listened to and told nothing; its events never reach the engine. The one
-    that leads is served.
+    The service reads the messages of a standby master and answers with empty decisions; the events
+    never reach the engine. Only the leading master is served.
 
     Args:
-        engine: Decides.
-        statistics: Kept up to date.
-        masters: All sessions.
-        certificate: The name in the certificate that the peer has shown; None: none was asked for.
+        engine: The engine that makes the decisions.
+        statistics: The statistics to update.
+        masters: The set of all sessions.
+        certificate: Name in the peer's TLS certificate; None if no certificate was requested.
     """
 
     def __init__(
@@ -156,64 +157,66 @@ class Session:
         certificate: str | None = None,
     ) -> None:
         self.hello = contract.Hello()
-        """How the master has introduced itself."""
+        """The Hello message of the master."""
         self.certificate = certificate
-        self.heard = 0.0
-        """When its latest message came, by the clock of those who compare."""
+        self.last_heard = 0.0
+        """Time of the latest message, in seconds by the clock of `Leadership`."""
         self.elected_ns = 0
-        """When it says that it was elected, by its own clock; 0: it does not say that it leads."""
-        self.settled = False
-        """Whether a first snapshot has come."""
-        self.left = False
-        """Whether its stream has ended; a snapshot that was being read then is read to its end."""
+        """Time at which the master claims to have been elected, in nanoseconds by its own clock;
+        0 if it does not claim leadership."""
+        self.admitted = False
+        """True once a first snapshot has arrived."""
+        self.closed = False
+        """True once the stream has ended. A snapshot being read at that moment is still read to
+        its end."""
         self._engine = engine
-        self._misfits: dict[str, str] = {}
-        """Frameworks that have been reported as kept from offers, and how."""
+        self._reported_misfits: dict[str, str] = {}
+        """Reported frameworks that cannot get offers, by identifier: the reason."""
         self._refused: dict[str, str] = {}
-        """Frameworks that get no offers and of which the master has been told, and why."""
-        self._set_aside: set[RejectedInput] = set()
-        """What else has been reported."""
+        """Refused frameworks of which the master has been informed, by identifier: the reason."""
+        self._reported_rejections: set[RejectedInput] = set()
+        """Other rejected inputs that have been reported."""
         self._statistics = statistics
         self._masters = masters
-        self._stamps: TimestampGuard | None = None
+        self._timestamp_guard: TimestampGuard | None = None
         self._leads = False
-        self._served = False
-        """Whether a snapshot has been restored."""
-        self._runs_before = engine.statistics.runs
-        """Allocation runs that were not for this session."""
+        self._was_served = False
+        """True once a snapshot has been restored."""
+        self._cycles_before = engine.statistics.runs
+        """Number of allocation cycles before this session was first served."""
         self._synchronised = False
-        """Whether a snapshot has come and everything since has fitted."""
-        self._asked = False
-        """Whether a snapshot has been asked for and not come yet."""
+        """True while a snapshot has arrived and all later events have been consistent."""
+        self._snapshot_requested = False
+        """True while a requested snapshot has not arrived."""
         self._reader: asyncio.Task[object] | None = None
-        """Who waits for a message; None: nobody does."""
-        self._first = True
-        """Whether nothing of the present message has reached the engine yet."""
-        self._ended: str | None = None
+        """Task that waits for the next message; None if no task waits."""
+        self._before_engine = True
+        """True until the first part of the present message reaches the engine."""
+        self._end_reason: str | None = None
         self._task = asyncio.current_task()
 
     def end(self, reason: str) -> None:
-        """Make `serve` raise Ended; no message that has been read reaches the engine any more."""
-        self._ended = reason
+        """End the stream: `serve` raises Ended, and no further message reaches the engine."""
+        self._end_reason = reason
         if self._reader is not None:
             self._reader.cancel()
             self._reader = None
-        if self._task is not None:  # one that waits for a peer who does not listen is not reading
-            asyncio.get_running_loop().call_later(_LAST_WORD, self._task.cancel)
+        if self._task is not None:  # a task that waits for an unresponsive peer is not in a read
+            asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, self._task.cancel)
 
     async def greet(self, requests: Requests) -> None:
-        """Read the first message.
+        """Read the first message, which must be Hello.
 
         Raises:
-            ProtocolError: it is not a Hello that can be understood, or did not come.
+            ProtocolError: the first message is not a valid Hello, or did not arrive in time.
             Ended: the service has ended the stream.
         """
         try:
-            async with asyncio.timeout(GREETING_TIME):
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
                 first = await self._next(requests)
         except TimeoutError:
             raise ProtocolError(
-                grpc.StatusCode.DEADLINE_EXCEEDED, f"no Hello within {GREETING_TIME:g} s"
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"no Hello within {HELLO_TIMEOUT_S:g} s"
             ) from None
         if first is None or first.WhichOneof("message") != "hello":
             raise ProtocolError(
@@ -227,19 +230,19 @@ class Session:
                 "allocator first, then the master's side",
             )
         names = (first.hello.session_id, first.hello.master, first.hello.mesos_version)
-        if any(len(name) > LONGEST_NAME for name in names):
+        if any(len(name) > MAX_NAME_LENGTH for name in names):
             raise ProtocolError(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"a name in Hello is longer than {LONGEST_NAME} characters",
+                f"a name in Hello is longer than {MAX_NAME_LENGTH} characters",
             )
         self.hello = first.hello
-        self._stamps = self._masters.stamps(self)
+        self._timestamp_guard = self._masters.timestamp_guard(self)
 
     async def serve(self, requests: Requests) -> AsyncIterator[contract.ToMaster]:
-        """Answer each message after the first.
+        """Yield the answers to all messages after Hello.
 
         Raises:
-            ProtocolError: a message breaks the protocol, or another master leads.
+            ProtocolError: a message violates the protocol, or another master leads.
             Ended: the service has ended the stream.
         """
         yield contract.ToMaster(
@@ -250,36 +253,36 @@ class Session:
             )
         )
         while (message := await self._next(requests)) is not None:
-            begun = time.perf_counter()
-            if self._stamps is not None:
-                before = self._stamps.bounded
-                self._stamps.bound(message)
-                self._statistics.bounded_stamps += self._stamps.bounded - before
+            received = time.perf_counter()
+            if self._timestamp_guard is not None:
+                before = self._timestamp_guard.bounded
+                self._timestamp_guard.bound(message)
+                self._statistics.bounded_stamps += self._timestamp_guard.bounded - before
             if message.HasField("snapshot"):
                 self.elected_ns = max(message.snapshot.leading_since_ns, 0)
-                self._masters.settle(self)
+                self._masters.admit(self)
             memory: Memory | None = None
-            if message.HasField("snapshot") and self._may_take_over():
+            if message.HasField("snapshot") and self._can_take_over():
                 memory = await self._masters.recall()
-            self._first = True
+            self._before_engine = True
             for part in parts_of(message):
                 started = time.perf_counter()
-                if not self._first:
-                    await asyncio.sleep(0)  # others wait for their turn
+                if not self._before_engine:
+                    await asyncio.sleep(0)  # let other users of the engine proceed
                 answer = await self._answer(part, memory)
                 decided = time.perf_counter()
                 self._statistics.observe("decide", decided - started)
                 if answer is None:
                     continue
-                if self._leads and answer.HasField("decisions") and self._measures(part):
-                    self._measured(answer.decisions.statistics, decided - started)
+                if self._leads and answer.HasField("decisions") and self._is_measured(part):
+                    self._add_measurements(answer.decisions.statistics, decided - started)
                     self._report_misfits()
                     answer.decisions.refused.extend(self._newly_refused())
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
                 if part.HasField("snapshot") and self._leads:
                     garbage.settle()
-            self._statistics.lag = time.perf_counter() - begun
+            self._statistics.lag = time.perf_counter() - received
 
     async def _answer(
         self, message: contract.FromMaster, memory: Memory | None
@@ -287,7 +290,9 @@ class Session:
         match message.WhichOneof("message"):
             case "snapshot":
                 snapshot = message.snapshot
-                return await self._masters.turn.through(lambda: self._restoring(snapshot, memory))
+                return await self._masters.engine_lock.run(
+                    lambda: self._restoring(snapshot, memory)
+                )
             case "events":
                 return await self._apply(message.events)
             case "hello":
@@ -300,30 +305,33 @@ class Session:
     def _restoring(
         self, snapshot: contract.Snapshot, memory: Memory | None
     ) -> Cooperative[contract.ToMaster]:
-        """Take a snapshot, step by step; who leads changes with what is known, in one step."""
-        self._go_on()
-        self._synchronised, self._asked = True, False
+        """Restore a snapshot in cooperative steps.
+
+        The leader changes in the same step as the state of the engine.
+        """
+        self._check_not_ended()
+        self._synchronised, self._snapshot_requested = True, False
         if not self.elected_ns:
             self._leads = False
-            self._masters.resign(self)
-            return _nothing(snapshot.sequence)
+            self._masters.demote(self)
+            return _empty_answer(snapshot.sequence)
         if not self._leads and (reason := self._masters.obstacle(self)) is not None:
-            return _nothing(snapshot.sequence, reason)
-        self._begin()
+            return _empty_answer(snapshot.sequence, reason)
+        self._notify_engine_access()
         try:
             decisions = yield from self._engine.restoring(self.hello.options, snapshot, memory)
         except InvalidEvent as error:
-            # Not asked for again: it would come back as it is, at once, for ever.
+            # No new snapshot is requested: the master would send the same one again, without end.
             raise ProtocolError(
                 grpc.StatusCode.INVALID_ARGUMENT, f"the snapshot cannot be used: {error}"
             ) from error
-        if not self.left:
+        if not self.closed:
             self._leads = True
-            self._masters.lead(self)
-        if self._stamps is not None:
-            self._stamps.believe(snapshot.time_ns)
-        if not self._served:
-            self._served, self._runs_before = True, self._engine.statistics.runs
+            self._masters.promote(self)
+        if self._timestamp_guard is not None:
+            self._timestamp_guard.believe(snapshot.time_ns)
+        if not self._was_served:
+            self._was_served, self._cycles_before = True, self._engine.statistics.runs
         _log.info(
             "snapshot restored",
             master=self.hello.master,
@@ -334,10 +342,10 @@ class Session:
         return contract.ToMaster(decisions=decisions)
 
     async def _apply(self, events: contract.Events) -> contract.ToMaster | None:
-        if self._asked:
+        if self._snapshot_requested:
             if self._leads:
                 self._engine.unheard(events.events)
-            return None  # sent before the request arrived; the snapshot will contain it
+            return None  # the requested snapshot will include these events
         if not self._synchronised:
             raise ProtocolError(
                 grpc.StatusCode.FAILED_PRECONDITION, "events came before a snapshot"
@@ -346,53 +354,53 @@ class Session:
             elected = any(event.HasField("recover") for event in events.events)
             reason = self._masters.obstacle(self) if self.elected_ns else None
             if elected or (self.elected_ns and reason is None):
-                return self._ask("you lead now", elected=True)
+                return self._request_snapshot("you lead now", elected=True)
             latest = max((event.sequence for event in events.events), default=0)
-            return _nothing(latest, reason)
+            return _empty_answer(latest, reason)
         try:
-            decisions = await self._masters.turn.through(lambda: self._applying(events))
-            self._go_on()  # that took long, perhaps
+            decisions = await self._masters.engine_lock.run(lambda: self._applying(events))
+            self._check_not_ended()  # the stream may have ended meanwhile
         except InvalidEvent as error:
-            return self._ask(str(error))
+            return self._request_snapshot(str(error))
         divergence = self._engine.divergence()
         if divergence is not None:
-            return self._ask(divergence)
+            return self._request_snapshot(divergence)
         return contract.ToMaster(decisions=decisions)
 
     def _applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
-        self._go_on()
-        self._begin()
-        if self._stamps is not None:
-            self._stamps.believe(max(map(_TIME, events.events), default=0))
+        self._check_not_ended()
+        self._notify_engine_access()
+        if self._timestamp_guard is not None:
+            self._timestamp_guard.believe(max(map(_event_time, events.events), default=0))
         return self._engine.applying(events)
 
-    def _begin(self) -> None:
-        """Say that a message reaches the engine, once."""
-        if self._first:
-            self._first = False
+    def _notify_engine_access(self) -> None:
+        """Notify once per message that the message reaches the engine."""
+        if self._before_engine:
+            self._before_engine = False
             self._masters.before_message()
 
-    def _go_on(self) -> None:
-        """Do not go on if the service has ended the stream while this was waiting for its turn."""
-        if self._ended is not None:
-            raise Ended(self._ended)
+    def _check_not_ended(self) -> None:
+        """Raise Ended if the service has ended the stream meanwhile."""
+        if self._end_reason is not None:
+            raise Ended(self._end_reason)
 
-    def _may_take_over(self) -> bool:
-        """Whether a master that is not served says that it leads, and nobody keeps it out."""
+    def _can_take_over(self) -> bool:
+        """Return whether an unserved master claims leadership and may take over."""
         claims = self.elected_ns > 0 and not self._leads
         return claims and self._masters.obstacle(self) is None
 
-    def _measures(self, message: contract.FromMaster) -> bool:
+    def _is_measured(self, message: contract.FromMaster) -> bool:
         ticks = any(event.HasField("tick") for event in message.events.events)
         return ticks or self.hello.options.always_measure
 
-    def _measured(self, statistics: contract.Statistics, seconds: float) -> None:
-        statistics.allocation_runs = self._engine.statistics.runs - self._runs_before
+    def _add_measurements(self, statistics: contract.Statistics, seconds: float) -> None:
+        statistics.allocation_runs = self._engine.statistics.runs - self._cycles_before
         statistics.run_ns = round(seconds * 1e9)
         statistics.active_filters.update(self._engine.filters_by_role())
 
     def _newly_refused(self) -> list[contract.Refused]:
-        """Return frameworks that get no offers at all, of which the master has not been told."""
+        """Return the frameworks that get no offers, and of which the master is not informed yet."""
         before, self._refused = (
             self._refused,
             {
@@ -408,21 +416,21 @@ class Session:
         ]
 
     def _report_misfits(self) -> None:
-        """Say once of each framework what it should know when it waits for offers in vain."""
+        """Log once per framework why it cannot get offers; log rejected inputs once, too."""
         misfits, slips = self._engine.misfits(), self._engine.slips()
         for framework, reason in misfits.items():
-            if self._misfits.get(framework) != reason:
+            if self._reported_misfits.get(framework) != reason:
                 _log.warning(
                     "label not understood" if framework in slips else "framework does not fit",
                     framework=framework,
                     name=self._engine.framework_name(framework),
                     reason=reason,
                 )
-        self._misfits = misfits
+        self._reported_misfits = misfits
         set_aside = {
             rejected for rejected in self._engine.set_aside() if rejected.name not in misfits
         }
-        for rejected in set_aside - self._set_aside:
+        for rejected in set_aside - self._reported_rejections:
             _log.warning(
                 "set aside",
                 kind=rejected.kind,
@@ -430,16 +438,16 @@ class Session:
                 about=rejected.topic,
                 reason=rejected.flaw.words,
             )
-        self._set_aside = set_aside
+        self._reported_rejections = set_aside
 
-    def _ask(self, reason: str, *, elected: bool = False) -> contract.ToMaster:
-        """Ask for a snapshot, which replaces also what has just been decided.
+    def _request_snapshot(self, reason: str, *, elected: bool = False) -> contract.ToMaster:
+        """Request a snapshot, which also replaces the decisions just made.
 
         Args:
-            reason: For people.
-            elected: Whether that is because of an election, which is nothing to warn of.
+            reason: Text for people.
+            elected: True if the cause is an election, which is logged without a warning.
         """
-        self._synchronised, self._asked = False, True
+        self._synchronised, self._snapshot_requested = False, True
         self._statistics.resyncs += 1
         log = _log.info if elected else _log.warning
         log("asking for a snapshot", master=self.hello.master, reason=reason)
@@ -448,11 +456,11 @@ class Session:
         )
 
     async def _next(self, requests: Requests) -> contract.FromMaster | None:
-        """Read a message; None at the end of the stream."""
-        message = await self._read(requests) if self._ended is None else None
-        if self._ended is not None:
-            raise Ended(self._ended)
-        self._masters.heard(self)
+        """Read the next message; return None at the end of the stream."""
+        message = await self._read(requests) if self._end_reason is None else None
+        if self._end_reason is not None:
+            raise Ended(self._end_reason)
+        self._masters.touch(self)
         if message is None or isinstance(message, contract.FromMaster):
             return message
         try:
@@ -463,16 +471,17 @@ class Session:
                 f"what came is not a message of the contract: {error}",
             ) from error
 
-    async def _read(self, requests: Requests) -> contract.FromMaster | Unread | None:
-        """Wait for a message; None: the stream has ended, or the service ends it.
+    async def _read(self, requests: Requests) -> contract.FromMaster | PendingMessage | None:
+        """Wait for a message; return None if the stream has ended or the service ends it.
 
-        In the stream's own task, for another one would cost each message two turns of the loop.
+        The read runs in the stream's own task: a separate task would cost two iterations of the
+        event loop per message.
         """
         self._reader = reader = asyncio.current_task()
         try:
             return await anext(requests, None)
         except asyncio.CancelledError:
-            if self._ended is None or reader is None:
+            if self._end_reason is None or reader is None:
                 raise
             reader.uncancel()
             return None
@@ -480,7 +489,12 @@ class Session:
             self._reader = None
 
 
-def _nothing(sequence: int, waiting_for: str | None = None) -> contract.ToMaster:
-    """Answer a master that is not served, and say why, if it leads and has to wait."""
+def _empty_answer(sequence: int, waiting_for: str | None = None) -> contract.ToMaster:
+    """Return the empty answer for a master that is not served.
+
+    Args:
+        sequence: Sequence number of the latest event that the answer acknowledges.
+        waiting_for: Why a master that claims leadership has to wait; None if it does not wait.
+    """
     decisions = contract.Decisions(applied_sequence=sequence, waiting_for=waiting_for or "")
     return contract.ToMaster(decisions=decisions)

@@ -1,4 +1,4 @@
-"""All masters that are connected, of whom the one that leads is served."""
+"""All connected masters; only the leading master is served."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -14,17 +14,17 @@ from allocator.service.masters import wire
 from allocator.service.masters.leadership import Leadership, same_master
 from allocator.service.masters.session import (
     Ended,
+    PendingMessage,
     ProtocolError,
     Requests,
     Session,
     SessionStatistics,
-    Unread,
 )
 from allocator.service.masters.timestamp_guard import Timeline, TimestampGuard
 from allocator.service.rights import Rights, certificate
 
 STRANGERS = 64
-"""Streams at once on which no snapshot has come yet; a newcomer ends the oldest of them."""
+"""Maximum number of streams without a first snapshot; a new stream above it ends the oldest one."""
 
 Context = grpc.aio.ServicerContext[contract.FromMaster, contract.ToMaster]
 _SERVICE = contract.DESCRIPTOR.services_by_name["Allocator"]
@@ -33,24 +33,28 @@ _log = structlog.get_logger(__name__)
 
 
 class Sessions:
-    """Serves the leading master, and lets those on standby wait.
+    """The gRPC service for masters: serves the leader and keeps standby masters waiting.
 
-    Messages are applied one by one in the event loop's thread, so whoever else looks at the
-    engine from there sees it between two messages.
+    Messages are applied in sequence in the event loop's thread. Other readers of the engine in that
+    thread therefore see the state between two messages.
 
     Args:
-        engine: Decides.
-        statistics: Kept up to date.
-        most: Masters on standby at once, and likewise such as wait for a leader to go.
-        recall: Returns what another service has stored meanwhile; None: nothing, or it cannot be
-            read.
-        took_over: Told that another master, or stream of one, leads.
-        timeline: By which stamps are judged.
-        most_parts: Of a message.
-        virtual_clocks: Whether a master may say that its clock is virtual; its stamps are believed.
-        rights: Who may be a master.
-        turn: Waited for before the engine is touched.
-        before_message: Told that a message is about to reach the engine, whole or its first part.
+        engine: The engine that makes the decisions.
+        statistics: The statistics to update.
+        max_waiting: Maximum number of standby masters; also the maximum number of masters that
+            wait for a leader to go.
+        recall: Returns the memory that another allocator service has stored since; None if there is
+            none or reading fails.
+        took_over: Callback invoked when another master, or another stream of the same master,
+            leads.
+        timeline: The service's time, against which timestamps are checked.
+        most_parts: Maximum total weight of a message's parts.
+        virtual_clocks: Whether a master may declare its clock virtual; its timestamps are then
+            accepted unchecked.
+        rights: The certificate names that may act as a master.
+        engine_lock: Lock acquired before the engine is accessed.
+        before_message: Callback invoked once per message, before the message or its first part
+            reaches the engine.
     """
 
     def __init__(  # noqa: PLR0913 - what a session needs of the service, by name
@@ -58,34 +62,35 @@ class Sessions:
         engine: Engine,
         statistics: SessionStatistics,
         *,
-        most: int,
+        max_waiting: int,
         recall: Callable[[], Awaitable[Memory | None]],
         took_over: Callable[[], None] = lambda: None,
         timeline: Timeline,
         most_parts: int = 2**23,
         virtual_clocks: bool = False,
         rights: Rights,
-        turn: EngineLock | None = None,
+        engine_lock: EngineLock | None = None,
         before_message: Callable[[], None] = lambda: None,
     ) -> None:
-        self.turn = EngineLock() if turn is None else turn
+        self.engine_lock = EngineLock() if engine_lock is None else engine_lock
         self.before_message = before_message
         self._most_parts = most_parts
         self._engine = engine
-        self._recall = recall
+        self._load_stored = recall
         self._took_over = took_over
         self._statistics = statistics
-        self._most = most
+        self._max_waiting = max_waiting
         self._timeline = timeline
         self._virtual_clocks = virtual_clocks
         self._rights = rights
-        self._open: dict[Session, None] = {}
+        self._sessions: dict[Session, None] = {}
         self._leadership = Leadership()
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """Return what a gRPC server has to know.
+        """Return the gRPC handler to register with a server.
 
-        Not the generated servicer: there, what is not a message ends a stream without a word.
+        The generated servicer is not used: it ends a stream without a reason if a message cannot be
+        parsed.
         """
         session = grpc.stream_stream_rpc_method_handler(
             self._session,
@@ -95,23 +100,27 @@ class Sessions:
         return grpc.method_handlers_generic_handler(_SERVICE.full_name, {"Session": session})
 
     def end(self, reason: str) -> None:
-        """End all streams."""
-        for session in list(self._open):
+        """End all streams.
+
+        Args:
+            reason: Text that the peers receive.
+        """
+        for session in list(self._sessions):
             session.end(reason)
 
     async def _session(
         self, requests: Requests, context: Context
     ) -> AsyncIterator[contract.ToMaster]:
-        """Serve a stream to its end."""
+        """Serve one stream to its end."""
         if self._rights.permit(context, "masters") is not None:
             return
         session = Session(self._engine, self._statistics, self, certificate(context))
-        # Cancelled in a read or abandoned in a write: a lost peer shows in more ways than one.
+        # A lost peer shows as a cancelled read or as an abandoned write.
         closed = "the master's side is gone"
         try:
-            self._admit(session)
+            self._register(session)
             await session.greet(requests)
-            self._welcome(session)
+            self._log_opened(session)
             async for answer in session.serve(requests):
                 yield answer
             closed = "the master's side is done"
@@ -132,15 +141,15 @@ class Sessions:
             _log.exception("session failed", master=session.hello.master)
             raise
         finally:
-            self._leave(session)
+            self._remove(session)
             if closed:
                 _log.info("session closed", master=session.hello.master, reason=closed)
 
-    def stamps(self, session: Session) -> TimestampGuard | None:
-        """Return who bounds the stamps of a session; None: nobody.
+    def timestamp_guard(self, session: Session) -> TimestampGuard | None:
+        """Return the guard that bounds the timestamps of a session; None if they need no bounds.
 
         Raises:
-            ProtocolError: its clock is virtual, and that is not allowed.
+            ProtocolError: the session's clock is virtual, and virtual clocks are not allowed.
         """
         if not session.hello.virtual_clock:
             return TimestampGuard(self._timeline, session.hello.master)
@@ -152,68 +161,68 @@ class Sessions:
             )
         return None
 
-    def settle(self, session: Session) -> None:
-        """Count a session among those on standby, or those that say they lead.
+    def admit(self, session: Session) -> None:
+        """Count a session among the standby masters or among the masters that claim leadership.
 
-        Whoever may lead at once needs no room, so nobody can take it.
+        A master that may lead at once is always admitted, so waiting masters cannot block it.
 
         Raises:
-            ProtocolError: there are too many already.
+            ProtocolError: `max_waiting` masters of this kind wait already.
         """
-        if not session.settled:
+        if not session.admitted:
             claims = session.elected_ns > 0
-            alike = sum(
-                other.settled and (other.elected_ns > 0) == claims
-                for other in self._open
-                if other is not self._leadership.leader and not same_master(other, session)
+            waiting = sum(
+                peer.admitted and (peer.elected_ns > 0) == claims
+                for peer in self._sessions
+                if peer is not self._leadership.leader and not same_master(peer, session)
             )
-            if alike >= self._most and not (claims and self.obstacle(session) is None):
+            if waiting >= self._max_waiting and not (claims and self.obstacle(session) is None):
                 raise ProtocolError(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"{self._most} masters wait already (listen.sessions)",
+                    f"{self._max_waiting} masters wait already (listen.sessions)",
                 )
-            session.settled = True
+            session.admitted = True
             self._supersede(session)
-        self._count()
+        self._update_statistics()
 
     def obstacle(self, session: Session) -> str | None:
-        """Return why a master that says it leads is not served; None: it may be."""
+        """Return why a master that claims leadership cannot be served yet; None if it can."""
         return self._leadership.obstacle(session)
 
     async def recall(self) -> Memory | None:
-        """Return what another service has stored meanwhile."""
-        return await self._recall()
+        """Return the memory that another service has stored meanwhile; None if there is none."""
+        return await self._load_stored()
 
-    def lead(self, session: Session) -> None:
-        """Make a master the leader; the stream of the one before is closed with the reason."""
+    def promote(self, session: Session) -> None:
+        """Promote a master to leader; close the previous leader's stream with a reason."""
         if self._leadership.leader is not session:
             self._took_over()
         former = self._leadership.take(session)
         if isinstance(former, Session):
-            again = same_master(session, former)
-            what = "a new stream of the same master" if again else "master"
-            self._end(former, f"superseded by {what} {session.hello.master}")
-        self._count()
+            reconnected = same_master(session, former)
+            successor = "a new stream of the same master" if reconnected else "master"
+            self._end(former, f"superseded by {successor} {session.hello.master}")
+        self._update_statistics()
 
-    def resign(self, session: Session) -> None:
-        """Follow that a master says that it does not lead."""
+    def demote(self, session: Session) -> None:
+        """Demote a master that reports standby or whose stream has ended."""
         self._leadership.leave(session)
-        self._count()
+        self._update_statistics()
 
-    def heard(self, session: Session) -> None:
-        """Note that a session has said something."""
-        session.heard = self._leadership.clock()
+    def touch(self, session: Session) -> None:
+        """Record the time of a session's latest message."""
+        session.last_heard = self._leadership.clock()
 
-    def _admit(self, session: Session) -> None:
-        """Let a newcomer in; of those that have not said who they are, the oldest has to go."""
-        strangers = [other for other in self._open if not other.settled]
+    def _register(self, session: Session) -> None:
+        """Register a new stream; end the oldest stream without a snapshot if there are too many."""
+        strangers = [stream for stream in self._sessions if not stream.admitted]
         if len(strangers) >= STRANGERS:
             self._end(
                 strangers[0], "others wait, and no snapshot has come on this stream; connect again"
             )
-        self._open[session] = None
+        self._sessions[session] = None
 
-    def _welcome(self, session: Session) -> None:
+    def _log_opened(self, session: Session) -> None:
         hello = session.hello
         self._statistics.sessions += 1
         _log.info(
@@ -222,45 +231,46 @@ class Sessions:
             mesos=hello.mesos_version,
             certificate=session.certificate,
         )
-        self._count()
+        self._update_statistics()
 
     def _supersede(self, session: Session) -> None:
-        """A master on standby that connects again has lost its former stream, unnoticed."""
-        for other in list(self._open):
-            leads = other is self._leadership.leader
-            if other is not session and not leads and same_master(other, session):
-                self._end(other, f"superseded by a new stream of master {session.hello.master}")
+        """End the former streams of a master that has connected again; the loss went unnoticed."""
+        for former in list(self._sessions):
+            leads = former is self._leadership.leader
+            if former is not session and not leads and same_master(former, session):
+                self._end(former, f"superseded by a new stream of master {session.hello.master}")
 
     def _end(self, session: Session, reason: str) -> None:
         session.end(reason)
-        self._leave(session)
+        self._remove(session)
 
-    def _leave(self, session: Session) -> None:
-        session.left = True
-        self._open.pop(session, None)
-        self.resign(session)
+    def _remove(self, session: Session) -> None:
+        session.closed = True
+        self._sessions.pop(session, None)
+        self.demote(session)
 
-    def _count(self) -> None:
+    def _update_statistics(self) -> None:
         self._statistics.lead(connected=self._leadership.leader is not None)
-        greeted = sum(bool(session.hello.contract_version) for session in self._open)
+        greeted = sum(bool(session.hello.contract_version) for session in self._sessions)
         self._statistics.standby = greeted - self._statistics.connected
 
 
 def _close(context: Context, code: grpc.StatusCode, reason: str) -> None:
-    """Set the status of a stream, which ends when its handler returns.
+    """Set the final status of a stream, which ends when its handler returns.
 
-    gRPC's own `abort` would keep its exception in the call, and so every frame with a message.
+    gRPC's own `abort` would keep its exception in the call, and with it every frame that references
+    a message.
     """
     context.set_code(code)
     context.set_details(reason)
 
 
-def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | Unread]:
-    """Return what reads short messages; long ones are read by whoever waits for them."""
+def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | PendingMessage]:
+    """Return a parser that reads short messages at once; long messages are read by the session."""
 
-    def parse(data: bytes) -> contract.FromMaster | Unread:
+    def parse(data: bytes) -> contract.FromMaster | PendingMessage:
         if len(data) <= wire.SHORT:
-            with suppress(wire.WireError):  # raised again where the stream can be told
+            with suppress(wire.WireError):  # the session parses again, and reports it
                 return wire.parse(data, most_parts)
         return wire.reading(data, most_parts)
 

@@ -1,8 +1,9 @@
-"""How far a master's clock is believed: as far as time can have passed by this machine's own.
+"""Limits on the timestamps of masters, so that a wrong clock cannot change commitments.
 
-The engine takes the stamps of events for the time, and time fades debts. So a clock that jumps, or
-a peer that lies about the time, could forgive everybody everything. Stamps are therefore brought
-within a tolerance of the service's own timeline before the engine, and the event log, see them.
+The engine takes the time from the timestamps of events, and commitments decay with time. A clock
+that jumps, or a peer that lies about the time, could therefore erase all commitments. The guard
+moves timestamps into a tolerance around the service's own timeline before the engine and the event
+log see them.
 """
 
 import time
@@ -13,34 +14,37 @@ import structlog
 from allocator.contract import allocator_pb2 as contract
 
 TOLERANCE_NS = 10 * 1_000_000_000
-"""What a master's clock may be ahead of the service's, or behind it, and is believed."""
+"""Maximum accepted difference between a master's clock and the service's timeline, in
+nanoseconds."""
 _NANOSECONDS = 1_000_000_000
 _LATEST_NS = 2**62
-"""A date a century from now; a store that remembers a later one must leave room for stamps."""
+"""Latest start of the timeline, a date in the year 2116, in nanoseconds since the Unix epoch. If
+a store remembers a later time, timestamps must still fit into 64 bits."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Timeline:
-    """The service's own time: where it began, carried on by a clock that nobody sets.
+    """The service's own time: an origin plus the elapsed time of a clock that cannot be set.
 
-    It never goes back, neither jumps nor stands still, and counts while the machine sleeps.
+    The time never goes back or jumps, and includes the time during which the machine sleeps.
 
     Args:
-        origin_ns: Nanoseconds since the Unix epoch at which it begins.
-        clock_ns: Nanoseconds since any origin; never goes back.
+        origin_ns: Start of the timeline, in nanoseconds since the Unix epoch.
+        clock_ns: Returns nanoseconds since an arbitrary origin; never goes back.
     """
 
     def __init__(self, origin_ns: int, clock_ns: Callable[[], int]) -> None:
         self._origin_ns = origin_ns - clock_ns()
         self._clock_ns = clock_ns
         self.believed_ns = 0
-        """The latest stamp that reached the engine, of any master: a snapshot must not set time
-        back, or the tolerance could be had again and again."""
+        """Latest snapshot or event timestamp that reached the engine from any master, in
+        nanoseconds since the Unix epoch. A snapshot must not set time back: otherwise each
+        snapshot would grant the tolerance once more."""
 
     @classmethod
     def from_now(cls, remembered: float) -> "Timeline":
-        """Begin with this machine's date, or with what a store remembers if that is later.
+        """Start at this machine's date, or at the store's remembered time if that time is later.
 
         Args:
             remembered: Seconds since the Unix epoch.
@@ -50,53 +54,55 @@ class Timeline:
 
     @property
     def now_ns(self) -> int:
-        """Nanoseconds since the Unix epoch."""
+        """Present time, in nanoseconds since the Unix epoch."""
         return self._origin_ns + self._clock_ns()
 
 
 class TimestampGuard:
-    """Brings the stamps of one master's messages within the tolerance, and says once how far off.
+    """Moves the timestamps of one master's messages into the tolerance; logs the first correction.
 
     Args:
-        timeline: The service's.
-        master: HOST:PORT, for the log.
+        timeline: The service's timeline.
+        master: HOST:PORT of the master, for the log.
     """
 
     def __init__(self, timeline: Timeline, master: str) -> None:
         self.bounded = 0
-        """Stamps that were not believed as they came."""
+        """Number of timestamps that were corrected."""
         self._timeline = timeline
         self._master = master
-        self._told = False
+        self._warned = False
 
     def bound(self, message: contract.FromMaster) -> None:
-        """Change the stamps of a message that cannot be true to the nearest that can."""
+        """Change each timestamp outside the tolerance to the nearest accepted one."""
         now = self._timeline.now_ns
         for event in message.events.events:
             ahead = event.time_ns - now
             if abs(ahead) > TOLERANCE_NS:
-                self._tell(ahead)
+                self._note_correction(ahead)
                 event.time_ns = now + (TOLERANCE_NS if ahead > 0 else -TOLERANCE_NS)
         if message.HasField("snapshot"):
             snapshot = message.snapshot
-            believed = min(max(snapshot.time_ns, now - TOLERANCE_NS), now + TOLERANCE_NS)
-            if believed != snapshot.time_ns:
-                self._tell(snapshot.time_ns - now)
-            believed = max(believed, self._timeline.believed_ns)
-            if believed != snapshot.time_ns:
-                if snapshot.HasField("hold_off"):  # goes on for as long as it would have
-                    left = snapshot.hold_off.until_ns - snapshot.time_ns
-                    snapshot.hold_off.until_ns = believed + min(max(left, 0), _LONGEST_HOLD_OFF_NS)
-                snapshot.time_ns = believed
+            accepted = min(max(snapshot.time_ns, now - TOLERANCE_NS), now + TOLERANCE_NS)
+            if accepted != snapshot.time_ns:
+                self._note_correction(snapshot.time_ns - now)
+            accepted = max(accepted, self._timeline.believed_ns)
+            if accepted != snapshot.time_ns:
+                if snapshot.HasField("hold_off"):  # keep the remaining duration
+                    remaining = snapshot.hold_off.until_ns - snapshot.time_ns
+                    snapshot.hold_off.until_ns = accepted + min(
+                        max(remaining, 0), _LONGEST_HOLD_OFF_NS
+                    )
+                snapshot.time_ns = accepted
 
     def believe(self, stamp_ns: int) -> None:
-        """Note that a stamp reaches the engine; what a master on standby says does not."""
+        """Record a timestamp that reaches the engine, which standby masters' never do."""
         self._timeline.believed_ns = max(self._timeline.believed_ns, stamp_ns)
 
-    def _tell(self, ahead_ns: int) -> None:
+    def _note_correction(self, ahead_ns: int) -> None:
         self.bounded += 1
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             _log.warning(
                 "a master's clock is not believed; debts fade by this machine's",
                 master=self._master,
@@ -106,7 +112,8 @@ class TimestampGuard:
 
 
 _LONGEST_HOLD_OFF_NS = 86400 * _NANOSECONDS
-"""The engine knows how long a master may hold off; this is what fits into a stamp."""
+"""Maximum remaining recovery time that fits into a timestamp. The engine applies its own,
+shorter limit."""
 
 
 def _boot_time_ns() -> int:

@@ -1,9 +1,11 @@
-"""Reads what masters send: nothing larger than it says, and text whatever it is made of.
+"""Parser of masters' messages, with limits on memory and tolerance of text that is not UTF-8.
 
-A few bytes become a hundred when they are parsed and some thousand when the engine keeps them, so
-parts are weighed before. Long messages are read step by step. The contract's text must be UTF-8,
-Mesos's need not be: a role or a host name that is not comes as bytes that the parser refuses
-together with all that is in the message. What is not UTF-8 is escaped then.
+A few bytes of a message can take a hundred bytes once parsed, and thousands in the engine. Parts of
+a message are therefore weighed before they are parsed. Long messages are read in cooperative steps.
+
+The contract's text must be UTF-8, but Mesos's text need not be. A role or host name that is not
+UTF-8 makes the parser reject the whole message. The invalid text is then escaped, and the message
+is parsed again.
 """
 
 import math
@@ -22,65 +24,67 @@ from allocator.contract import allocator_pb2 as contract
 
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
-"""Wire type → bytes of a number."""
+"""Wire type → length of a fixed-size number, in bytes."""
 M = TypeVar("M", bound=Message)
 _CONTRACT: Descriptor = contract.FromMaster.DESCRIPTOR
 SHORT = 2**16
-"""Bytes of a message that is read at a stretch; also those of a part of a longer one."""
+"""Maximum length, in bytes, of a message that is parsed in one step. Also the length of a step's
+part of a longer message."""
 _QUICK = 2**18
-"""Bytes that the parser alone reads in 8 ms, whatever they are, and in a fifth of one as masters
-write them: looking for places to stop at would take several times as long."""
-_STRETCH = 2**20
-"""Bytes whose weight is bounded at a stretch, in some milliseconds."""
+"""Maximum length, in bytes, that the parser alone reads within 8 ms whatever the content.
+Ordinary messages of masters take 0.2 ms. Finding places to interrupt the work would take several
+times as long."""
+_BLOCK = 2**20
+"""Bytes whose weight is bounded in one step, within some milliseconds."""
 _HEAVY: dict[str, int] = {
     contract.AddAgent.DESCRIPTOR.full_name: 20,
     contract.AddFramework.DESCRIPTOR.full_name: 24,
 }
-"""What messages weigh of which much is kept, however short they are; other parts weigh 1."""
+"""Weights of messages that take much memory however short they are; other parts weigh 1."""
 _DENSEST = max(_HEAVY.values()) / 2
-"""The most that a byte can weigh: such a message without content takes two."""
+"""Maximum weight of one byte: the heaviest message without content takes two bytes."""
 _OPAQUE = 12
-"""What one of Mesos's own messages weighs beside its length: most are resources."""
+"""Weight of one of Mesos's own messages without regard to its length; most are resources."""
 _BYTES = 16
-"""Bytes of such a message that weigh as much as a part."""
+"""Bytes of such a message that weigh as much as one part."""
 _BOUNDED = frozenset(
     {
         contract.AddFramework.DESCRIPTOR.full_name,
         contract.UpdateFramework.DESCRIPTOR.full_name,
     }
 )
-"""Messages in which the length of Mesos's own does not count: what is kept of it has limits, and no
-framework is to make a master's message too heavy."""
+"""Messages in which the length of Mesos's own messages has no weight. The engine limits what it
+keeps of them, and no framework may make a master's message too heavy."""
 
 
 class WireError(ValueError):
-    """Bytes are no message of the contract; says why."""
+    """The bytes are no valid message of the contract; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What is known of a message's fields that have a length."""
+    """Length-delimited fields of a message type, by field number, and their weights."""
 
     weight: int
-    """Of the message itself."""
+    """Weight of the message itself."""
     nested: dict[int, "Descriptor"]
-    """Those that are messages."""
+    """Fields that are messages of the contract."""
     texts: frozenset[int]
     opaque: frozenset[int]
-    """Those that are Mesos's own messages."""
+    """Fields that hold Mesos's own messages."""
     per_byte: float
-    """What a byte of these weighs."""
+    """Weight of one byte of the opaque fields."""
 
 
 def parse(data: bytes, most_parts: int) -> contract.FromMaster:
-    """Read a message at a stretch.
+    """Parse a message in one step.
 
     Args:
-        data: What came.
-        most_parts: What its parts may weigh together; most weigh 1.
+        data: The serialised message.
+        most_parts: Maximum total weight of the message's parts; most parts weigh 1.
 
     Raises:
-        WireError: it is no message, or weighs more.
+        WireError: the message is invalid or too heavy.
     """
     if len(data) <= SHORT:
         return _read(contract.FromMaster, data)
@@ -88,51 +92,73 @@ def parse(data: bytes, most_parts: int) -> contract.FromMaster:
 
 
 def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
-    """Read a message, step by step if it is long."""
+    """Parse a message, in cooperative steps if it is long.
+
+    Args:
+        data: The serialised message.
+        most_parts: Maximum total weight of the message's parts; most parts weigh 1.
+
+    Raises:
+        WireError: the message is invalid or too heavy.
+    """
     if len(data) <= SHORT:
         return _read(contract.FromMaster, data)
     if len(data) <= _QUICK and len(data) * _DENSEST <= most_parts:
-        with suppress(DecodeError):  # what is not UTF-8 is found part by part
+        with suppress(DecodeError):  # text that is not UTF-8 is located part by part below
             return contract.FromMaster.FromString(data)
     whole = contract.FromMaster()
-    left = most_parts if (yield from _may_weigh(data, most_parts)) else math.inf
+    remaining = most_parts if (yield from _may_exceed(data, most_parts)) else math.inf
     for number, kind, start, stop in _fields(data, 0, len(data)):
         field = _CONTRACT.fields_by_number.get(number)
         if kind == _LENGTH_DELIMITED and field is not None:
             part = getattr(whole, field.name)
             part.SetInParent()
-            left = yield from _merging(part, data, (start, stop), left - 1, most_parts)
+            remaining = yield from _merge_steps(
+                part, data, (start, stop), remaining - 1, most_parts
+            )
     return whole
 
 
-def _may_weigh(data: bytes, most: int) -> Cooperative[bool]:
-    """Tell whether a message may weigh more; if not, nobody need look at each of its parts.
+def _may_exceed(data: bytes, limit: int) -> Cooperative[bool]:
+    """Return whether a message may weigh more than a limit; if not, its parts need no weighing.
 
-    A part begins with a byte that says in what field it is, so there are no more parts of a field
-    than such bytes. Counting them is C's, and finds some four times what a snapshot weighs.
+    A part begins with a byte that encodes its field. There are thus no more parts of a field than
+    bytes of that value. The bytes are counted in C. The bound is about four times the weight of an
+    ordinary snapshot.
     """
-    if len(data) * _DENSEST <= most:
+    if len(data) * _DENSEST <= limit:
         return False
-    left = most - 1 - len(data) / _BYTES
-    for begin in range(0, len(data), _STRETCH):
-        stretch = data[begin : begin + _STRETCH]
-        for weight, beginnings in _beginnings():
-            left -= weight * (len(stretch) - len(stretch.translate(None, beginnings)))
-        if left < 0:
+    remaining = limit - 1 - len(data) / _BYTES
+    for begin in range(0, len(data), _BLOCK):
+        block = data[begin : begin + _BLOCK]
+        for weight, beginnings in _first_bytes():
+            remaining -= weight * (len(block) - len(block.translate(None, beginnings)))
+        if remaining < 0:
             return True
         yield
     return False
 
 
-def _merging(
-    message: Message, data: bytes, place: tuple[int, int], left: float, most_parts: int
+def _merge_steps(
+    message: Message, data: bytes, span: tuple[int, int], remaining: float, most_parts: int
 ) -> Cooperative[float]:
-    """Read what is at a place into a message; return what may still come (inf: anything)."""
-    shape, (since, end) = _shape(message.DESCRIPTOR), place
+    """Parse a range of the data into a message; return the remaining weight (inf: no limit).
+
+    Args:
+        message: The message to complete.
+        data: The serialised bytes.
+        span: Start and end of the range, in bytes.
+        remaining: Remaining weight.
+        most_parts: Maximum total weight, for the error's text.
+
+    Raises:
+        WireError: the range is invalid or too heavy.
+    """
+    shape, (since, end) = _shape(message.DESCRIPTOR), span
     for number, kind, start, stop in _fields(data, since, end):
-        if left < math.inf and kind == _LENGTH_DELIMITED:
-            left = _weighed(data, start, stop, number, shape, left)
-            if left < 0:
+        if remaining < math.inf and kind == _LENGTH_DELIMITED:
+            remaining = _after_field(data, start, stop, number, shape, remaining)
+            if remaining < 0:
                 raise WireError(f"it has more than {most_parts} parts (listen.most_parts)")
             yield
         if stop - since >= SHORT:
@@ -140,53 +166,55 @@ def _merging(
             since = stop
             yield
     message.MergeFrom(_read(type(message), data[since:end]))
-    return left
+    return remaining
 
 
 def _read(kind: type[M], data: bytes) -> M:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        of: Any = kind.DESCRIPTOR
+        descriptor: Any = kind.DESCRIPTOR
         try:
-            return kind.FromString(_repaired(data, of))
+            return kind.FromString(_escape_text(data, descriptor))
         except (DecodeError, WireError):
             raise WireError(str(error)) from error
 
 
-def _weighed(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
-    data: bytes, start: int, stop: int, number: int, shape: _Shape, left: float
+def _after_field(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
+    data: bytes, start: int, stop: int, number: int, shape: _Shape, remaining: float
 ) -> float:
-    """Return what is left after a field that has a length; below 0: it weighs more."""
+    """Return the remaining weight after a field with a length; below 0: it is too heavy."""
     within = shape.nested.get(number)
     if within is not None:
-        return _count(data, start, stop, within, left)
+        return _after_message(data, start, stop, within, remaining)
     if number in shape.opaque:
-        return left - _OPAQUE - int((stop - start) * shape.per_byte)
-    return left - 1
+        return remaining - _OPAQUE - int((stop - start) * shape.per_byte)
+    return remaining - 1
 
 
-def _count(data: bytes, begin: int, end: int, of: Descriptor, left: float) -> float:
-    """Return what is left after a message and all in it; below 0: it weighs more."""
-    shape = _shape(of)
-    left -= shape.weight
+def _after_message(
+    data: bytes, begin: int, end: int, descriptor: Descriptor, remaining: float
+) -> float:
+    """Return the remaining weight after a message and its content; below 0: it is too heavy."""
+    shape = _shape(descriptor)
+    remaining -= shape.weight
     for number, kind, start, stop in _fields(data, begin, end):
-        if left < 0:
+        if remaining < 0:
             break
         if kind == _LENGTH_DELIMITED:
-            left = _weighed(data, start, stop, number, shape, left)
-    return left
+            remaining = _after_field(data, start, stop, number, shape, remaining)
+    return remaining
 
 
-def _repaired(data: bytes, of: Descriptor) -> bytes:
-    """Return a message with the text in it that is not UTF-8 escaped."""
-    shape, out, last = _shape(of), bytearray(), 0
+def _escape_text(data: bytes, descriptor: Descriptor) -> bytes:
+    """Return a serialised message in which text that is not UTF-8 has been escaped."""
+    shape, out, last = _shape(descriptor), bytearray(), 0
     for number, kind, start, stop in _fields(data, 0, len(data)):
         if kind != _LENGTH_DELIMITED:
             continue
         value = data[start:stop]
         if number in shape.nested:
-            value = _repaired(value, shape.nested[number])
+            value = _escape_text(value, shape.nested[number])
         elif number in shape.texts and not _is_utf8(value):
             value = readable(value).encode()
         if value != data[start:stop]:
@@ -196,21 +224,21 @@ def _repaired(data: bytes, of: Descriptor) -> bytes:
 
 
 def _fields(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Go through a message's fields: number, wire type, and where the value begins and ends.
+    """Yield the fields of a message: number, wire type, start and end of the value in bytes.
 
     Raises:
-        WireError: it ends within a field, or is no message.
+        WireError: the message ends within a field or is invalid.
     """
     at = begin
     while at < end:
         tag = data[at]
         at += 1
-        if tag > 0x7F:  # as a rule it is one byte, and of these there are many
+        if tag > 0x7F:  # usually a tag is one byte, and there are many tags
             tag, at = _read_varint(data, at - 1, end)
         kind = tag & 7
         start = at
         if kind == _LENGTH_DELIMITED:
-            if at + 1 < end and data[at + 1] <= 0x7F < data[at]:  # two bytes, as an agent has
+            if at + 1 < end and data[at + 1] <= 0x7F < data[at]:  # two bytes, as for an agent
                 length, start = data[at] & 0x7F | data[at + 1] << 7, at + 2
             else:
                 length, start = _read_varint(data, at, end)
@@ -227,7 +255,11 @@ def _fields(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int, 
 
 
 def _read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a number, and where it ends."""
+    """Return a number and the position at which it ends.
+
+    Raises:
+        WireError: the number does not end within the message.
+    """
     value = shift = 0
     while at < end and shift < 70:
         byte = data[at]
@@ -256,41 +288,50 @@ def _is_utf8(value: bytes) -> bool:
 
 
 @cache
-def _shape(of: Descriptor) -> _Shape:
+def _shape(descriptor: Descriptor) -> _Shape:
     return _Shape(
-        _HEAVY.get(of.full_name, 1),
-        {field.number: field.message_type for field in of.fields if field.message_type is not None},
-        frozenset(f.number for f in of.fields if f.type == FieldDescriptor.TYPE_STRING),
-        frozenset(f.number for f in of.fields if f.type == FieldDescriptor.TYPE_BYTES),
-        0.0 if of.full_name in _BOUNDED else 1 / _BYTES,
+        _HEAVY.get(descriptor.full_name, 1),
+        {
+            field.number: field.message_type
+            for field in descriptor.fields
+            if field.message_type is not None
+        },
+        frozenset(f.number for f in descriptor.fields if f.type == FieldDescriptor.TYPE_STRING),
+        frozenset(f.number for f in descriptor.fields if f.type == FieldDescriptor.TYPE_BYTES),
+        0.0 if descriptor.full_name in _BOUNDED else 1 / _BYTES,
     )
 
 
 @cache
-def _beginnings() -> list[tuple[int, bytes]]:
-    """Return the bytes that a part may begin with, by the most that one weighs which does.
+def _first_bytes() -> list[tuple[int, bytes]]:
+    """Return the first bytes of parts, grouped by the maximum weight of such a part.
 
-    What is not of the contract weighs as little as a name.
+    Fields that are not of the contract weigh 1, as a name does.
     """
     weights = {byte: 1 for byte in range(256) if byte & 7 == _LENGTH_DELIMITED}
-    for of in _within(_CONTRACT):
-        shape = _shape(of)
+    for descriptor in _reachable(_CONTRACT):
+        shape = _shape(descriptor)
         for number in (*shape.nested, *shape.opaque):
             within = shape.nested.get(number)
             weight = _OPAQUE if within is None else _shape(within).weight
             first = (number << 3 | _LENGTH_DELIMITED) & 0x7F
-            for byte in (first, first | 0x80):  # the latter where the number goes on, or is padded
+            for byte in (
+                first,
+                first | 0x80,
+            ):  # the latter if more bytes follow
                 weights[byte] = max(weights[byte], weight)
     return [
-        (each, bytes(byte for byte, weight in weights.items() if weight == each))
-        for each in sorted(set(weights.values()))
+        (distinct, bytes(byte for byte, weight in weights.items() if weight == distinct))
+        for distinct in sorted(set(weights.values()))
     ]
 
 
-def _within(of: Descriptor) -> set[Descriptor]:
-    """Return the descriptors of a message and of all that can be in it."""
-    found, new = set[Descriptor](), {of}
-    while new:
-        found |= new
-        new = {inner for each in new for inner in _shape(each).nested.values()} - found
-    return found
+def _reachable(descriptor: Descriptor) -> set[Descriptor]:
+    """Return the descriptors of a message and of all messages that it may contain."""
+    descriptors, pending = set[Descriptor](), {descriptor}
+    while pending:
+        descriptors |= pending
+        pending = {
+            inner for parent in pending for inner in _shape(parent).nested.values()
+        } - descriptors
+    return descriptors

@@ -15,13 +15,13 @@ def as_before() -> Iterator[None]:
     thresholds = gc.get_threshold()
     yield
     gc.set_threshold(*thresholds)
-    gc.callbacks[:] = [each for each in gc.callbacks if each is not garbage._keep]
+    gc.callbacks[:] = [each for each in gc.callbacks if each is not garbage._freeze_after_full]
     gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
 def rested(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "_settled", -garbage.REST)
+    monkeypatch.setattr(garbage, "_last_collection", -garbage.REST)
 
 
 class Node:

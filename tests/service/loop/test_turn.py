@@ -42,7 +42,7 @@ def test_others_are_heard_while_a_long_message_is_applied() -> None:
             await asyncio.sleep(0)
 
     async def main() -> None:
-        await asyncio.gather(turn.through(lambda: engine.applying("long", 20)), watchdog())
+        await asyncio.gather(turn.run(lambda: engine.applying("long", 20)), watchdog())
 
     asyncio.run(main())
     assert len(heard) > 10
@@ -60,9 +60,9 @@ def test_who_looks_at_the_engine_never_sees_half_a_message() -> None:
 
     async def main() -> None:
         await asyncio.gather(
-            turn.through(lambda: engine.applying("a")),
+            turn.run(lambda: engine.applying("a")),
             spread(looking(), turn),
-            turn.through(lambda: engine.applying("b")),
+            turn.run(lambda: engine.applying("b")),
             spread(looking(), turn),
         )
 
@@ -76,7 +76,7 @@ def test_what_has_begun_is_done_though_whoever_asked_is_gone(fails: bool) -> Non
     engine, turn = Engine(), EngineLock()
 
     async def main() -> None:
-        asking = asyncio.create_task(turn.through(lambda: engine.applying("a", fails=fails)))
+        asking = asyncio.create_task(turn.run(lambda: engine.applying("a", fails=fails)))
         while engine.orderly:  # noqa: ASYNC110 - nobody announces it
             await asyncio.sleep(0)
         asking.cancel()
@@ -95,10 +95,10 @@ def test_it_is_somebody_elses_turn_after_a_failure() -> None:
 
     async def main() -> None:
         with pytest.raises(ValueError, match="superseded"):
-            await turn.through(too_late)
+            await turn.run(too_late)
         for budgets in (0, 3):
             with pytest.raises(ValueError, match="x"):
-                await turn.through(lambda n=budgets: engine.applying("x", n, fails=True))  # type: ignore[misc]
-        assert await turn.through(lambda: engine.applying("after")) == "after"
+                await turn.run(lambda n=budgets: engine.applying("x", n, fails=True))  # type: ignore[misc]
+        assert await turn.run(lambda: engine.applying("after")) == "after"
 
     asyncio.run(main())

@@ -20,7 +20,7 @@ class Master:
     name: str
     elected_ns: int = NOON
     certificate: str | None = None
-    heard: float = 0.0
+    last_heard: float = 0.0
     hello: contract.Hello = field(init=False)
 
     def __post_init__(self) -> None:
@@ -43,22 +43,22 @@ class Election:
         """Return whether it is served from now on."""
         if master not in self.alive:
             self.alive.append(master)
-        master.heard = self.now
+        master.last_heard = self.now
         if self.leadership.obstacle(master) is not None:
             return False
-        self.leadership.take(master)
+        self.leadership.promote(master)
         return True
 
     def ends(self, master: Master) -> None:
         self.alive.remove(master)
-        self.leadership.leave(master)
+        self.leadership.withdraw(master)
 
     def wait(self, seconds: float, *, silent: Claimant | None = None) -> None:
         """Let time pass in which every stream but one goes on speaking."""
         self.now += seconds
         for master in self.alive:
             if master is not silent:
-                master.heard = self.now
+                master.last_heard = self.now
 
 
 @pytest.fixture(name="election")
@@ -187,7 +187,7 @@ def test_the_same_master_on_a_new_stream_is_served_at_once(election: Election) -
     former, present = Master("m1"), Master("m1")
     election.says_it_leads(former)
     assert election.leadership.obstacle(present) is None
-    assert election.leadership.take(present) is former
+    assert election.leadership.promote(present) is former
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,12 @@ class Site:
         self.sessions = Sessions(
             self.engine,
             self.statistics,
-            most=1,
+            max_waiting=1,
             recall=self._recall,
             timeline=Timeline.from_now(0.0),
             virtual_clocks=True,
             rights=Rights(None),
-            turn=self.turn,
+            engine_lock=self.turn,
             before_message=self._count,
         )
 

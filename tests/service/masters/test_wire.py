@@ -144,7 +144,7 @@ def varint(number: int) -> bytes:
 
 def test_of_a_snapshot_that_cannot_weigh_too_much_no_part_is_weighed() -> None:
     data = contract.FromMaster(snapshot=PlayedCluster(3000, 50).snapshot()).SerializeToString()
-    with mock.patch.object(wire, "_weighed", side_effect=AssertionError):
+    with mock.patch.object(wire, "_after_field", side_effect=AssertionError):
         parse(data, 8 * 2**18)
         with pytest.raises(AssertionError):
             parse(data, 2**20)
