@@ -1,14 +1,18 @@
-"""Who used what, and who ordered what, in a database that outlives the service.
+"""Accounting: usage by users and orders by operators, in a database that outlives the service.
 
-SQLAlchemy is loaded with `database` and `reading` alone: when there is a database to be opened.
+Only the modules `database` and `queries` import SQLAlchemy, and they are imported when a database
+is opened.
 """
 
 HOUR = 3600
 DAY = 86400
-"""Seconds; both begin by UTC."""
+"""Seconds of an hour and of a day; both begin by UTC."""
 OTHERS = "(others)"
-"""Stands for users beyond those that are named in a day; no role can be called so."""
+"""Name under which users beyond the daily limit are summed up; no role can have this name."""
 
 
-class TooMuch(Exception):  # noqa: N818 - nothing has failed
-    """An answer would take more than anybody may ask for; says what to ask instead."""
+class TooMuch(Exception):  # noqa: N818 - no error of the service
+    """An answer would exceed the limits on size or time.
+
+    The message says how to reduce the request.
+    """

@@ -1,7 +1,7 @@
-"""Writes what has been counted, and what was ordered, without making anybody wait.
+"""Writes usage and orders to the accounting database without delaying other work.
 
-A database that is slow or dead costs accounting alone: what has come together is kept in memory,
-within bounds, and written when it answers again.
+A slow or dead database affects accounting alone: pending usage is kept in memory, within limits,
+and written once the database answers again.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from allocator.service.accounting.database import Database
 
 MOST_TALLIES = 50_000
-"""Hours of users and roles that wait to be written; beyond, the earliest hour is lost."""
+"""Maximum number of pending hours of users and roles; above it, the earliest hour is dropped."""
 MOST_ORDERS = 1000
-"""That wait to be written; beyond, the earliest is in the log alone."""
+"""Maximum number of pending orders; above it, the earliest is kept in the log alone."""
 LEAST_PAUSE = 1.0
-"""Seconds between two writes."""
+"""Minimum seconds between two writes."""
 LONGEST_PAUSE = 300.0
-"""Seconds between attempts while the database fails."""
+"""Maximum seconds between attempts while the database fails."""
 ORDER_PATIENCE = 2.0
-"""Seconds that an order's answer waits for the database."""
+"""Seconds that an operator's request waits for its order to be stored."""
 PATIENCE = 30.0
-"""Seconds that somebody who asks, or the end of the service, waits for the database."""
+"""Seconds that a query, or the end of the service, waits for the database."""
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -50,29 +50,29 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class AccountingStatistics:
-    """How writing goes."""
+    """Statistics of writing."""
 
     degraded: bool = False
-    """Whether the latest attempt failed: what is counted is in memory alone."""
+    """True if the latest attempt failed; pending usage is then in this process's memory only."""
     writes: int = 0
     failures: int = 0
     lost: int = 0
-    """Hours of users and roles that were given up, as the database failed for too long."""
+    """Hours of users and roles that were dropped because the database failed for too long."""
     overtaken: int = 0
-    """Batches that were left out, as another service had counted the same time."""
+    """Batches that were omitted because another service had accounted for the same time."""
     last_write: float | None = None
-    """Seconds since the epoch, by this machine's clock."""
+    """Time of the latest successful write, in seconds since the epoch by this machine's clock."""
 
 
 class Accountant:
-    """Keeps the accounting database up to date.
+    """Writes usage and orders regularly, and answers queries.
 
     Args:
-        engine: Looked at in the event loop's thread, in slices.
-        meter: The engine's.
-        connect: Opens the database; called in another thread, again after each failure.
-        section: How often, and how much is kept.
-        turn: Waited for before the engine is looked at.
+        engine: The engine, read in slices in the event loop's thread.
+        meter: The engine's meter.
+        connect: Opens the database; called in another thread, and again after each failure.
+        section: The settings.
+        engine_lock: Lock acquired before the engine is read.
     """
 
     def __init__(
@@ -81,109 +81,109 @@ class Accountant:
         meter: Meter,
         connect: "Callable[[], Database]",
         section: AccountingSection,
-        turn: EngineLock | None = None,
+        engine_lock: EngineLock | None = None,
     ) -> None:
         self.statistics = AccountingStatistics()
         self.totals: dict[str, HourlyUsage] = {}
-        """What known users have had since the service began, as of the latest write."""
+        """Usage of each known user since the start of the service, as of the latest write."""
         self._engine = engine
         self._meter = meter
         self._roles = engine.role_meter
         self._connect = connect
         self._section = section
-        self._turn = EngineLock() if turn is None else turn
+        self._engine_lock = EngineLock() if engine_lock is None else engine_lock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accounting")
         self._database: Database | None = None
-        self._writing = Once(self._written)
-        self._keeping = Once(self._kept)
-        self._reading = asyncio.Lock()
-        """Of whoever reads; what is to be written waits for one at the most."""
+        self._shared_write = Once(self._try_write)
+        self._shared_keep = Once(self._try_keep)
+        self._query_lock = asyncio.Lock()
+        """Lock of queries, so that a write waits for at most one query."""
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
-        """Ends a pause: it is time to stop, or to keep an order that is not kept yet."""
+        """Ends a pause of `run`, to stop or to store a pending order."""
         self._writer = uuid.uuid4().hex
-        self._counted = UsageAccumulator()
-        self._counted_of_roles = UsageAccumulator()
-        """That wait to be written."""
+        self._usage = UsageAccumulator()
+        self._role_usage = UsageAccumulator()
+        """Pending usage of roles."""
         self._orders: list[Ordered] = []
         self._since: float | None = None
-        """The instant from which on that is."""
+        """Start of the pending usage, in seconds since the epoch; None if unknown."""
         self._batch: Batch | None = None
-        """That has perhaps been written, as nobody heard."""
+        """Batch whose write may have succeeded without a confirmation."""
         self._number = 0
-        self._rolled_up = -1
+        self._last_rolled_up = -1
 
     @property
     def user_key(self) -> UserKey:
-        """What the users are whose accounts are kept."""
+        """Kind of users: roles, principals or other, as in the settings."""
         return self._engine.settings.user_key
 
     def note(self, order: Ordered) -> None:
-        """Have an order kept: by `keep`, or with the next write."""
+        """Record an order, to be stored by `keep` or with the next write."""
         self._orders.append(order)
-        if len(self._orders) > MOST_ORDERS:  # nobody can push out what was carried out
-            refused = (number for number, each in enumerate(self._orders) if each.refusal)
+        if len(self._orders) > MOST_ORDERS:  # refused orders never displace executed orders
+            refused = (number for number, pending in enumerate(self._orders) if pending.refusal)
             del self._orders[next(refused, 0)]
 
     async def open(self) -> None:
-        """Open the database now; one that fails is tried again with the next write.
+        """Open the database now; if that fails, the next write tries again.
 
         Raises:
-            StoreInUse: Another service has the database open.
+            StoreInUse: another service has the database open.
         """
         try:
             await self._in_thread(self._open)
         except StoreInUse:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the service starts without
+        except Exception as error:  # noqa: BLE001 - no failure may stop the service's start
             self._failed(error)
 
     async def keep(self) -> bool:
-        """Write what has been ordered at once, and wait for it not too long.
+        """Store pending orders at once, and wait at most `ORDER_PATIENCE`.
 
         Returns:
-            Whether it is there by then; what is not comes there as soon as the database can.
+            Whether the orders are stored by then; otherwise they are stored as soon as possible.
         """
-        keeping = asyncio.create_task(self._keeping.get())
-        done, _ = await asyncio.wait([keeping], timeout=ORDER_PATIENCE)
-        return bool(done) and keeping.result()
+        task = asyncio.create_task(self._shared_keep.get())
+        done, _ = await asyncio.wait([task], timeout=ORDER_PATIENCE)
+        return bool(done) and task.result()
 
     def adding_up(self) -> Work[None]:
-        """Add up bit by bit what has been counted so far."""
+        """Sum up the usage noted so far, in cooperative steps."""
         yield from self._meter.counted.settling()
         if self._roles is not None:
             yield from self._roles.settling()
 
     async def write(self) -> bool:
-        """Write all that there is to be written now; return whether that was possible.
+        """Write all pending usage and orders now; return whether the write succeeded.
 
-        However many ask, it is done once for all who ask meanwhile.
+        One write serves all callers that wait for it.
         """
-        return await self._writing.get()
+        return await self._shared_write.get()
 
     async def read(self, query: "Callable[[Connection], T]") -> T | None:
-        """Return what a query finds of what has been written; None: no database answers.
+        """Return the result of a query of the written data; None if the database does not answer.
 
         Raises:
-            TooMuch: that takes too long, or is too long.
+            TooMuch: the query takes too long, or its result is too long.
         """
         try:
-            await asyncio.wait_for(self._reading.acquire(), PATIENCE)
+            await asyncio.wait_for(self._query_lock.acquire(), PATIENCE)
         except TimeoutError:
-            return None  # there are many who read
+            return None  # too many queries wait
         try:
             reading = self._in_thread(lambda: self._open().read(query))
             return await asyncio.wait_for(reading, PATIENCE)
         except TooMuch:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asks is to hear something
+        except Exception as error:  # noqa: BLE001 - the caller must get an answer
             self._failed(error)
             return None
         finally:
-            self._reading.release()
+            self._query_lock.release()
 
     async def run(self) -> None:
-        """Write regularly until told to stop, then once more."""
+        """Write regularly until `stop` is called, then write once more."""
         pause = self._section.every
         while not self._stopping.is_set():
             with suppress(TimeoutError):
@@ -192,47 +192,47 @@ class Accountant:
             if not self._stopping.is_set():
                 written = await self.write()
                 pause = self._section.every if written else min(2 * pause, LONGEST_PAUSE)
-                await self._rest()
+                await self._wait_least_pause()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.write(), PATIENCE)
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
 
     def stop(self) -> None:
-        """Make `run` write and end."""
+        """Make `run` write once more and end."""
         self._stopping.set()
         self._wake.set()
 
-    async def _rest(self) -> None:
-        """Keep no more than one write a second, however many orders there are."""
+    async def _wait_least_pause(self) -> None:
+        """Wait, so that there is at most one write a second however many orders there are."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), LEAST_PAUSE)
 
-    async def _written(self) -> bool:
+    async def _try_write(self) -> bool:
         try:
             await self._write()
-        except Exception as error:  # noqa: BLE001 - whatever it is, offers go on
+        except Exception as error:  # noqa: BLE001 - no failure may stop offers
             self._failed(error)
             return False
         self._succeeded()
         return True
 
-    async def _kept(self) -> bool:
-        waiting = [*(self._batch.orders if self._batch is not None else ()), *self._orders]
+    async def _try_keep(self) -> bool:
+        pending = [*(self._batch.orders if self._batch is not None else ()), *self._orders]
         try:
-            await self._in_thread(lambda: self._open().keep(waiting))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the order has been carried out
+            await self._in_thread(lambda: self._open().keep(pending))
+        except Exception as error:  # noqa: BLE001 - the order has been executed anyway
             self._failed(error)
             self._wake.set()
             return False
-        written = {order.id for order in waiting}
+        written = {order.id for order in pending}
         self._orders = [order for order in self._orders if order.id not in written]
         return True
 
     async def _write(self) -> None:
         try:
             database = await self._in_thread(self._open)
-            if self._batch is not None:  # first of all, as it was counted before
+            if self._batch is not None:  # first, as its usage is older
                 await self._commit(database, self._batch)
             if self._meter.beginning is not None:
                 await self._bridge(database, self._meter.beginning)
@@ -240,14 +240,14 @@ class Accountant:
             role_formers: dict[str, AccountCheckpoint] = {}
             if self._roles is not None:
                 of_roles, role_formers = await spread(self._roles.taking(self._engine.now))
-                self._counted_of_roles.add(of_roles)
-            formers = await spread(self._engine.closing(), self._turn)
+                self._role_usage.add(of_roles)
+            formers = await spread(self._engine.closing(), self._engine_lock)
             taken = self._meter.take()
             await spread(taken.settling())
-            self._counted.add(taken)
-            self._add_up(taken, formers)
-            self._bound()
-        led = self._engine.statistics.snapshots > 0
+            self._usage.add(taken)
+            self._add_totals(taken, formers)
+            self._drop_excess()
+        has_led = self._engine.statistics.snapshots > 0
         until = self._engine.now
         self._number += 1
         self._batch = Batch(
@@ -255,18 +255,18 @@ class Accountant:
             number=self._number,
             since=until if self._since is None else self._since,
             until=until,
-            counted=self._counted,
-            formers=formers if led else {},
+            counted=self._usage,
+            formers=formers if has_led else {},
             orders=self._orders,
-            roles=self._counted_of_roles,
-            role_formers=role_formers if led else {},
+            roles=self._role_usage,
+            role_formers=role_formers if has_led else {},
         )
-        self._counted, self._counted_of_roles, self._orders = (
+        self._usage, self._role_usage, self._orders = (
             UsageAccumulator(),
             UsageAccumulator(),
             [],
         )
-        self._since = until if led else None
+        self._since = until if has_led else None
         await self._commit(database, self._batch)
         await self._roll_up(database, until)
 
@@ -282,39 +282,39 @@ class Accountant:
             )
 
     async def _bridge(self, database: "Database", beginning: dict[str, AccountCheckpoint]) -> None:
-        """Count the time since a former service wrote last, as far as it is certain."""
+        """Account for the time since another service's latest write, as far as usage is certain."""
         until, formers, roles = await self._in_thread(lambda: database.formers(self._writer))
-        begun = min((former.at for former in beginning.values()), default=self._engine.now)
+        started = min((former.at for former in beginning.values()), default=self._engine.now)
         self._meter.bridge(formers, beginning, self._engine.pool.capacity)
-        self._since = min(until, begun) if formers else begun
+        self._since = min(until, started) if formers else started
         self._meter.beginning = None
         if self._roles is not None and self._roles.beginning is not None:
             self._roles.bridge(roles, self._roles.beginning)
             self._roles.beginning = None
 
     async def _roll_up(self, database: "Database", now: float) -> None:
-        """Make days of what is long ago, once a day."""
+        """Sum up old hours by day, once a day."""
         day = math.floor(now / DAY)
-        if day != self._rolled_up:
+        if day != self._last_rolled_up:
             hours, days = (DAY * (day - kept) for kept in (self._section.hours, self._section.days))
             await self._in_thread(lambda: database.roll_up(hours, days))
-            self._rolled_up = day
+            self._last_rolled_up = day
 
-    def _add_up(self, taken: UsageAccumulator, known: Container[str]) -> None:
+    def _add_totals(self, taken: UsageAccumulator, known: Container[str]) -> None:
         totals = self.totals
         for tallies in taken.users.values():
             for user, tally in tallies.items():
                 totals.setdefault(user, HourlyUsage()).add(tally)
         self.totals = {user: total for user, total in totals.items() if user in known}
 
-    def _bound(self) -> None:
-        users, roles = self._counted.users, self._counted_of_roles.users
+    def _drop_excess(self) -> None:
+        users, roles = self._usage.users, self._role_usage.users
         while len(users.keys() | roles) > 1 and (
             sum(map(len, (*users.values(), *roles.values()))) > MOST_TALLIES
         ):
             hour = min(users.keys() | roles)
             self.statistics.lost += len(users.pop(hour, ())) + len(roles.pop(hour, ()))
-            self._counted.capacity.pop(hour, None)
+            self._usage.capacity.pop(hour, None)
 
     def _open(self) -> "Database":
         if self._database is None:
@@ -331,24 +331,24 @@ class Accountant:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _succeeded(self) -> None:
-        told = self.statistics
-        if told.degraded:
-            _log.info("what is counted is written again", failures=told.failures)
-        told.degraded = False
-        told.writes += 1
-        told.last_write = time.time()
+        statistics = self.statistics
+        if statistics.degraded:
+            _log.info("what is counted is written again", failures=statistics.failures)
+        statistics.degraded = False
+        statistics.writes += 1
+        statistics.last_write = time.time()
 
     def _failed(self, error: Exception) -> None:
-        told = self.statistics
-        told.failures += 1
-        if not told.degraded:
+        statistics = self.statistics
+        statistics.failures += 1
+        if not statistics.degraded:
             _log.warning(
                 "what users have had cannot be written and is kept in memory alone; trying on",
                 reason=str(error) or repr(error),
                 exc_info=None if isinstance(error, StoreError | TimeoutError) else error,
             )
-        told.degraded = True
-        self._thread.submit(self._close)  # and opened anew with the next attempt
+        statistics.degraded = True
+        self._thread.submit(self._close)  # the next attempt opens the database again
 
 
 @asynccontextmanager
@@ -356,13 +356,13 @@ async def bookkeeping(bookkeeper: Accountant, every: float = 1.0) -> AsyncIterat
     """Keep the database up to date while the block runs; write a last time at its end.
 
     Args:
-        bookkeeper: Keeps it.
-        every: Seconds after which what has been noted is added up.
+        bookkeeper: The accountant.
+        every: Seconds between two rounds of summing up noted usage.
     """
-    running = asyncio.create_task(bookkeeper.run())
+    task = asyncio.create_task(bookkeeper.run())
     async with repeating(bookkeeper.adding_up, every, rest=PACE):
         try:
             yield bookkeeper
         finally:
             bookkeeper.stop()
-            await running
+            await task

@@ -1,6 +1,6 @@
-"""The accounting database, SQLite or PostgreSQL: opened by rule, written a batch at a time.
+"""The accounting database in SQLite or PostgreSQL: checked when opened, and written in batches.
 
-Its methods block, and are called from one thread at a time.
+The methods block. They are called from one thread at a time.
 """
 
 import json
@@ -35,19 +35,19 @@ from allocator.service.accounting.write_batch import Batch, Named, Ordered, Row
 from allocator.service.store import StoreError, StoreUnavailable, file
 
 APPLICATION_ID = 0x4C534841
-"""In a SQLite file's header, by which `file` and we know it: LSHA."""
+"""SQLite's application_id of the file: the letters LSHA."""
 MOST_ORDERS = 100_000
-"""Kept at the most; beyond, the oldest go."""
+"""Maximum number of stored orders, executed and refused separately; the oldest are deleted."""
 _BUSY = 5.0
-"""Seconds to wait for somebody else who reads a SQLite file."""
+"""Seconds to wait for another process that reads a SQLite file."""
 _PATIENCE = 10
-"""Seconds for a connection, or a statement, of PostgreSQL's."""
+"""Time limit for a connection to PostgreSQL and for each statement, in seconds."""
 LONGEST_READING = 20.0
-"""Seconds for somebody who reads a SQLite file."""
+"""Time limit for a query of a SQLite file, in seconds."""
 _STEPS = 10_000
-"""Of SQLite's between two looks at the clock."""
+"""SQLite instructions between two checks of that limit."""
 _CANCELLED = "57014"
-"""What PostgreSQL says of a statement that took too long."""
+"""PostgreSQL's error code for a statement that exceeded its time limit."""
 _DRIVER = "postgresql+psycopg"
 _PARTS = 500
 """Rows in a statement."""
@@ -56,68 +56,68 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
-def located(where: str) -> Path | URL:
-    """Return what is meant by a path, or by the URL of a PostgreSQL database.
+def located(location: str) -> Path | URL:
+    """Return a path, or the parsed URL of a PostgreSQL database.
 
     Raises:
-        StoreError: it is a URL that is malformed.
+        StoreError: the URL is malformed.
     """
-    if "://" not in where:
-        return Path(where)
+    if "://" not in location:
+        return Path(location)
     try:
-        return make_url(where).set(drivername=_DRIVER)
+        return make_url(location).set(drivername=_DRIVER)
     except ArgumentError as error:
-        raise StoreError(f"{where!r} is no URL such as postgresql://HOST/DATABASE") from error
+        raise StoreError(f"{location!r} is no URL such as postgresql://HOST/DATABASE") from error
 
 
 class Database:
-    """A database that is open.
+    """An open accounting database.
 
     Args:
         where: The path of a SQLite file, or the URL of a PostgreSQL database.
 
     Raises:
-        StoreUnavailable: it does not answer, or may not be used.
-        StoreError: it is not ours, of another version, or in use by another service.
+        StoreUnavailable: the database does not answer or may not be used.
+        StoreError: the database is foreign, of another version, or in use by another service.
     """
 
     def __init__(self, where: Path | URL) -> None:
         self.name = where.render_as_string() if isinstance(where, URL) else str(where)
         self._path = where if isinstance(where, Path) else None
         self._named: dict[tuple[str, int], set[str]] = {}
-        """Users and roles that have rows of their own, by table and day."""
-        with self._explained():
+        """Users and roles with rows of their own, by table and day."""
+        with self._explained_errors():
             if isinstance(where, URL):
                 self._engine = _postgresql(where)
                 self._prepare()
             else:
                 where.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._held = file.claim(where, _make)
+                self._locked_file = file.claim(where, _create_tables)
                 try:
-                    found = file.layout(where, APPLICATION_ID, LAYOUTS)
+                    version = file.layout(where, APPLICATION_ID, LAYOUTS)
                     self._engine = _sqlite(where)
-                    if found != LAYOUTS[-1]:
+                    if version != LAYOUTS[-1]:
                         self._upgrade()
                 except BaseException:
-                    self._held.close()
+                    self._locked_file.close()
                     raise
 
     def close(self) -> None:
-        """Let go of it, so that another service can have it."""
+        """Release the database, so that another service can open it."""
         self._engine.dispose()
         if self._path is not None:
-            self._held.close()
+            self._locked_file.close()
 
     def read(self, query: Callable[[Connection], T]) -> T:
-        """Return what a query finds.
+        """Return the result of a query.
 
         Raises:
-            StoreUnavailable: it does not answer.
-            TooMuch: that takes too long, or is too long.
+            StoreUnavailable: the database does not answer.
+            TooMuch: the query takes too long, or its result is too long.
         """
-        with self._explained(), self._engine.connect() as connection:
+        with self._explained_errors(), self._engine.connect() as connection:
             if self._path is not None:
-                _hurry(connection)
+                _limit_time(connection)
             try:
                 return query(connection)
             except OperationalError as error:
@@ -128,78 +128,87 @@ class Database:
     def formers(
         self, writer: str
     ) -> tuple[float, dict[str, AccountCheckpoint], dict[str, AccountCheckpoint]]:
-        """Return until when others have counted, and how users and roles stood then.
+        """Return the time and the checkpoints (users, roles) of another service's last write.
 
-        Nothing, if the latest to write was this writer itself.
-
-        Raises:
-            StoreUnavailable: it does not answer.
-        """
-        found = self.read(_state)
-        if found.get("writer") in (None, writer):
-            return 0.0, {}, {}
-        users, roles = (_decoded(found.get(key, "{}")) for key in ("standing", "standing_of_roles"))
-        return _instant(found), users, roles
-
-    def write(self, batch: Batch, most_users: int) -> bool:
-        """Add a batch, once, however often this is tried; return whether all of it could be.
-
-        Where another writer has counted the same time, what the batch counts is left out.
+        The result is 0 without checkpoints if this writer itself wrote last, or nothing is written
+        yet.
 
         Args:
-            batch: What to add.
-            most_users: Named in a day, and as many roles; others are added up under one name.
+            writer: Identifier of this service's process.
 
         Raises:
-            StoreUnavailable: it does not answer; perhaps the batch has been added nevertheless.
-            StoreError: it is no longer the one that was opened.
+            StoreUnavailable: the database does not answer.
         """
-        with self._explained(), self._writing() as connection:
-            before = _state(connection, lock=True)
-            ours = before.get("writer") == batch.writer
-            if ours and int(before["number"]) >= batch.number:
+        stored = self.read(_read_state)
+        if stored.get("writer") in (None, writer):
+            return 0.0, {}, {}
+        users, roles = (
+            _decode_checkpoints(stored.get(key, "{}")) for key in ("standing", "standing_of_roles")
+        )
+        return _accounted_until(stored), users, roles
+
+    def write(self, batch: Batch, most_users: int) -> bool:
+        """Add a batch exactly once, even if called repeatedly; return whether its usage was added.
+
+        If another writer has accounted for the same time, the batch's usage is omitted.
+
+        Args:
+            batch: The batch to add.
+            most_users: Maximum number of users per day with rows of their own, and of roles.
+                Further users are summed up under one name.
+
+        Raises:
+            StoreUnavailable: the database does not answer; the batch may have been added
+                nevertheless.
+            StoreError: the database is no longer the one that was opened.
+        """
+        with self._explained_errors(), self._transaction() as connection:
+            stored_state = _read_state(connection, lock=True)
+            is_ours = stored_state.get("writer") == batch.writer
+            if is_ours and int(stored_state["number"]) >= batch.number:
                 return True
-            self._keep(connection, batch.orders)
-            if not ours and _instant(before) > batch.since:
+            self._add_orders(connection, batch.orders)
+            if not is_ours and _accounted_until(stored_state) > batch.since:
                 return False
-            users = self._names(connection, usage, "user", most_users)
-            roles = self._names(connection, role_usage, "role", most_users)
+            users = self._name_predicate(connection, usage, "user", most_users)
+            roles = self._name_predicate(connection, role_usage, "role", most_users)
             for name, rows in batch.rows(users, roles).items():
                 table = metadata.tables[name]
                 self._upsert(connection, table, rows, SUMS[table])
             if batch.formers:
-                after = {
+                new_state = {
                     "writer": batch.writer,
                     "number": str(batch.number),
                     "until": repr(batch.until),
-                    "standing": _encoded(batch.formers),
-                    "standing_of_roles": _encoded(batch.role_formers),
+                    "standing": _encode_checkpoints(batch.formers),
+                    "standing_of_roles": _encode_checkpoints(batch.role_formers),
                 }
-                rows = [{"key": key, "value": value} for key, value in after.items()]
+                rows = [{"key": key, "value": value} for key, value in new_state.items()]
                 self._upsert(connection, state, rows, ())
             return True
 
     def keep(self, ordered: Sequence[Ordered]) -> None:
-        """Add orders of operators, once, however often this is tried.
+        """Add operators' orders exactly once, even if called repeatedly.
 
         Raises:
-            StoreUnavailable: it does not answer; perhaps they have been added nevertheless.
-            StoreError: it is no longer the one that was opened.
+            StoreUnavailable: the database does not answer; the orders may have been added
+                nevertheless.
+            StoreError: the database is no longer the one that was opened.
         """
-        with self._explained(), self._writing() as connection:
-            self._keep(connection, ordered)
+        with self._explained_errors(), self._transaction() as connection:
+            self._add_orders(connection, ordered)
 
     def roll_up(self, hours_until: int, days_until: int) -> None:
-        """Make days of hours that are long ago, and forget days that are longer ago.
+        """Sum up old hours by day, and delete old days.
 
         Args:
-            hours_until: The day, in seconds since the epoch, before which there are only days.
-            days_until: The day before which there is nothing.
+            hours_until: Day before which only days are kept, in seconds since the epoch.
+            days_until: Day before which nothing is kept, in seconds since the epoch.
 
         Raises:
-            StoreUnavailable: it does not answer.
+            StoreUnavailable: the database does not answer.
         """
-        with self._explained(), self._writing() as connection:
+        with self._explained_errors(), self._transaction() as connection:
             for table, sums in SUMS.items():
                 keys = [c for c in table.primary_key.columns if c.name not in ("seconds", "start")]
                 old = (table.c.seconds == HOUR) & (table.c.start < hours_until)
@@ -217,41 +226,56 @@ class Database:
             connection.execute(delete(orders).where(orders.c.at < days_until))
         self._named = {key: names for key, names in self._named.items() if key[1] >= hours_until}
 
-    def _keep(self, connection: Connection, ordered: Sequence[Ordered]) -> None:
-        self._upsert(connection, orders, [each.row() for each in ordered], ())
+    def _add_orders(self, connection: Connection, ordered: Sequence[Ordered]) -> None:
+        self._upsert(connection, orders, [order.row() for order in ordered], ())
         if ordered:
             _prune_orders(connection)
 
     def _prepare(self) -> None:
-        """Make the tables of PostgreSQL's, as far as they are not there."""
+        """Create missing tables in PostgreSQL.
+
+        Raises:
+            StoreError: the tables have an unknown version.
+        """
         with self._engine.begin() as connection:
             state.create(connection, checkfirst=True)
-            found = _state(connection).get("layout")
-            if found not in (None, *map(str, LAYOUTS)):
+            version = _read_state(connection).get("layout")
+            if version not in (None, *map(str, LAYOUTS)):
                 raise StoreError(
-                    f"written in version {found} of the layout, this Longshare knows version "
+                    f"written in version {version} of the layout, this Longshare knows version "
                     f"{LAYOUTS[-1]}; use the release that wrote it, or a newer one"
                 )
             metadata.create_all(connection)
             self._upsert(connection, state, [{"key": "layout", "value": str(LAYOUTS[-1])}], ())
 
     def _upgrade(self) -> None:
-        """Make the tables that a SQLite file of a former version lacks."""
+        """Create the tables that a SQLite file of a former version lacks."""
         with self._engine.begin() as connection:
             metadata.create_all(connection)
             connection.exec_driver_sql(f"PRAGMA user_version = {LAYOUTS[-1]}")
 
-    def _names(self, connection: Connection, table: Table, key: str, most: int) -> Named:
-        """Return what says whether somebody has rows of its own in an hour."""
+    def _name_predicate(
+        self, connection: Connection, table: Table, key: str, max_names: int
+    ) -> Named:
+        """Return a predicate that tells whether a name has rows of its own in an hour.
+
+        Args:
+            connection: Connection to the database.
+            table: The table of the rows.
+            key: Column of the names: users or roles.
+            max_names: Maximum number of names per day.
+        """
 
         def named(start: int, name: str) -> bool:
             day = start - start % DAY
             names = self._named.get((table.name, day))
             if names is None:
-                there = select(table.c[key]).distinct()
-                there = there.where(table.c.start >= day, table.c.start < day + DAY)
-                names = self._named[table.name, day] = set(connection.execute(there).scalars())
-            if name not in names and len(names) < most:
+                stored_names = select(table.c[key]).distinct()
+                stored_names = stored_names.where(table.c.start >= day, table.c.start < day + DAY)
+                names = self._named[table.name, day] = set(
+                    connection.execute(stored_names).scalars()
+                )
+            if name not in names and len(names) < max_names:
                 names.add(name)
             return name in names
 
@@ -260,7 +284,14 @@ class Database:
     def _upsert(
         self, connection: Connection, table: Table, rows: Sequence[Row], sums: Sequence[str]
     ) -> None:
-        """Insert rows; one that is there is added to in these columns, and else replaced."""
+        """Insert rows, or update existing rows with the same key.
+
+        Args:
+            connection: Connection to the database.
+            table: The table.
+            rows: The rows.
+            sums: Columns to which an update adds; an update replaces all other columns.
+        """
         if not rows:
             return
         dialect = sqlite if self._path is not None else postgresql
@@ -278,21 +309,21 @@ class Database:
             connection.execute(statement, list(rows[first : first + _PARTS]))
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def _transaction(self) -> Iterator[Connection]:
         if self._path is not None:
             with suppress(FileNotFoundError):
-                if not file.same(self._path, self._held):
+                if not file.same(self._path, self._locked_file):
                     raise StoreError("has been replaced by another file; restart the service")
         with self._engine.begin() as connection:
             try:
                 yield connection
             except BaseException:
-                self._named.clear()  # what has been noted may never have been written
+                self._named.clear()  # the names noted may never have been written
                 raise
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn what goes wrong into errors that name the database, and no password."""
+    def _explained_errors(self) -> Iterator[None]:
+        """Convert errors to StoreErrors that name the database without its password."""
         try:
             yield
         except StoreError as error:
@@ -307,35 +338,35 @@ class Database:
             ) from error
         except (SQLAlchemyError, sqlite3.Error) as error:
             cause = getattr(error, "orig", None) or error
-            words = " ".join(str(cause).split()) or repr(cause)
-            raise StoreUnavailable(f"{self.name}: {words}") from error
+            message = " ".join(str(cause).split()) or repr(cause)
+            raise StoreUnavailable(f"{self.name}: {message}") from error
 
 
 def _sqlite(path: Path) -> Engine:
     def connect() -> sqlite3.Connection:
-        # Never makes a file: one that is gone is not to come back empty, and open to everybody.
+        # The mode never creates a file: a deleted file must not reappear empty and world-readable.
         uri = f"{path.absolute().as_uri()}?mode=rw"
         return sqlite3.connect(uri, uri=True, timeout=_BUSY, check_same_thread=False)
 
     return create_engine("sqlite+pysqlite://", creator=connect, poolclass=NullPool)
 
 
-def _hurry(connection: Connection) -> None:
-    """Have SQLite give up what takes too long."""
+def _limit_time(connection: Connection) -> None:
+    """Set a time limit for the queries of a SQLite connection."""
     until = time.monotonic() + LONGEST_READING
     driver: Any = connection.connection.dbapi_connection
     driver.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
 
 
 def _took_too_long(error: OperationalError) -> bool:
-    told: Any = error.orig
-    return getattr(told, "sqlite_errorname", None) == "SQLITE_INTERRUPT" or (
-        getattr(told, "sqlstate", None) == _CANCELLED
+    cause: Any = error.orig
+    return getattr(cause, "sqlite_errorname", None) == "SQLITE_INTERRUPT" or (
+        getattr(cause, "sqlstate", None) == _CANCELLED
     )
 
 
-def _make(connection: sqlite3.Connection) -> None:
-    """Make the tables of a new SQLite file."""
+def _create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of a new SQLite file."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {LAYOUTS[-1]}")
     engine = create_engine("sqlite+pysqlite://", creator=lambda: connection, poolclass=StaticPool)
@@ -350,7 +381,7 @@ def _postgresql(url: URL) -> Engine:
         max_overflow=1,
         pool_pre_ping=True,
         connect_args={
-            "client_encoding": "utf8",  # also where the database has SQL_ASCII
+            "client_encoding": "utf8",  # even if the database has SQL_ASCII
             "connect_timeout": _PATIENCE,
             "tcp_user_timeout": 1000 * _PATIENCE,
             "options": f"-c statement_timeout={1000 * _PATIENCE}",
@@ -358,14 +389,14 @@ def _postgresql(url: URL) -> Engine:
     )
 
 
-def _state(connection: Connection, *, lock: bool = False) -> dict[str, str]:
-    found = select(state.c.key, state.c.value)
-    rows = connection.execute(found.with_for_update() if lock else found)
+def _read_state(connection: Connection, *, lock: bool = False) -> dict[str, str]:
+    query = select(state.c.key, state.c.value)
+    rows = connection.execute(query.with_for_update() if lock else query)
     return {row.key: row.value for row in rows}
 
 
 def _prune_orders(connection: Connection) -> None:
-    """Delete the oldest beyond bounds; who is refused often does not push out what was done."""
+    """Delete the oldest orders beyond the limit; refused orders never displace executed orders."""
     for refused in (orders.c.refusal != "", orders.c.refusal == ""):
         newest = select(orders.c.at).where(refused).order_by(orders.c.at.desc())
         oldest = connection.execute(newest.offset(MOST_ORDERS).limit(1)).scalar()
@@ -373,33 +404,36 @@ def _prune_orders(connection: Connection) -> None:
             connection.execute(delete(orders).where(refused, orders.c.at <= oldest))
 
 
-def _encoded(formers: Mapping[str, AccountCheckpoint]) -> str:
+def _encode_checkpoints(formers: Mapping[str, AccountCheckpoint]) -> str:
     return json.dumps(
         {
-            user: (former.at, dict(stood.allocation.items()), *stood[1:])
-            for user, former in formers.items()
-            for stood in (former.stretch,)
+            user: (checkpoint.at, dict(account.allocation.items()), *account[1:])
+            for user, checkpoint in formers.items()
+            for account in (checkpoint.stretch,)
         }
     )
 
 
-def _decoded(text: str) -> dict[str, AccountCheckpoint]:
-    """Read how users stood; what cannot be read costs the time since then, and no more."""
+def _decode_checkpoints(text: str) -> dict[str, AccountCheckpoint]:
+    """Decode account checkpoints; return no checkpoints if the text is invalid.
+
+    Usage since invalid checkpoints is not accounted.
+    """
     try:
-        plain: dict[str, Any] = json.loads(text)
+        content: dict[str, Any] = json.loads(text)
         return {
-            user: AccountCheckpoint(at, AccountState(Quantities(held), *rest))
-            for user, (at, held, *rest) in plain.items()
+            user: AccountCheckpoint(at, AccountState(Quantities(held), *fields))
+            for user, (at, held, *fields) in content.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         _log.warning("how users stood when accounts were written cannot be read", reason=str(error))
         return {}
 
 
-def _instant(found: Mapping[str, str]) -> float:
-    """Return until when somebody has counted; 0: nobody has, or it cannot be read."""
+def _accounted_until(stored: Mapping[str, str]) -> float:
+    """Return the time up to which usage is accounted; 0 if unknown."""
     try:
-        until = float(found.get("until", "0"))
+        until = float(stored.get("until", "0"))
     except ValueError:
         return 0.0
     return until if math.isfinite(until) else 0.0

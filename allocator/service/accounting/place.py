@@ -1,4 +1,4 @@
-"""Where a service keeps its accounts, and whether what that takes is installed with it."""
+"""Location of the accounting database, and whether the required packages are installed."""
 
 from importlib.util import find_spec
 
@@ -6,21 +6,21 @@ from allocator.service.config import Config, ConfigError
 
 _INSTALL = "pip install 'longshare[{}]'"
 _NEEDED = {"sqlalchemy": "accounting", "psycopg": "postgresql"}
-"""Module → the extra that brings it."""
+"""Module → the extra of Longshare that installs the module."""
 
 
 def kept_at(config: Config) -> str | None:
-    """Return where accounts are kept, a URL or a path; None: nowhere.
+    """Return the database's URL or path; None if no accounts are kept.
 
-    Where the configuration does not ask for accounts, a service without the extra goes on without.
+    A service without the extra keeps no accounts, unless the configuration names a database.
 
     Raises:
-        ConfigError: it asks for them, and what they take is not installed.
+        ConfigError: the configuration names a database whose packages are not installed.
     """
-    where = config.accounting_database()
-    missing = None if where is None else _missing(where)
+    location = config.accounting_database()
+    missing = None if location is None else _missing(location)
     if missing is None:
-        return where
+        return location
     if config.accounting.database is None:
         return None
     raise ConfigError(
@@ -30,9 +30,9 @@ def kept_at(config: Config) -> str | None:
 
 
 def why_none(config: Config) -> str | None:
-    """Say why no accounts are kept though nobody has said so; None: they are, or somebody has."""
-    where = config.accounting_database()
-    if where is None or _missing(where) is None:
+    """Return why no accounts are kept; None if they are kept or were disabled on purpose."""
+    location = config.accounting_database()
+    if location is None or _missing(location) is None:
         return None
     return (
         f"no accounts are kept, for SQLAlchemy is not installed: {_INSTALL.format('accounting')}; "
@@ -40,7 +40,7 @@ def why_none(config: Config) -> str | None:
     )
 
 
-def _missing(where: str) -> str | None:
-    """Return what a database takes that is not installed."""
-    takes = _NEEDED if "://" in where else ("sqlalchemy",)
-    return next((each for each in takes if find_spec(each) is None), None)
+def _missing(location: str) -> str | None:
+    """Return a module that a database needs and that is not installed; None if there is none."""
+    required = _NEEDED if "://" in location else ("sqlalchemy",)
+    return next((module for module in required if find_spec(module) is None), None)

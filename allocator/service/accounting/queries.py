@@ -1,4 +1,4 @@
-"""What the accounting database tells: usage by user and day, shares over hours, orders."""
+"""Queries of the accounting database: usage by user and day, shares over hours, orders."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,37 +19,36 @@ from allocator.service.accounting.schema import (
 from allocator.service.accounting.write_batch import Ordered
 
 MOST_LINES = 50_000
-"""Of users or roles and resources, on days, in an answer."""
+"""Maximum number of lines (user or role, resource, and day) in an answer."""
 MOST_ORDERS = 10_000
-"""In an answer."""
+"""Maximum number of executed orders in an answer."""
 MOST_TEXT = 4 * 2**20
-"""Characters of orders in an answer."""
+"""Maximum total length of executed orders in an answer, in characters."""
 MOST_REFUSALS = 2000
-"""Refused orders in an answer, beside the others."""
+"""Maximum number of refused orders in an answer, in addition to the executed orders."""
 MOST_TEXT_OF_REFUSALS = 2**20
-"""Characters of refused orders in an answer."""
+"""Maximum total length of refused orders in an answer, in characters."""
 
 By = Literal["user", "role", "day"]
-"""What is added up: all of a user, of a role where users are none, or a user's on each day."""
+"""Grouping: per user, per role (if users are not roles), or per day and user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Means of one user over the counted time of an hour, or of a day."""
+    """Means of one user over the accounted time of an hour or day."""
 
     start: int
     """Seconds since the epoch."""
     seconds: int
     user: str
     share: float
-    """What it held; this and what follows are fractions of the cluster, of the resource of which it
-    was most."""
+    """Dominant share of the cluster, as a fraction; so is `commitment`."""
     commitment: float
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What one user or role had of one resource: its units × seconds; a role only held."""
+    """Usage of one resource, in Mesos's unit × seconds; roles have `held` only."""
 
     resource: str
     held: float
@@ -60,25 +59,32 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one user or role had in some time."""
+    """Usage of one user or role during a day or the whole time."""
 
     start: int | None
-    """The day, in seconds since the epoch; None: the whole time."""
+    """Start of the day, in seconds since the epoch; None for the whole time."""
     user: str
     used: tuple[Used, ...]
     offers: int
     refused: int
     wanted: float | None = None
-    """Seconds in which it wanted offers; None: it is a role."""
+    """Seconds in which the user wanted offers; None for a role."""
     waited: float | None = None
-    """Of these, seconds in which it held less than it was entitled to."""
+    """Seconds of `wanted` in which the user held less than its entitlement."""
 
 
 def hours(
     connection: Connection, since: float, until: float, users: Collection[str] | None = None
 ) -> list[Hour]:
-    """Return how users, all or some, stood in the hours that begin within a time. O(rows)."""
-    asked = usage.c.user.in_(users) if users is not None else true()
+    """Return shares and commitments of users in the hours that begin in an interval. Cost: O(rows).
+
+    Args:
+        connection: Connection to the database.
+        since: Start of the interval, in seconds since the epoch.
+        until: End of the interval, in seconds since the epoch.
+        users: The users to return; None for all.
+    """
+    selected = usage.c.user.in_(users) if users is not None else true()
     same = and_(
         capacity.c.seconds == usage.c.seconds,
         capacity.c.start == usage.c.start,
@@ -92,7 +98,7 @@ def hours(
             func.max(usage.c.owed / capacity.c.amount),
         )
         .join_from(usage, capacity, same)
-        .where(_within(usage, since, until), asked, capacity.c.amount > 0.0)
+        .where(_in_interval(usage, since, until), selected, capacity.c.amount > 0.0)
         .group_by(*keys)
         .order_by(*keys)
     )
@@ -102,23 +108,31 @@ def hours(
 def hours_of(
     connection: Connection, since: float, until: float, users: Collection[str]
 ) -> list[Hour]:
-    """Return likewise for users who are named, and that they had nothing where that is certain.
+    """Return the same for given users, with zeros for hours in which they certainly had no usage.
 
-    It is where an hour was counted, and nobody in it is without a row of its own.
+    Absence is certain in accounted hours in which every user has rows of its own.
+
+    Args:
+        connection: Connection to the database.
+        since: Start of the interval, in seconds since the epoch.
+        until: End of the interval, in seconds since the epoch.
+        users: The users to return.
     """
-    told = hours(connection, since, until, {*users, OTHERS})
-    had = {(hour.start, hour.seconds, hour.user) for hour in told}
+    recorded = hours(connection, since, until, {*users, OTHERS})
+    present = {(hour.start, hour.seconds, hour.user) for hour in recorded}
     counted = select(capacity.c.start, capacity.c.seconds).distinct()
-    certain = [
+    complete = [
         (start, seconds)
-        for start, seconds in connection.execute(counted.where(_within(capacity, since, until)))
-        if (start, seconds, OTHERS) not in had
+        for start, seconds in connection.execute(
+            counted.where(_in_interval(capacity, since, until))
+        )
+        if (start, seconds, OTHERS) not in present
     ]
-    return [hour for hour in told if hour.user in users] + [
+    return [hour for hour in recorded if hour.user in users] + [
         Hour(start, seconds, user, 0.0, 0.0)
-        for start, seconds in certain
+        for start, seconds in complete
         for user in users
-        if (start, seconds, user) not in had
+        if (start, seconds, user) not in present
     ]
 
 
@@ -129,17 +143,17 @@ def usages(
     by: By,
     users: Collection[str] = (),
 ) -> list[Usage]:
-    """Return who had what in the hours that begin within a time, by user, role, or day and user.
+    """Return usage in the hours that begin in an interval, by user, role, or day and user.
 
     Args:
-        connection: To the database.
-        since: Seconds since the epoch.
-        until: Seconds since the epoch.
+        connection: Connection to the database.
+        since: Start of the interval, in seconds since the epoch.
+        until: End of the interval, in seconds since the epoch.
         by: The key of a row.
-        users: The users or roles to return; empty: all.
+        users: The users or roles to return; empty for all.
 
     Raises:
-        TooMuch: an answer would be too long.
+        TooMuch: the answer would be too long.
     """
     amounts, acts = (usage, activity) if by != "role" else (role_usage, role_activity)
     used: dict[tuple[int | None, str], list[Used]] = {}
@@ -155,29 +169,35 @@ def usages(
 def ordered(
     connection: Connection, since: float, until: float, *, refused: bool
 ) -> tuple[list[Ordered], bool]:
-    """Return the orders within a time that were carried out, or refused, the earliest first.
+    """Return executed or refused orders within an interval, the earliest first.
 
-    The latest are told, as many as there may be in an answer. Refused orders have limits of their
-    own, so no number of them hides an order that was carried out.
+    The answer has the latest orders, up to the limits. Refused orders have limits of their own, so
+    that they cannot hide executed orders.
+
+    Args:
+        connection: Connection to the database.
+        since: Start of the interval, in seconds since the epoch.
+        until: End of the interval, in seconds since the epoch.
+        refused: Whether to return the refused orders.
 
     Returns:
-        The orders, and whether there were earlier ones.
+        The orders, and whether earlier orders were omitted.
     """
     kind = orders.c.refusal != "" if refused else orders.c.refusal == ""
     most = MOST_REFUSALS if refused else MOST_ORDERS
     most_text = MOST_TEXT_OF_REFUSALS if refused else MOST_TEXT
     query = select(orders).where(orders.c.at >= since, orders.c.at < until, kind)
     latest = query.order_by(orders.c.at.desc()).limit(most + 1)
-    found, text = list[Ordered](), 0
+    result, text = list[Ordered](), 0
     for row in connection.execute(latest).mappings():
         text += sum(len(value) for value in row.values() if isinstance(value, str))
-        if len(found) == most or text > most_text:
-            return found[::-1], True
-        found.append(Ordered(**row))
-    return found[::-1], False
+        if len(result) == most or text > most_text:
+            return result[::-1], True
+        result.append(Ordered(**row))
+    return result[::-1], False
 
 
-def _within(table: Table, since: float, until: float) -> ColumnElement[bool]:
+def _in_interval(table: Table, since: float, until: float) -> ColumnElement[bool]:
     return and_(table.c.start >= since, table.c.start < until)
 
 
@@ -185,23 +205,23 @@ def _sums(
     connection: Connection,
     table: Table,
     keys: Sequence[str],
-    asked: tuple[float, float, By, Collection[str]],
+    request: tuple[float, float, By, Collection[str]],
 ) -> Iterator[tuple[int | None, str, Sequence[Any]]]:
-    """Go through days (None: all of the time), users or roles, and further keys with the sums."""
-    since, until, by, users = asked
+    """Yield the day (None for the whole time), the user or role, further keys, and the sums."""
+    since, until, by, users = request
     day: ColumnElement[Any] = literal(None) if by != "day" else table.c.start - table.c.start % DAY
-    who = table.c.role if by == "role" else table.c.user
-    grouped: list[ColumnElement[Any]] = [who, *(table.c[name] for name in keys)]
+    name_column = table.c.role if by == "role" else table.c.user
+    grouped: list[ColumnElement[Any]] = [name_column, *(table.c[name] for name in keys)]
     if by == "day":
         grouped = [day, *grouped]
     query = (
         select(
             day.label("day"),
-            who,
+            name_column,
             *(table.c[name] for name in keys),
             *(func.sum(table.c[name]) for name in SUMS[table]),
         )
-        .where(_within(table, since, until), who.in_(users) if users else true())
+        .where(_in_interval(table, since, until), name_column.in_(users) if users else true())
         .group_by(*grouped)
         .order_by(*grouped)
         .limit(MOST_LINES + 1)

@@ -1,7 +1,7 @@
-"""The tables of the accounting database: the same in SQLite and PostgreSQL.
+"""Tables of the accounting database, identical in SQLite and PostgreSQL.
 
-Amounts are in the units Mesos counts a resource in × seconds: core-seconds, megabyte-seconds.
-A row belongs to an hour, or, when that is long ago, to a day; both by UTC.
+Amounts are in Mesos's unit of the resource × seconds, for example core-seconds and
+megabyte-seconds. A row covers an hour, or a day if the hour is long ago; both by UTC.
 """
 
 from sqlalchemy import (
@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 LAYOUTS = (1, 2)
-"""Versions of the tables that can be read; the last one is written. The first had no roles."""
+"""Versions of the tables that can be read; the last version is written. Version 1 had no roles."""
 
 metadata = MetaData()
 
@@ -34,7 +34,7 @@ usage = Table(
     Column("entitled", Double, nullable=False),
     PrimaryKeyConstraint("seconds", "start", "user", "resource"),
 )
-"""What users have had: HOUR or DAY seconds from `start`, in seconds since the epoch."""
+"""Usage of users during HOUR or DAY seconds from `start`, which is in seconds since the epoch."""
 
 activity = Table(
     "activity",
@@ -48,7 +48,8 @@ activity = Table(
     Column("waited", Double, nullable=False),
     PrimaryKeyConstraint("seconds", "start", "user"),
 )
-"""What users were offered and refused, and seconds in which they wanted more, and lacked it."""
+"""Offers to users and offers declined. Also the seconds in which a user wanted offers, and those
+seconds in which it waited below its entitlement."""
 
 capacity = Table(
     "capacity",
@@ -59,7 +60,7 @@ capacity = Table(
     Column("amount", Double, nullable=False),
     PrimaryKeyConstraint("seconds", "start", "resource"),
 )
-"""What the cluster has had while it was counted."""
+"""Capacity of the cluster during the accounted time."""
 
 role_usage = Table(
     "role_usage",
@@ -71,7 +72,7 @@ role_usage = Table(
     Column("held", Double, nullable=False),
     PrimaryKeyConstraint("seconds", "start", "role", "resource"),
 )
-"""What was held in roles, where users are none; likewise."""
+"""Usage of roles, if users are not roles."""
 
 role_activity = Table(
     "role_activity",
@@ -83,7 +84,7 @@ role_activity = Table(
     Column("refused", BigInteger, nullable=False),
     PrimaryKeyConstraint("seconds", "start", "role"),
 )
-"""What was offered and refused in roles, where users are none."""
+"""Offers to roles and offers declined, if users are not roles."""
 
 orders = Table(
     "orders",
@@ -100,7 +101,7 @@ orders = Table(
     Column("refusal", Text, nullable=False),
     Index("orders_at", "at"),
 )
-"""What operators have ordered; `order`, `before` and `after` are JSON."""
+"""Orders by operators; `order`, `before` and `after` are JSON."""
 
 state = Table(
     "state",
@@ -108,7 +109,7 @@ state = Table(
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""How far has been counted, and by whom; how users stood then."""
+"""Progress of accounting: the latest writer and time, and the checkpoints of users and roles."""
 
 SUMS = {
     usage: ("held", "overused", "owed", "entitled"),
@@ -117,4 +118,4 @@ SUMS = {
     role_usage: ("held",),
     role_activity: ("offers", "refused"),
 }
-"""Columns that are added up, by table; the others are its key."""
+"""Columns that are summed up, by table; the remaining columns are the key."""

@@ -1,4 +1,4 @@
-"""What is written to the accounting database at once, and in which rows."""
+"""Batches of usage to write to the accounting database at once, and their rows."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,134 +8,137 @@ from allocator.fairness.metering import AccountCheckpoint, HourlyUsage, UsageAcc
 from allocator.service.accounting import HOUR, OTHERS
 
 MOST_RESOURCES = 32
-"""Of a user, by name; a cluster that has more is not accounted for further."""
+"""Maximum number of a user's resources, in order of their names; further resources are not
+accounted."""
 _MILLI = 1000.0
 
 Row: TypeAlias = dict[str, Any]
 Named: TypeAlias = Callable[[int, str], bool]
-"""Whether somebody has rows of its own in the hour that begins then."""
+"""Returns whether a user or role has rows of its own in the hour with the given start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """An operator's order, carried out or refused."""
+    """An operator's order, executed or refused."""
 
     id: str
-    """Unique."""
+    """Unique identifier."""
     at: float
-    """By this machine's clock, in seconds since the epoch."""
+    """Time of the order, in seconds since the epoch by this machine's clock."""
     who: str
     how: str
-    """How that is known: `certificate`, `socket` or `address`."""
+    """How the operator was identified: `certificate`, `socket` or `address`."""
     peer: str
-    """From where."""
+    """Network address of the operator."""
     kind: str
     order: str
-    """JSON, as the contract has it."""
+    """The contract's order as JSON."""
     before: str
-    """JSON: by user what the order was about to change."""
+    """JSON: by user, the values that the order was about to change."""
     after: str
     refusal: str
-    """Why it was not carried out; empty: it was."""
+    """Why the order was refused; empty if it was executed."""
 
     def row(self) -> Row:
-        """Return it as a row."""
+        """Return the order as a row."""
         return {name: _storable(getattr(self, name)) for name in Ordered.__slots__}
 
 
 @dataclass(slots=True)
 class Batch:
-    """What has come together since the latest write."""
+    """Usage and orders since the latest write."""
 
     writer: str
-    """Who counts: another name for each service that is started."""
+    """Identifier of the accounting service process, new at each start."""
     number: int
-    """One more than that of the batch before."""
+    """Number of the batch, counted from 1."""
     since: float
-    """The earliest instant that is counted in it, in seconds since the epoch."""
+    """Earliest accounted time, in seconds since the epoch."""
     until: float
     counted: UsageAccumulator
     formers: Mapping[str, AccountCheckpoint] = field(default_factory=dict)
-    """How all users stood at the end."""
+    """Checkpoints of all users' accounts at `until`."""
     orders: list[Ordered] = field(default_factory=list)
     roles: UsageAccumulator = field(default_factory=UsageAccumulator)
-    """What was held in roles, where users are none, up to an instant of its own."""
+    """Usage of roles, if users are not roles, up to a time of its own."""
     role_formers: Mapping[str, AccountCheckpoint] = field(default_factory=dict)
-    """How all roles stood then."""
+    """Checkpoints of all roles' accounts at that time."""
 
     def rows(self, users: Named, roles: Named) -> dict[str, list[Row]]:
-        """Return what is to be added to which table, by its name.
+        """Return the rows to add, by table name.
 
-        Who neither held, owed nor wanted anything is left out.
+        Users without usage, commitments and wishes are omitted.
 
         Args:
-            users: Which of them are named.
-            roles: Likewise.
+            users: Returns whether a user has rows of its own.
+            roles: Returns whether a role has rows of its own.
         """
-        used, acted = list[Row](), list[Row]()
-        for start, user, tally in _tallies(self.counted, users):
-            used += _of_resources(start, user, tally)
-            acted.append(_of_activity(start, user, tally))
-        role_used, role_acted = list[Row](), list[Row]()
-        for start, role, tally in _tallies(self.roles, roles):
-            first = {"seconds": HOUR, "start": start, "role": role}
-            role_used += [
-                {**first, "resource": name, "held": each.held / _MILLI}
-                for name, each in _first(tally.resources)
+        usage_rows, activity_rows = list[Row](), list[Row]()
+        for start, user, tally in _hourly_usages(self.counted, users):
+            usage_rows += _usage_rows(start, user, tally)
+            activity_rows.append(_activity_row(start, user, tally))
+        role_usage_rows, role_activity_rows = list[Row](), list[Row]()
+        for start, role, tally in _hourly_usages(self.roles, roles):
+            key = {"seconds": HOUR, "start": start, "role": role}
+            role_usage_rows += [
+                {**key, "resource": name, "held": integrals.held / _MILLI}
+                for name, integrals in _first_resources(tally.resources)
             ]
-            role_acted.append({**first, "offers": tally.offers, "refused": tally.refused})
-        had = [
+            role_activity_rows.append({**key, "offers": tally.offers, "refused": tally.refused})
+        capacity_rows = [
             {"seconds": HOUR, "start": hour * HOUR, "resource": name, "amount": amount / _MILLI}
             for hour, amounts in self.counted.capacity.items()
-            for name, amount in _first(amounts)
+            for name, amount in _first_resources(amounts)
         ]
         return {
-            "usage": used,
-            "activity": acted,
-            "capacity": had,
-            "role_usage": role_used,
-            "role_activity": role_acted,
+            "usage": usage_rows,
+            "activity": activity_rows,
+            "capacity": capacity_rows,
+            "role_usage": role_usage_rows,
+            "role_activity": role_activity_rows,
         }
 
 
-def _tallies(counted: UsageAccumulator, named: Named) -> Iterator[tuple[int, str, HourlyUsage]]:
-    """Go through hours, those who are named and all others, and what they had."""
+def _hourly_usages(
+    counted: UsageAccumulator, named: Named
+) -> Iterator[tuple[int, str, HourlyUsage]]:
+    """Yield start, user or role, and usage, for each hour; unnamed users are summed up."""
     for hour, tallies in counted.users.items():
-        start, others = hour * HOUR, HourlyUsage()
-        for user, tally in sorted(tallies.items(), key=lambda each: -_weight_of(each[1])):
-            if not _weight_of(tally):
+        start, rest = hour * HOUR, HourlyUsage()
+        for user, tally in sorted(tallies.items(), key=lambda item: -_total(item[1])):
+            if not _total(tally):
                 continue
             if named(start, _storable(user)):
                 yield start, _storable(user), tally
             else:
-                others.add(tally)
-        if _weight_of(others):
-            yield start, OTHERS, others
+                rest.add(tally)
+        if _total(rest):
+            yield start, OTHERS, rest
 
 
-def _weight_of(tally: HourlyUsage) -> float:
-    """Return what is 0 of a user that neither held, owed, wanted nor was given anything."""
-    had = sum(each.held + each.owed for each in tally.resources.values())
-    return had + tally.wanted + tally.offers + tally.refused
+def _total(tally: HourlyUsage) -> float:
+    """Return a number that is 0 for a user without usage, commitments, wishes and offers."""
+    amounts = sum(integrals.held + integrals.owed for integrals in tally.resources.values())
+    return amounts + tally.wanted + tally.offers + tally.refused
 
 
-def _of_resources(start: int, user: str, tally: HourlyUsage) -> list[Row]:
+def _usage_rows(start: int, user: str, tally: HourlyUsage) -> list[Row]:
     return [
         {
             "seconds": HOUR,
             "start": start,
             "user": user,
             "resource": name,
-            "held": each.held / _MILLI,
-            "overused": each.overused / _MILLI,
-            "owed": each.owed / _MILLI,
-            "entitled": each.entitled / _MILLI,
+            "held": integrals.held / _MILLI,
+            "overused": integrals.overused / _MILLI,
+            "owed": integrals.owed / _MILLI,
+            "entitled": integrals.entitled / _MILLI,
         }
-        for name, each in _first(tally.resources)
+        for name, integrals in _first_resources(tally.resources)
     ]
 
 
-def _of_activity(start: int, user: str, tally: HourlyUsage) -> Row:
+def _activity_row(start: int, user: str, tally: HourlyUsage) -> Row:
     return {
         "seconds": HOUR,
         "start": start,
@@ -147,10 +150,10 @@ def _of_activity(start: int, user: str, tally: HourlyUsage) -> Row:
     }
 
 
-def _first(amounts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _first_resources(amounts: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [(_storable(name), amounts[name]) for name in sorted(amounts)[:MOST_RESOURCES]]
 
 
-def _storable(value: Any) -> Any:  # noqa: ANN401 - text is changed, what is none is not
-    """Return text without the one character that PostgreSQL cannot store."""
+def _storable(value: Any) -> Any:  # noqa: ANN401 - only text is changed
+    """Replace NUL characters in text, which PostgreSQL cannot store."""
     return value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value

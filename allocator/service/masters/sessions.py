@@ -197,7 +197,7 @@ class Sessions:
         """Promote a master to leader; close the previous leader's stream with a reason."""
         if self._leadership.leader is not session:
             self._took_over()
-        former = self._leadership.take(session)
+        former = self._leadership.promote(session)
         if isinstance(former, Session):
             reconnected = same_master(session, former)
             successor = "a new stream of the same master" if reconnected else "master"
@@ -206,7 +206,7 @@ class Sessions:
 
     def demote(self, session: Session) -> None:
         """Demote a master that reports standby or whose stream has ended."""
-        self._leadership.leave(session)
+        self._leadership.withdraw(session)
         self._update_statistics()
 
     def touch(self, session: Session) -> None:

@@ -1,4 +1,4 @@
-"""Which agents were there in an event log, from when to when, and which tasks they are for."""
+"""History of agents in an event log: intervals during which an agent did not change."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """An agent, as it was for a time. Times are the master's, in seconds."""
+    """An agent during an interval without changes. Times are the master's, in seconds."""
 
     host: Host
     total: Quantities
@@ -18,42 +18,61 @@ class Presence:
     until: float
 
     def admitted_by(self, constraints: Iterable[Constraint]) -> bool:
-        """Whether all these constraints are met."""
+        """Return whether the agent meets all given constraints."""
         return all(constraint.admits(self.host) for constraint in constraints)
 
 
 class AgentIntervals:
-    """Follows agents that come, change and go."""
+    """Records intervals as agents are added, change and are removed."""
 
     def __init__(self) -> None:
-        self._there: dict[str, Presence] = {}
-        self._been: list[Presence] = []
+        self._open: dict[str, Presence] = {}
+        self._closed: list[Presence] = []
 
     def look(self, engine: Engine, agent: str, now: float) -> None:
-        """Find out what an agent is now, or that it is gone."""
-        known = engine.agent(agent)
-        before = self._there.pop(agent, None)
-        if known is not None:
-            is_now = Presence(Host.of(known.info), known.total.scalars, now, now)
-            if before is not None and (before.host, before.total) == (is_now.host, is_now.total):
-                self._there[agent] = before
+        """Compare an agent with its recorded state, and record a change or removal.
+
+        Args:
+            engine: The engine that has applied the event.
+            agent: The agent's identifier.
+            now: The master's time, in seconds.
+        """
+        agent_state = engine.agent(agent)
+        previous = self._open.pop(agent, None)
+        if agent_state is not None:
+            current = Presence(Host.of(agent_state.info), agent_state.total.scalars, now, now)
+            if previous is not None and (previous.host, previous.total) == (
+                current.host,
+                current.total,
+            ):
+                self._open[agent] = previous
                 return
-            self._there[agent] = is_now
-        if before is not None:
-            self._leave(before, now)
+            self._open[agent] = current
+        if previous is not None:
+            self._close(previous, now)
 
     def look_at_all(self, engine: Engine, agents: Iterable[str], now: float) -> None:
-        """Follow a snapshot with these agents."""
-        for agent in {*self._there, *agents}:
+        """Compare all agents with the engine's state after a snapshot.
+
+        Args:
+            engine: The engine that has restored the snapshot.
+            agents: Identifiers of the agents in the snapshot.
+            now: The master's time, in seconds.
+        """
+        for agent in {*self._open, *agents}:
             self.look(engine, agent, now)
 
     def until(self, end: float) -> list[Presence]:
-        """Return who was there until the end, and before."""
-        for presence in self._there.values():
-            self._leave(presence, end)
-        self._there.clear()
-        return self._been
+        """End all open intervals, and return all intervals in no particular order.
 
-    def _leave(self, presence: Presence, now: float) -> None:
+        Args:
+            end: The master's time, in seconds.
+        """
+        for presence in self._open.values():
+            self._close(presence, end)
+        self._open.clear()
+        return self._closed
+
+    def _close(self, presence: Presence, now: float) -> None:
         if now > presence.since:
-            self._been.append(Presence(presence.host, presence.total, presence.since, now))
+            self._closed.append(Presence(presence.host, presence.total, presence.since, now))

@@ -1,7 +1,7 @@
-"""The event log: everything that is done to an engine, and what it decides, in a file.
+"""Event log: a file of all inputs to an engine and all of its decisions.
 
-The file can be replayed bit for bit (`longshare replay`): an engine reads no clock and draws no
-unseeded number.
+The file can be replayed bit for bit (`longshare replay`), since an engine reads no clock and draws
+no unseeded random number.
 """
 
 import io
@@ -39,32 +39,32 @@ from allocator.service.store import codec
 
 MAGIC = b"longshare event log 1\n"
 LARGEST = 2**31 - 1
-"""Bytes of an entry; protobuf knows no larger message."""
+"""Maximum size of an entry in bytes, as protobuf allows no larger message."""
 
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What comes of reading settings that say what they like."""
+"""Exceptions that reading invalid settings can raise."""
 
 _log = structlog.get_logger(__name__)
 
 
 class EventLogError(Exception):
-    """A file is no event log, or is damaged; says where."""
+    """The file is no event log or is damaged; the message states the position."""
 
 
 class EventLog:
-    """Writes entries to a new file; one that was there keeps all it has, under another name.
+    """Writer of a new event log; an existing file is kept under another name.
 
     Args:
         path: The file.
         apart: Other files of the service, which the log must never overwrite.
 
     Raises:
-        OSError: the file cannot be written, or what was there not be renamed.
+        OSError: the file cannot be written, or the existing file cannot be renamed.
     """
 
     def __init__(self, path: Path, apart: Collection[Path] = ()) -> None:
         self.failed = False
-        """Whether the file ends before its time because something could not be written."""
+        """True if the log has ended early because of a write error."""
         self._path = path
         set_aside(path)
         opener = partial(open_to_write, apart=apart)
@@ -73,40 +73,40 @@ class EventLog:
         self.flush()
 
     def write(self, entry: log.LogEntry) -> None:
-        """Append an entry; a disk that is full ends the log, not the allocation."""
+        """Append an entry. A full disk ends the log, but never stops allocation."""
         framed = io.BytesIO()
         proto.serialize_length_prefixed(entry, framed)
         self._try(lambda: self._file.write(framed.getbuffer()))
 
     def flush(self) -> None:
-        """Hand what has been written to the operating system."""
+        """Pass buffered entries to the operating system."""
         self._try(self._file.flush)
 
     def close(self) -> None:
         """Close the file."""
         self.flush()
-        with suppress(OSError):  # of a file that has failed before
+        with suppress(OSError):  # the file may have failed before
             self._file.close()
 
-    def _try(self, step: Callable[[], object]) -> None:
+    def _try(self, operation: Callable[[], object]) -> None:
         if self.failed:
             return
         try:
-            step()
+            operation()
         except OSError as error:
             self.failed = True
             _log.error("event log ends", file=str(self._path), reason=error.strerror)
 
 
 class LoggedEngine(Engine):
-    """An engine that logs what is done to it.
+    """An engine that logs its inputs and decisions.
 
     Args:
-        settings: What the operator decides.
-        event_log: Where to.
-        memory: What a former engine has left.
-        before_change: As an engine's.
-        meter: As an engine's.
+        settings: The operator's settings.
+        event_log: The log to write.
+        memory: Memory of a former engine.
+        before_change: As for `Engine`.
+        meter: As for `Engine`.
     """
 
     def __init__(
@@ -175,41 +175,41 @@ class LoggedEngine(Engine):
 
 
 def set_aside(path: Path) -> Path | None:
-    """Give a log that was there the name LOG.N, with an N above all that are taken.
+    """Rename an existing log to LOG.N, with N one above the highest number in use.
 
     Args:
-        path: Where a log is about to be written; devices, pipes and empty files stay as they are.
+        path: The log to be written. Devices, pipes and empty files are left in place.
 
     Returns:
-        The other name; None: there was nothing to keep.
+        The new name; None if nothing was renamed.
 
     Raises:
-        OSError: it cannot be renamed.
+        OSError: the file cannot be renamed.
     """
     if not path.is_file() or not path.stat().st_size:
         return None
     pattern = re.compile(re.escape(path.name) + r"\.([0-9]{1,9})")
-    matches = (pattern.fullmatch(beside.name) for beside in path.parent.iterdir())
+    matches = (pattern.fullmatch(sibling.name) for sibling in path.parent.iterdir())
     number = max((int(match[1]) for match in matches if match), default=0) + 1
-    kept = path.with_name(f"{path.name}.{number}")
-    path.rename(kept)
-    _log.info("event log of before kept", file=str(kept))
-    return kept
+    new_path = path.with_name(f"{path.name}.{number}")
+    path.rename(new_path)
+    _log.info("event log of before kept", file=str(new_path))
+    return new_path
 
 
 def read(
     path: Path, cut_off: Callable[[int], None] = lambda _bytes: None
 ) -> Iterator[log.LogEntry]:
-    """Go through the entries of a file, the header first.
+    """Yield the entries of a file, the header first.
 
     Args:
-        path: The file; what is appended meanwhile is not read.
-        cut_off: Told how many bytes at the end are left out, because the entry they belong to
-            is incomplete, as when the service was killed.
+        path: The file; entries appended after the start are not read.
+        cut_off: Called with the number of bytes of an incomplete entry at the end, as left by a
+            killed service.
 
     Raises:
         EventLogError: the file is no event log, or an entry is damaged.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -218,7 +218,7 @@ def read(
         expected = "header"
         while (offset := file.tell()) < size:
             try:
-                entry = _parse(file, size)
+                entry = _read_entry(file, size)
             except (DecodeError, ValueError) as error:
                 raise EventLogError(f"{path} is damaged at byte {offset}: {error}") from error
             if entry is None:
@@ -231,33 +231,41 @@ def read(
             yield entry
 
 
-def _parse(file: IO[bytes], size: int) -> log.LogEntry | None:
-    """Read an entry; None: the file, which has a size in bytes, ends within it.
+def _read_entry(file: IO[bytes], size: int) -> log.LogEntry | None:
+    """Read an entry; return None if the file ends within the entry.
+
+    Args:
+        file: The file, at the beginning of an entry.
+        size: Size of the file in bytes.
 
     Raises:
-        ValueError: its length cannot be.
-        DecodeError: what it says cannot be.
+        ValueError: the entry's length is invalid.
+        DecodeError: the entry's content is invalid.
     """
-    length = _varint(file)
+    length = _read_length(file)
     if length is None:
         return None
-    begin = file.tell()
-    # A length that is damaged must not pass for an end, nor claim memory. An entry is one field,
-    # which has a length of its own, and both must agree.
+    start = file.tell()
+    # A damaged length must neither look like the end of the file nor allocate memory. An entry has
+    # one field, whose own length must agree with the entry's.
     file.seek(1, io.SEEK_CUR)
-    within = _varint(file)
-    if within is not None and file.tell() - begin + within != length:
-        raise ValueError(f"a length of {length} bytes, of which {within} are accounted for")
+    inner_length = _read_length(file)
+    if inner_length is not None and file.tell() - start + inner_length != length:
+        raise ValueError(f"a length of {length} bytes, of which {inner_length} are accounted for")
     if length > LARGEST:
         raise ValueError(f"a length of {length} bytes, more than a message can have")
-    if begin + length > size:
+    if start + length > size:
         return None
-    file.seek(begin)
+    file.seek(start)
     return log.LogEntry.FromString(file.read(length))
 
 
-def _varint(file: IO[bytes]) -> int | None:
-    """Read a length; None: the file ends within it."""
+def _read_length(file: IO[bytes]) -> int | None:
+    """Read a length; return None if the file ends within it.
+
+    Raises:
+        ValueError: the length has more bytes than a message's length can have.
+    """
     value = 0
     for shift in range(0, 35, 7):
         byte = file.read(1)
@@ -270,20 +278,20 @@ def _varint(file: IO[bytes]) -> int | None:
 
 
 def encode_settings(settings: EngineSettings) -> bytes:
-    """Return settings as JSON."""
+    """Encode settings as JSON."""
     plain: dict[str, Any] = {}
-    for each in fields(settings):
-        value = getattr(settings, each.name)
+    for setting in fields(settings):
+        value = getattr(settings, setting.name)
         if isinstance(value, Policy):
             parameters = value.model_dump(exclude_none=True)
-            value = {"name": value.name, "parameters": parameters, **_code(value.origin)}
-        elif each.name == "limits":
+            value = {"name": value.name, "parameters": parameters, **_origin_fields(value.origin)}
+        elif setting.name == "limits":
             value = asdict(value)
-        elif each.name == "users":
+        elif setting.name == "users":
             value = [asdict(user) for user in value]
-        elif each.name == "demands":
+        elif setting.name == "demands":
             value = {name: demand.to_doubles() for name, demand in value.items()}
-        elif each.name == "constraints":
+        elif setting.name == "constraints":
             value = {
                 name: {
                     "whitelist": constraint.whitelist.items,
@@ -292,20 +300,20 @@ def encode_settings(settings: EngineSettings) -> bytes:
                 }
                 for name, constraint in value.items()
             }
-        plain[each.name] = value
+        plain[setting.name] = value
     return json.dumps(plain, sort_keys=True).encode()
 
 
-def _code(origin: Origin | None) -> dict[str, Any]:
-    """Return what is recorded of a policy's file."""
+def _origin_fields(origin: Origin | None) -> dict[str, Any]:
+    """Return the recorded properties of a policy's file."""
     return {} if origin is None else {"code": asdict(origin)}
 
 
 def recorded_code(data: bytes) -> Origin | None:
-    """Return the policy's file as settings have it; None: the policy came with Longshare.
+    """Return the origin of the policy in recorded settings; None for a policy of Longshare's own.
 
     Raises:
-        EventLogError: these are no settings.
+        EventLogError: the data are no settings.
     """
     try:
         code = json.loads(data)["policy"].get("code")
@@ -332,10 +340,10 @@ def _policy(plain: Mapping[str, Any], code: Origin | None) -> Policy:
 
 
 def decode_settings(data: bytes, policy: Policy | None = None) -> EngineSettings:
-    """Read what `encode_settings` returned, perhaps with another policy.
+    """Decode the result of `encode_settings`, optionally with another policy.
 
     Raises:
-        EventLogError: it is not that, or of a version that knew other settings.
+        EventLogError: the data are no settings, or of a version with other settings.
     """
     try:
         plain: Mapping[str, Any] = json.loads(data)

@@ -1,9 +1,10 @@
-"""Who did what in an event log: the tasks that users ran, and the capacity they shared.
+"""Reconstruction of an event log's tasks: the tasks of each user, and the cluster's capacity.
 
-An allocator never sees a task, only offers and what comes back of them. What a framework keeps
-of an offer is taken for tasks that began with the offer; what comes back later without a
-filter, for a task that ended: the earliest that held at least that. What ends together and would
-do for several whole tasks is so many of them, if it is known what one needs.
+An allocator never sees tasks, only offers and the resources recovered from them. The resources that
+a framework keeps of an offer are taken for tasks started at the time of the offer. Resources
+recovered later without a filter are taken for the end of the earliest task that held at least this
+amount. Resources that amount to several whole tasks count as several tasks, if the task's demand is
+known.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,81 +28,83 @@ _NANOSECONDS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class RecordedTask:
-    """Something that held resources for a time. Times are the master's, in seconds."""
+    """Resources held by a framework for a time. Times are the master's, in seconds."""
 
     user: str
     ready: float
-    """Since when its framework had been taking what it was offered."""
+    """Time since which the framework had accepted part of every offer."""
     start: float
     end: float
     demand: Quantities
     framework: str = ""
-    """Its id."""
+    """Identifier of the framework."""
     constraints: tuple[Constraint, ...] = ()
-    """Its framework's own and the operator's; agents must meet all of them."""
+    """Constraints of the framework and of the operator; eligible agents meet all of them."""
 
 
 @dataclass(slots=True)
 class History:
-    """What happened from the first snapshot to the last event."""
+    """Reconstructed activity from the first snapshot to the last event."""
 
     begin: float = 0.0
     end: float = 0.0
     tasks: list[RecordedTask] = field(default_factory=list)
     capacities: list[tuple[float, Quantities]] = field(default_factory=list)
-    """Instants from which on there was so much."""
+    """Times and the cluster's capacity from each time on."""
     weights: dict[str, float] = field(default_factory=dict)
-    """Of users, in the end."""
+    """Weights of users at the end."""
     excluded: tuple[str, ...] = ()
     """Resources that do not count in shares."""
     debts: dict[str, tuple[dict[str, float], float]] = field(default_factory=dict)
-    """What users owed in the beginning: by resource, and of resources not named."""
+    """Commitments of users at the beginning: by resource, and for all resources not named."""
     commitments: dict[str, float] = field(default_factory=dict)
-    """Dominant commitments in the end."""
+    """Dominant commitments of users at the end."""
     presences: list[Presence] = field(default_factory=list)
-    """Agents, in no order."""
+    """Intervals of agents, in no particular order."""
     first_weights: dict[str, float] = field(default_factory=dict)
-    """Of users, when each was first seen at the end of a log or after its snapshot."""
+    """Weight of each user when first seen after a snapshot or at the end of a log."""
     entitlements: dict[str, float] = field(default_factory=dict)
-    """Of users, in the end."""
+    """Entitlements of users at the end."""
     gaps: list[tuple[float, float]] = field(default_factory=list)
-    """From the end of a log to the snapshot of the next: nobody knows what happened then."""
+    """Intervals between the end of a log and the next log's snapshot, with unknown activity."""
     running_at_first: int = 0
-    """Tasks that were there before the log, and began with it."""
+    """Number of tasks that ran already at the first snapshot; their start is the snapshot's
+    time."""
     cut_off: int = 0
-    """Tasks that were still there when the log ended, and ended with it."""
+    """Number of tasks that ran still at the log's end; their end is the log's end."""
 
 
 @dataclass(slots=True)
 class _Held:
     ready: float
     start: float
-    rest: Quantities
+    remaining: Quantities
     at_first: bool = False
 
 
-_MOST = 10_000
-"""Tasks that something held together is taken for; with more, it is one."""
+_MAX_TASKS = 10_000
+"""Maximum number of tasks that recovered resources are split into; a larger amount counts as one
+task."""
 
 _Place = tuple[str, str, str]
-"""framework, role, agent"""
+"""Framework, role and agent."""
 
 
 def reconstruct(engine: Engine, entries: Iterable[log.LogEntry]) -> History:
-    """Work out from a log who ran what.
+    """Reconstruct the tasks of one log.
 
     Args:
-        engine: A new one, as the log's header wants it.
-        entries: All but the header.
+        engine: A new engine, as the log's header specifies.
+        entries: All entries but the header.
     """
     return reconstruct_all([(engine, entries)])
 
 
 def reconstruct_all(logs: Iterable[tuple[Engine, Iterable[log.LogEntry]]]) -> History:
-    """Work out from one log after the other who ran what.
+    """Reconstruct the tasks of consecutive logs.
 
     Args:
-        logs: Of each its new engine and all entries but the header, in order of time.
+        logs: For each log, in order of time: a new engine, and all entries but the header.
     """
     builder = _Builder()
     for engine, entries in logs:
@@ -122,31 +125,32 @@ class _Builder:
         self._needs: dict[tuple[str, str], Quantities] = {}
         self._constraints: dict[str, tuple[Constraint, ...]] = {}
         self._readiness = Readiness()
-        self._attendance = AgentIntervals()
+        self._agent_intervals = AgentIntervals()
         self._ended_at: float | None = None
-        """When the log before ended, until this one's snapshot."""
-        self._tells_running = False
+        """Time at which the preceding log ended; None once the present log's snapshot was
+        processed."""
+        self._reports_running = False
 
     def begin(self, engine: Engine) -> None:
-        """Turn to another log."""
+        """Start with the next log."""
         if self._history.begin:
             self._ended_at = self._engine.now
         self._engine = engine
 
     def note_weights(self) -> None:
-        """Note the weights of users that have not been seen before."""
+        """Record the weights of users that have not been seen before."""
         for standing in self._engine.standings():
             self._history.first_weights.setdefault(standing.user, standing.weight)
 
     def follow(self, entry: log.LogEntry) -> None:
-        """Take in the next entry."""
-        before, event_time = self._engine.sequence, self._engine.now
+        """Process the next entry."""
+        sequence_before, event_time = self._engine.sequence, self._engine.now
         outcome = perform(self._engine, entry)
         now = self._engine.now
         if entry.HasField("restore") and not outcome.refusal:
             self._restored(entry.restore, now)
         elif entry.HasField("apply"):
-            applied = self._engine.sequence - before  # not those that were refused
+            applied = self._engine.sequence - sequence_before  # without rejected events
             for event in entry.apply.events.events[:applied]:
                 event_time = max(event_time, event.time_ns / _NANOSECONDS)
                 self._applied(event, event_time)
@@ -156,12 +160,12 @@ class _Builder:
         self._note_capacity(now)
 
     def finished(self) -> History:
-        """Return all of it; what still runs ends with the log."""
+        """Return the history; tasks that still run end with the log."""
         self._history.end = self._engine.now
-        self._history.presences = self._attendance.until(self._history.end)
-        before = len(self._history.tasks)
-        self._leave_all(list(self._held), self._history.end)
-        self._history.cut_off = len(self._history.tasks) - before
+        self._history.presences = self._agent_intervals.until(self._history.end)
+        task_count = len(self._history.tasks)
+        self._end_all(list(self._held), self._history.end)
+        self._history.cut_off = len(self._history.tasks) - task_count
         standings = self._engine.standings()
         self._history.weights = {s.user: s.weight for s in standings}
         self._history.commitments = {s.user: s.commitment for s in standings}
@@ -169,7 +173,10 @@ class _Builder:
         return self._history
 
     def _restored(self, restored: log.LogRestore, now: float) -> None:
-        """Begin what the master knows and the log does not, and end what the master does not."""
+        """Reconcile held resources with a snapshot.
+
+        Resources used only in the snapshot begin now; resources absent from the snapshot end now.
+        """
         first = not self._history.begin
         if first:
             self._history.begin = now
@@ -180,30 +187,30 @@ class _Builder:
         if self._ended_at is not None:
             self._history.gaps.append((self._ended_at, now))
             self._ended_at = None
-        self._tells_running = restored.options.tells_running
+        self._reports_running = restored.options.tells_running
         self.note_weights()
         for framework in restored.snapshot.frameworks:
             self._learn_constraints(framework.framework_id)
         self._readiness.look_at_all(self._engine, now)
         agents = [agent.agent_id for agent in restored.snapshot.agents]
-        self._attendance.look_at_all(self._engine, agents, now)
+        self._agent_intervals.look_at_all(self._engine, agents, now)
         used: dict[_Place, Quantities] = {}
         for agent in restored.snapshot.agents:
             for place, quantities in _used(agent.agent_id, agent.used):
                 used[place] = used.get(place, Quantities()) + quantities
         for place in list(self._held):
-            known = self._sum(place)
-            self._ended(place, now, known - _both(known, used.get(place, Quantities())))
+            held = self._sum(place)
+            self._ended(place, now, held - _common(held, used.get(place, Quantities())))
         for place, quantities in used.items():
-            more = quantities - _both(quantities, self._sum(place))
-            if more:
-                self._hold(place, now, now, more, at_first=first)
+            added = quantities - _common(quantities, self._sum(place))
+            if added:
+                self._hold(place, now, now, added, at_first=first)
 
     def _applied(self, event: contract.Event, now: float) -> None:
-        """Take in an event that has been applied."""
+        """Process an event that has been applied."""
         call = event.WhichOneof("call")
         self._readiness.follow(event, self._engine, now)
-        self._attend(event, now)
+        self._follow_agent(event, now)
         if call in ("add_agent", "add_resource_provider"):
             added = event.add_agent if call == "add_agent" else event.add_resource_provider
             for place, quantities in _used(added.agent_id, added.used):
@@ -220,17 +227,17 @@ class _Builder:
             rejected = event.reject_offer
             self._refused((rejected.framework_id, role, rejected.agent_id), resources.scalars)
         elif call == "remove_agent":
-            gone = event.remove_agent.agent_id
-            self._leave_all([place for place in self._held if place[2] == gone], now)
+            removed = event.remove_agent.agent_id
+            self._end_all([place for place in self._held if place[2] == removed], now)
         elif call == "remove_framework":
-            gone = event.remove_framework.framework_id
-            self._leave_all([place for place in self._held if place[0] == gone], now)
+            removed = event.remove_framework.framework_id
+            self._end_all([place for place in self._held if place[0] == removed], now)
 
     def _recovered(self, call: contract.RecoverResources, now: float) -> None:
         role, resources = ResourceParser(_LIMITS).allocated(call.resources)
         place = (call.framework_id, role, call.agent_id)
-        # A master that tells what runs tells of an offer that it takes back, too.
-        unused = self._tells_running and not call.is_allocated
+        # A master that reports running tasks also marks the resources of rescinded offers.
+        unused = self._reports_running and not call.is_allocated
         if call.HasField("filters") or unused:
             self._refused(place, resources.scalars)
         else:
@@ -254,9 +261,9 @@ class _Builder:
         self._held.setdefault(place, []).append(_Held(ready, now, quantities, at_first))
 
     def _learn_user(self, place: _Place) -> None:
-        """Note who the user is and what a task needs, while the framework is known.
+        """Record a client's user and task demand while the framework is known.
 
-        Its agents may come first.
+        The framework's agents may be known first.
         """
         framework, role, _ = place
         user = self._engine.user(role, framework)
@@ -267,68 +274,70 @@ class _Builder:
             self._needs[framework, role] = need
 
     def _learn_constraints(self, framework: str) -> None:
-        known = self._engine.framework(framework)
-        if known is not None:
-            given = self._engine.settings.constraints.get(known.name)
-            both = (given, known.constraint)
-            self._constraints[framework] = tuple(each for each in both if each)
+        framework_state = self._engine.framework(framework)
+        if framework_state is not None:
+            given = self._engine.settings.constraints.get(framework_state.name)
+            constraints = (given, framework_state.constraint)
+            self._constraints[framework] = tuple(
+                constraint for constraint in constraints if constraint
+            )
 
-    def _attend(self, event: contract.Event, now: float) -> None:
-        """Follow agents that come, change or go."""
+    def _follow_agent(self, event: contract.Event, now: float) -> None:
+        """Record agents that are added, change or are removed."""
         call = event.WhichOneof("call")
         if call in ("add_agent", "remove_agent", "update_agent", "add_resource_provider"):
-            self._attendance.look(self._engine, getattr(event, call).agent_id, now)
+            self._agent_intervals.look(self._engine, getattr(event, call).agent_id, now)
 
     def _sum(self, place: _Place) -> Quantities:
-        return sum((held.rest for held in self._held.get(place, [])), Quantities())
+        return sum((held.remaining for held in self._held.get(place, [])), Quantities())
 
     def _refused(self, place: _Place, quantities: Quantities) -> None:
-        """Take back from the latest offers what was not wanted."""
+        """Subtract declined resources from the latest offers."""
         latest = self._held.get(place, [])[::-1]
-        just_that = [held for held in latest if held.rest == quantities][:1]
-        for held in just_that or _likely(latest, quantities):
-            taken = _both(held.rest, quantities)
-            held.rest, quantities = held.rest - taken, quantities - taken
-            if taken and not held.rest:  # of this one nothing was kept
+        exact = [held for held in latest if held.remaining == quantities][:1]
+        for held in exact or _matching(latest, quantities):
+            declined = _common(held.remaining, quantities)
+            held.remaining, quantities = held.remaining - declined, quantities - declined
+            if declined and not held.remaining:  # the whole offer was declined
                 self._readiness.refused(Client(place[1], place[0]))
-        self._clear(place)
+        self._drop_empty(place)
 
     def _ended(self, place: _Place, now: float, quantities: Quantities) -> None:
-        """End the earliest tasks, or parts of them, that held so much."""
-        for held in _likely(self._held.get(place, []), quantities):
-            taken = _both(held.rest, quantities)
-            self._record(place, held, now, taken)
-            held.rest, quantities = held.rest - taken, quantities - taken
-        self._clear(place)
+        """End the earliest tasks, or parts of them, that held the given resources."""
+        for held in _matching(self._held.get(place, []), quantities):
+            ended = _common(held.remaining, quantities)
+            self._record(place, held, now, ended)
+            held.remaining, quantities = held.remaining - ended, quantities - ended
+        self._drop_empty(place)
 
-    def _clear(self, place: _Place) -> None:
-        left = [held for held in self._held.pop(place, []) if held.rest]
-        if left:
-            self._held[place] = left
+    def _drop_empty(self, place: _Place) -> None:
+        remaining = [held for held in self._held.pop(place, []) if held.remaining]
+        if remaining:
+            self._held[place] = remaining
 
-    def _leave_all(self, places: list[_Place], now: float) -> None:
+    def _end_all(self, places: list[_Place], now: float) -> None:
         for place in places:
             for held in self._held.pop(place):
-                self._record(place, held, now, held.rest)
+                self._record(place, held, now, held.remaining)
 
     def _record(self, place: _Place, held: _Held, now: float, demand: Quantities) -> None:
         user = self._users.get(place[:2])
         if user is None or not demand or not now > held.start:
             return
         framework = place[0]
-        one = self._needs.get(place[:2], demand)
-        times = _times(one, demand)
+        task_demand = self._needs.get(place[:2], demand)
+        count = _whole_multiples(task_demand, demand)
         task = RecordedTask(
             user,
             held.ready,
             held.start,
             now,
-            one if times else demand,
+            task_demand if count else demand,
             framework,
             self._constraints.get(framework, ()),
         )
-        self._history.tasks += [task] * (times or 1)
-        self._history.running_at_first += (times or 1) * held.at_first
+        self._history.tasks += [task] * (count or 1)
+        self._history.running_at_first += (count or 1) * held.at_first
 
     def _note_capacity(self, now: float) -> None:
         capacities, capacity = self._history.capacities, self._engine.pool.capacity
@@ -344,22 +353,22 @@ def _used(
             yield (allocation.framework_id, role, agent), resources.scalars
 
 
-def _likely(helds: list[_Held], quantities: Quantities) -> list[_Held]:
-    """Return from which so much comes: the first that has all of it, or else any."""
-    for held in helds:
-        if held.rest.contains(quantities):
+def _matching(candidates: list[_Held], quantities: Quantities) -> list[_Held]:
+    """Return the first candidate that holds all of the quantities, or else all candidates."""
+    for held in candidates:
+        if held.remaining.contains(quantities):
             return [held]
-    return helds
+    return candidates
 
 
-def _times(one: Quantities, several: Quantities) -> int:
-    """Return how often one makes up several; 0: not a whole number of times, or too often."""
-    name, amount = next(iter(one.items()))
-    times, rest = divmod(several[name], amount)
-    if rest or not 0 < times <= _MOST:
+def _whole_multiples(demand: Quantities, total: Quantities) -> int:
+    """Return how many times a demand makes up a total; 0 if no whole number, or too many."""
+    name, amount = next(iter(demand.items()))
+    count, remaining = divmod(total[name], amount)
+    if remaining or not 0 < count <= _MAX_TASKS:
         return 0
-    return times if {n: a * times for n, a in one.items()} == dict(several.items()) else 0
+    return count if {n: a * count for n, a in demand.items()} == dict(total.items()) else 0
 
 
-def _both(a: Quantities, b: Quantities) -> Quantities:
+def _common(a: Quantities, b: Quantities) -> Quantities:
     return Quantities({name: min(amount, b[name]) for name, amount in a.items()})

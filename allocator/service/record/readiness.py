@@ -1,8 +1,8 @@
-"""Since when clients have had work: what a log lets one say about when tasks were submitted.
+"""Estimates since when clients have had work, from the calls in an event log.
 
-An allocator never sees a submission. A client that begins to want offers, or asks for them anew,
-and then keeps something of every offer has had work since then. One that refuses a whole offer
-has none, until it takes one again: that it has had some for longer cannot be known.
+An allocator never sees task submissions. A client is assumed to have work since it asked for
+offers, as long as it keeps a part of every offer. A client that declines a whole offer has no work
+until it accepts an offer again. Work that arrived in between cannot be recognised.
 """
 
 from collections.abc import Iterable
@@ -13,61 +13,72 @@ from allocator.contract import allocator_pb2 as contract
 
 
 class Readiness:
-    """By client, since when it has kept something of every offer. Times are in seconds."""
+    """By client: the time since which the client has kept part of every offer, in seconds."""
 
     def __init__(self) -> None:
-        self._since: dict[Client, float] = {}
+        self._ready_since: dict[Client, float] = {}
         self._wanting: set[Client] = set()
 
     def follow(self, event: contract.Event, engine: Engine, now: float) -> None:
-        """Take in an event that the engine has applied."""
+        """Process an event that the engine has applied.
+
+        Args:
+            event: The event.
+            engine: The engine, after the event.
+            now: The master's time, in seconds.
+        """
         match event.WhichOneof("call"):
             case "revive_offers":
-                self._look(engine, event.revive_offers.framework_id, now)
+                self._update_framework(engine, event.revive_offers.framework_id, now)
                 revived = event.revive_offers
                 for client in _clients(revived.framework_id, revived.roles or self._roles(revived)):
                     if client in self._wanting:
-                        self._since.setdefault(client, now)
+                        self._ready_since.setdefault(client, now)
             case "add_framework":
-                self._look(engine, event.add_framework.framework_id, now)
+                self._update_framework(engine, event.add_framework.framework_id, now)
             case "update_framework":
-                self._look(engine, event.update_framework.framework_id, now)
+                self._update_framework(engine, event.update_framework.framework_id, now)
             case "remove_framework":
-                self._look(engine, event.remove_framework.framework_id, now)
+                self._update_framework(engine, event.remove_framework.framework_id, now)
             case "activate_framework":
-                self._look(engine, event.activate_framework.framework_id, now)
+                self._update_framework(engine, event.activate_framework.framework_id, now)
             case "deactivate_framework":
-                self._look(engine, event.deactivate_framework.framework_id, now)
+                self._update_framework(engine, event.deactivate_framework.framework_id, now)
             case "suppress_offers":
-                self._look(engine, event.suppress_offers.framework_id, now)
+                self._update_framework(engine, event.suppress_offers.framework_id, now)
 
     def look_at_all(self, engine: Engine, now: float) -> None:
-        """Follow a snapshot."""
+        """Process a snapshot that the engine has restored.
+
+        Args:
+            engine: The engine, after the snapshot.
+            now: The master's time, in seconds.
+        """
         known = {client.framework for client in engine.clients()}
         for framework in known | {client.framework for client in self._wanting}:
-            self._look(engine, framework, now)
+            self._update_framework(engine, framework, now)
 
     def offered(self, client: Client, now: float) -> float:
-        """Return since when the client had work, supposing that it keeps what it gets now."""
-        return self._since.setdefault(client, now)
+        """Return since when a client has had work, if it keeps part of the present offer."""
+        return self._ready_since.setdefault(client, now)
 
     def refused(self, client: Client) -> None:
-        """Note that of an offer nothing was kept."""
-        self._since.pop(client, None)
+        """Record that a client declined a whole offer."""
+        self._ready_since.pop(client, None)
 
-    def _look(self, engine: Engine, framework: str, now: float) -> None:
-        """Find out in which roles a framework wants offers now."""
-        before = {client for client in self._wanting if client.framework == framework}
-        known = engine.framework(framework)
-        roles = known.roles if known is not None else ()
+    def _update_framework(self, engine: Engine, framework: str, now: float) -> None:
+        """Update the roles in which a framework wants offers."""
+        wanting_before = {client for client in self._wanting if client.framework == framework}
+        state = engine.framework(framework)
+        roles = state.roles if state is not None else ()
         wanting = {
-            c for c in _clients(framework, roles) if known is not None and known.wants(c.role)
+            c for c in _clients(framework, roles) if state is not None and state.wants(c.role)
         }
-        for client in wanting - before:
-            self._since.setdefault(client, now)
-        for client in before - wanting:
-            self._since.pop(client, None)
-        self._wanting -= before - wanting
+        for client in wanting - wanting_before:
+            self._ready_since.setdefault(client, now)
+        for client in wanting_before - wanting:
+            self._ready_since.pop(client, None)
+        self._wanting -= wanting_before - wanting
         self._wanting |= wanting
 
     def _roles(self, revived: contract.ReviveOffers) -> list[str]:

@@ -1,4 +1,4 @@
-"""Replays an event log: does an engine decide today what was decided then?"""
+"""Replay of event logs: recompute each recorded decision and compare the outcomes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,32 +24,32 @@ from allocator.service.store import StoreError, codec
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first entry for which another outcome came out."""
+    """The first entry whose replayed outcome differs from the recorded outcome."""
 
     entry: int
     """Number of the entry, from 1; the header is 0."""
     sequence: int
-    """Of the last event that had been applied before."""
+    """Sequence number of the last event applied before the entry."""
     recorded: str
     replayed: str
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What came of a replay."""
+    """Result of a replay."""
 
     entries: int = 0
     events: int = 0
     offers: int = 0
     difference: Difference | None = None
     left_out: int = 0
-    """Bytes at the end of the log, of an entry that was cut off."""
+    """Bytes of an incomplete entry at the end of the log."""
     other_policy: str = ""
-    """The file of the recorded policy, if that had another content than today's."""
+    """File of the recorded policy, if its content differed from today's file; else empty."""
 
 
 def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
-    """Return an engine that begins as the recorded one did, perhaps with another policy.
+    """Return an engine in the recorded initial state, optionally with another policy.
 
     Raises:
         EventLogError: the header cannot be read.
@@ -58,31 +58,31 @@ def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
     settings = decode_settings(header.settings, policy)
     try:
         return Engine(settings, memory=memory)
-    except Exception as error:  # whatever it is, it comes of what the file says
+    except Exception as error:  # the file's content can cause any exception
         raise EventLogError(
             f"no engine begins as the log's header says: {type(error).__name__} {error}"
         ) from error
 
 
-def _memory(data: bytes, which: str) -> Memory | None:
+def _memory(data: bytes, source: str) -> Memory | None:
     try:
         return codec.decode(data) if data else None
     except StoreError as error:
-        raise EventLogError(f"{which}: {error}") from error
+        raise EventLogError(f"{source}: {error}") from error
 
 
 def header_and_rest(
     path: Path, cut_off: Callable[[int], None] = lambda _bytes: None
 ) -> tuple[log.LogHeader, Iterator[log.LogEntry]]:
-    """Open a log.
+    """Open a log; return its header and an iterator over the other entries.
 
     Args:
         path: The log.
-        cut_off: Told how many bytes at the end are left out.
+        cut_off: Called with the number of bytes of an incomplete entry at the end.
 
     Raises:
-        EventLogError: it is none, or holds not even a header.
-        OSError: it cannot be read.
+        EventLogError: the file is no event log, or ends before its header.
+        OSError: the file cannot be read.
     """
     entries = read(path, cut_off)
     first = next(entries, None)
@@ -92,10 +92,10 @@ def header_and_rest(
 
 
 def perform(engine: Engine, entry: log.LogEntry) -> log.Outcome:
-    """Do to an engine what an entry says, and return what came of it.
+    """Apply an entry to an engine, and return the outcome.
 
     Raises:
-        EventLogError: the entry holds a memory that cannot be read.
+        EventLogError: the entry contains a memory that cannot be read.
     """
     outcome = log.Outcome()
     try:
@@ -118,7 +118,7 @@ def perform(engine: Engine, entry: log.LogEntry) -> log.Outcome:
 
 
 def recorded_outcome(entry: log.LogEntry) -> log.Outcome:
-    """Return what came of it when it was recorded."""
+    """Return the outcome of an entry as recorded."""
     match entry.WhichOneof("entry"):
         case "restore":
             return entry.restore.outcome
@@ -133,33 +133,36 @@ def recorded_outcome(entry: log.LogEntry) -> log.Outcome:
 def replay(
     path: Path, watch: Callable[[Engine, log.LogEntry], None] = lambda _engine, _entry: None
 ) -> Replayed:
-    """Recompute every decision of a log, up to the first difference.
+    """Recompute all decisions of a log, up to the first difference.
 
     Args:
         path: The log.
-        watch: Shown the engine after each entry that gave what it gave then; may not touch it.
+        watch: Called with the engine and the entry after each entry with equal outcomes; must not
+            modify the engine.
 
     Raises:
-        EventLogError: it is no log, or damaged.
-        OSError: it cannot be read.
+        EventLogError: the file is no event log or is damaged.
+        OSError: the file cannot be read.
     """
     replayed = Replayed()
 
-    def leave_out(count: int) -> None:
+    def note_cut_off(count: int) -> None:
         replayed.left_out = count
 
-    header, entries = header_and_rest(path, leave_out)
+    header, entries = header_and_rest(path, note_cut_off)
     engine = new_engine(header)
-    recorded_with, today = recorded_code(header.settings), engine.settings.policy.origin
-    if recorded_with is not None and (today is None or today.sha256 != recorded_with.sha256):
-        replayed.other_policy = recorded_with.file
+    recorded_origin, present_origin = recorded_code(header.settings), engine.settings.policy.origin
+    if recorded_origin is not None and (
+        present_origin is None or present_origin.sha256 != recorded_origin.sha256
+    ):
+        replayed.other_policy = recorded_origin.file
     for entry in entries:
-        before = engine.sequence
+        sequence = engine.sequence
         outcome, recorded = perform(engine, entry), recorded_outcome(entry)
         replayed.entries += 1
         if outcome != recorded:
             replayed.difference = Difference(
-                replayed.entries, before, _text(recorded), _text(outcome)
+                replayed.entries, sequence, _text(recorded), _text(outcome)
             )
             break
         replayed.events, replayed.offers = engine.statistics.events, engine.statistics.offers

@@ -1,10 +1,14 @@
-"""What another policy would have done with the tasks of an event log.
+"""Estimate of how another policy would have treated the tasks of an event log.
 
-The recorded frameworks answered the recorded offers, so nobody can know for certain. The model:
-each user has the tasks it ran, ready since its framework began to take all that it was offered,
-each for as long as it took; all machines are one; whenever something is free, the user that the
-policy ranks first starts its next task, unless that does not fit. To see what the model itself
-makes different, the recorded policy goes through it, too.
+The recorded frameworks answered the recorded offers, so the result is a model:
+
+* Each user has the tasks that it ran, with their recorded durations.
+* A task is ready from the time at which its framework began to accept all offers.
+* All agents are treated as one machine.
+* When resources are free, the user that the policy ranks first starts its next task. A user
+  whose task does not fit is skipped.
+
+The recorded policy is modelled, too, to show the error of the model itself.
 """
 
 import heapq
@@ -21,15 +25,16 @@ from allocator.service.record.history import History, RecordedTask
 
 @dataclass(slots=True)
 class Fate:
-    """What became of a user."""
+    """Result for one user."""
 
     tasks: int = 0
     share: float = 0.0
-    """Dominant share, averaged over the log's time."""
+    """Dominant share, averaged over the log's time, between 0 and 1."""
     wait: float = 0.0
-    """Seconds from ready to start, averaged over tasks; to the log's end for one not started."""
+    """Mean seconds from ready to start over all tasks; tasks not started wait until the log's
+    end."""
     cpu_seconds: float = 0.0
-    """Held within the log's time."""
+    """CPU seconds held within the log's time."""
     commitment: float = 0.0
     """Dominant commitment at the log's end."""
 
@@ -40,24 +45,25 @@ class _Queue:
     started: int = 0
     waited: float = 0.0
     held: dict[str, float] = field(default_factory=dict)
-    """Resource → amount × seconds"""
+    """Resource → amount × seconds, in thousandths of Mesos's unit."""
 
 
 def recorded(history: History) -> dict[str, Fate]:
-    """Return what became of users in fact."""
+    """Return each user's recorded result."""
     queues: dict[str, _Queue] = {}
     for task in history.tasks:
-        _count(queues.setdefault(task.user, _Queue()), task, task.start, task.end)
+        _record_start(queues.setdefault(task.user, _Queue()), task, task.start, task.end)
     return _fates(history, queues, history.commitments)
 
 
 def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict[str, Fate]:
-    """Return what would become of users under a policy.
+    """Return each user's modelled result under a policy.
 
-    Costs O((n log n)·m) for n tasks and m resources, times the users whose next task does not fit.
+    Cost: O((n log n)·m) for n tasks and m resources, times the number of users whose next task does
+    not fit.
 
     Raises:
-        PolicyFailedError: The policy failed, so the model's order is not the policy's.
+        PolicyFailedError: the policy failed, so the order of users is not the policy's.
     """
     fates = _Model(history, settings, policy).run()
     require_success(policy)
@@ -75,8 +81,8 @@ class _Model:
         declared = (user.name for user in settings.users)
         for name in dict.fromkeys([*declared, *(task.user for task in history.tasks)]):
             self._pool.add(name, weight=history.weights.get(name, 1.0))
-            owed, others = history.debts.get(name, ({}, 0.0))
-            self._pool.set_commitment(name, owed, others=others)
+            commitments, others = history.debts.get(name, ({}, 0.0))
+            self._pool.set_commitment(name, commitments, others=others)
             self._queues[name] = _Queue()
 
     def run(self) -> dict[str, Fate]:
@@ -99,16 +105,16 @@ class _Model:
             while ready and ready[0].ready <= now:
                 task = ready.popleft()
                 self._queues[task.user].tasks.append(task)
-            self._start_what_fits(now)
+            self._start_fitting(now)
         self._pool.advance(self._history.end)
-        owed = {name: self._pool.standing(name).commitment for name in self._queues}
-        return _fates(self._history, self._queues, owed)
+        commitments = {name: self._pool.standing(name).commitment for name in self._queues}
+        return _fates(self._history, self._queues, commitments)
 
     def _set_capacity(self, capacity: Quantities) -> None:
         self._capacity = capacity
         self._pool.set_capacity(capacity)
 
-    def _start_what_fits(self, now: float) -> None:
+    def _start_fitting(self, now: float) -> None:
         for name, queue in self._queues.items():
             self._pool.set_active(name, bool(queue.tasks))
         while self._pool.active:
@@ -124,12 +130,12 @@ class _Model:
             end = now + (task.end - task.start)
             self._serial += 1
             heapq.heappush(self._ends, (end, self._serial, user, task.demand))
-            _count(queue, task, now, min(end, self._history.end))
+            _record_start(queue, task, now, min(end, self._history.end))
             if not queue.tasks:
                 self._pool.set_active(user, False)
 
 
-def _count(queue: _Queue, task: RecordedTask, start: float, end: float) -> None:
+def _record_start(queue: _Queue, task: RecordedTask, start: float, end: float) -> None:
     queue.started += 1
     queue.waited += start - task.ready
     for name, amount in task.demand.items():
@@ -139,23 +145,23 @@ def _count(queue: _Queue, task: RecordedTask, start: float, end: float) -> None:
 def _fates(
     history: History, queues: dict[str, _Queue], commitments: dict[str, float]
 ) -> dict[str, Fate]:
-    there: dict[str, float] = {}
+    supplied: dict[str, float] = {}
     for number, (since, capacity) in enumerate(history.capacities):
         following = history.capacities[number + 1 : number + 2]
         until = following[0][0] if following else history.end
         for name, amount in capacity.items():
-            there[name] = there.get(name, 0.0) + amount * (until - since)
+            supplied[name] = supplied.get(name, 0.0) + amount * (until - since)
     fates = {}
     for user, queue in sorted(queues.items()):
         tasks = queue.started + len(queue.tasks)
-        waited = queue.waited + sum(history.end - task.ready for task in queue.tasks)
+        total_wait = queue.waited + sum(history.end - task.ready for task in queue.tasks)
         fates[user] = Fate(
             tasks=tasks,
             share=max(
-                (held / there[name] for name, held in queue.held.items() if there.get(name)),
+                (held / supplied[name] for name, held in queue.held.items() if supplied.get(name)),
                 default=0.0,
             ),
-            wait=waited / tasks if tasks else 0.0,
+            wait=total_wait / tasks if tasks else 0.0,
             cpu_seconds=queue.held.get("cpus", 0.0) / 1000,
             commitment=commitments.get(user, 0.0),
         )

@@ -1,4 +1,4 @@
-"""Where what users owe outlives the service: the small interface that all stores share."""
+"""Stores that keep users' commitments across restarts of the service; interface of all stores."""
 
 from typing import Protocol
 
@@ -6,69 +6,75 @@ from allocator.cluster.memory import Memory, MemoryChanges
 
 
 class StoreError(Exception):
-    """A store cannot be used as it is; the message says which, why, and what to do."""
+    """A store cannot be used; the message names the store, the reason and the remedy."""
 
 
-class StoreUnavailable(StoreError):  # noqa: N818 - it says what is the case, and may pass
-    """A store does not answer now, and may later."""
+class StoreUnavailable(StoreError):  # noqa: N818 - the name states a condition that may pass
+    """A store does not answer now, and may answer later."""
 
 
-class StoreInUse(StoreError):  # noqa: N818 - likewise
-    """Another service has the file open."""
+class StoreInUse(StoreError):  # noqa: N818 - the name states a condition
+    """Another service has the store's file open."""
 
 
-class StoreTaken(StoreError):  # noqa: N818 - likewise
-    """Another service has written to a store that this one has opened."""
+class StoreTaken(StoreError):  # noqa: N818 - the name states a condition
+    """Another service has written to a store that this service has open."""
 
 
-class StoreDamaged(StoreError):  # noqa: N818 - likewise
-    """What is in a store is ours, and damaged."""
+class StoreDamaged(StoreError):  # noqa: N818 - the name states a condition
+    """The content of a store was written by Longshare and is damaged."""
 
 
 class Store(Protocol):
-    """Holds one memory. Its methods block, and are called one at a time, from any thread."""
+    """Storage of one memory.
+
+    The methods block. They are called one at a time, from any thread.
+    """
 
     @property
     def shared(self) -> bool:
-        """Whether another service may save into it while this one has it open."""
+        """True if another service may save into the store while this service has it open."""
 
     def load(self) -> Memory | None:
-        """Return what was there when it was opened, whoever saved it; None: nothing ever was.
+        """Return the memory that was stored when the store was opened; None if there was none.
 
         Raises:
-            StoreUnavailable: it does not answer.
-            StoreError: what is there is damaged, or not ours; it has not been touched.
+            StoreUnavailable: the store does not answer.
+            StoreError: the content is damaged or foreign; the store has not touched it.
         """
 
     def recall(self) -> Memory | None:
-        """Return what another service has saved since this one last loaded, recalled or saved.
+        """Return the memory that another service has saved since the last load, recall or save.
 
-        None: nobody has. What is returned is ours to replace from then on.
+        From then on this service may replace the returned memory. The result is None if no other
+        service has saved.
 
         Raises:
-            StoreUnavailable: it does not answer.
-            StoreError: what is there is damaged, or not ours; it has not been touched.
+            StoreUnavailable: the store does not answer.
+            StoreError: the content is damaged or foreign; the store has not touched it.
         """
 
     def take_over(self) -> None:
-        """Have the next save replace what another service has saved since, which is then told so.
+        """Let the next save replace the content, even if another service has saved since.
+
+        The other service's next save then fails with StoreTaken.
 
         Raises:
-            StoreUnavailable: it does not answer.
-            StoreError: what is there may not be read.
+            StoreUnavailable: the store does not answer.
+            StoreError: the content may not be read.
         """
 
     def save(self, changes: MemoryChanges) -> None:
-        """Follow changes; from then on they survive a crash, all together.
+        """Store changes durably and atomically.
 
-        An error leaves what was there before; the next save that succeeds makes up for it. The
-        first changes must be complete.
+        An error leaves the former content in place, and the next successful save includes the
+        failed changes. The first changes must be complete.
 
         Raises:
-            StoreUnavailable: it does not answer, or has no room.
+            StoreUnavailable: the store does not answer or is full.
             StoreTaken: another service has saved meanwhile.
-            StoreError: it is no longer the one that was opened.
+            StoreError: the store is no longer the one that was opened.
         """
 
     def close(self) -> None:
-        """Let go of it, so that another service can have it."""
+        """Release the store, so that another service can open it."""

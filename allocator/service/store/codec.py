@@ -1,7 +1,7 @@
-"""The form in which a memory is stored: a line that says what follows, then canonical JSON.
+"""Encoding of a memory as a whole: a head line, then canonical JSON.
 
-Numbers are written so that they are read back exactly. The first line names the format, its
-version and the checksum of the rest, so that damage and files of others are told apart.
+Numbers are read back exactly. The head line contains the format, its version and the checksum of
+the rest. The reader thus distinguishes damaged files from foreign files.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ from allocator.service.store import StoreDamaged, StoreError
 FORMAT = "longshare-memory"
 VERSION = 2
 BOOSTED = 3
-"""Version of a memory with boosts, which releases before cannot read."""
+"""Version of a memory with boosts; older releases reject this version."""
 PLACED = 4
-"""Version of a memory that says which places frameworks have in the tree of roles, likewise."""
+"""Version of a memory with the places of frameworks in the role tree; older releases reject it."""
 _KNOWN = (1, VERSION, BOOSTED, PLACED)
-"""Version 1 does not say how commitments fade."""
+"""Versions that can be read. Version 1 does not contain the decay constant of commitments."""
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -46,7 +46,7 @@ class _Memory(BaseModel):
 
 
 def encode(memory: Memory) -> bytes:
-    """Return a memory as bytes; the same memory always gives the same ones."""
+    """Encode a memory; equal memories give equal bytes."""
     users = {
         name: {
             "commitments": dict(user.commitments),
@@ -59,20 +59,20 @@ def encode(memory: Memory) -> bytes:
     }
     boosted = any(user.boost is not None for user in memory.users.values())
     version = PLACED if memory.places else BOOSTED if boosted else VERSION
-    said = {"time": memory.time, "tau": memory.tau, "users": users}
-    body = _canonical(said | ({"places": dict(memory.places)} if memory.places else {}))
+    content = {"time": memory.time, "tau": memory.tau, "users": users}
+    body = _canonical(content | ({"places": dict(memory.places)} if memory.places else {}))
     head = {"format": FORMAT, "version": version, "sha256": hashlib.sha256(body).hexdigest()}
     return _canonical(head) + b"\n" + body
 
 
 def decode(data: bytes) -> Memory:
-    """Return the memory that these bytes are.
+    """Decode a memory.
 
     Raises:
-        StoreError: they are not one, not whole, or of a version that is not known here.
+        StoreError: the bytes are no memory, are incomplete, or have an unknown version.
     """
-    first, _, body = data.partition(b"\n")
-    head = plain(first)
+    head_line, _, body = data.partition(b"\n")
+    head = plain(head_line)
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise StoreDamaged("this is not a memory of Longshare's")
     if head.get("version") not in _KNOWN:
@@ -83,13 +83,13 @@ def decode(data: bytes) -> Memory:
     if head.get("sha256") != hashlib.sha256(body).hexdigest():
         raise StoreDamaged("damaged: the checksum does not fit what is there")
     try:
-        read = _Memory.model_validate_json(body)
+        checked = _Memory.model_validate_json(body)
     except ValidationError as error:
         raise StoreDamaged(f"damaged: {complaints(error, _Memory)[0]}") from error
     return Memory(
-        time=read.time,
-        tau=read.tau,
-        places=read.places,
+        time=checked.time,
+        tau=checked.tau,
+        places=checked.places,
         users={
             name: Remembered(
                 commitments=user.commitments,
@@ -98,13 +98,13 @@ def decode(data: bytes) -> Memory:
                 weight=user.weight,
                 boost=None if user.boost is None else Boost(*user.boost),
             )
-            for name, user in read.users.items()
+            for name, user in checked.users.items()
         },
     )
 
 
 def plain(data: bytes) -> object:
-    """Return what some JSON says; None: it is none, or nested so deep that nobody can mean it."""
+    """Parse JSON; return None if the data are invalid or nested too deeply."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):

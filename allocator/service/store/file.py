@@ -1,6 +1,6 @@
-"""Rules for every SQLite file of ours: made whole, for its owner alone, and one service at a time.
+"""Rules for every SQLite file of the service: created whole, private, and opened by one service.
 
-A file that is damaged or belongs to something else is told from ours without being touched.
+Damaged and foreign files are recognised without being touched.
 """
 
 import fcntl
@@ -17,57 +17,63 @@ from typing import BinaryIO
 from allocator.service.store import StoreError, StoreInUse, StoreUnavailable
 
 COMPANIONS = ("-journal", "-wal")
-"""What a crash may leave beside a file."""
+"""Suffixes of the files that a crash may leave next to a SQLite file."""
 _MAGIC = b"SQLite format 3\0"
 
 
 def claim(path: Path, make: Callable[[sqlite3.Connection], object]) -> BinaryIO:
-    """Make a file if need be, and keep other services out for as long as what this returns is open.
+    """Create a file if it does not exist, and lock it until the returned file is closed.
 
-    A new one is made beside its place and then put there whole, so that there never is half a file.
+    A new file is created in a temporary folder and then linked to its path, so that the path never
+    holds an incomplete file.
 
     Args:
         path: The file.
-        make: Makes its tables.
+        make: Creates the tables of a new file.
 
     Raises:
-        StoreInUse: another service has it.
-        StoreError: it is no plain file.
-        OSError: it may not be written.
+        StoreInUse: another service has locked the file.
+        StoreError: the path is no regular file.
+        OSError: the file may not be written.
     """
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".new-") as folder:
-            made = Path(folder, "store")
-            with closing(sqlite3.connect(made)) as connection:
+            created = Path(folder, "store")
+            with closing(sqlite3.connect(created)) as connection:
                 make(connection)
-            made.chmod(0o600)
-            with suppress(FileExistsError):  # somebody was quicker; the lock decides
-                os.link(made, path)
-    held = _for_writing(path)
+            created.chmod(0o600)
+            with suppress(FileExistsError):  # another process was quicker; the lock decides
+                os.link(created, path)
+    locked = _open_for_writing(path)
     try:
-        # Not SQLite's own locks: these are lost when anything in the process closes the file.
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # SQLite's own locks are lost as soon as any code of the process closes the file.
+        fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        held.close()
+        locked.close()
         raise StoreInUse(f"{path}: in use by another service") from None
-    return held
+    return locked
 
 
 def same(path: Path, held: BinaryIO) -> bool:
-    """Whether a file is still the one that was claimed.
+    """Return whether a path still leads to the file that was claimed.
 
     Raises:
-        FileNotFoundError: it is gone.
+        FileNotFoundError: the file is gone.
     """
-    there, opened = path.stat(), os.fstat(held.fileno())
-    return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
+    current, opened = path.stat(), os.fstat(held.fileno())
+    return (current.st_dev, current.st_ino) == (opened.st_dev, opened.st_ino)
 
 
 def layout(path: Path, application_id: int, known: Sequence[int]) -> int:
-    """Return the version of a file's tables, without touching it.
+    """Return the layout version of a file's tables, without modifying the file.
+
+    Args:
+        path: The file.
+        application_id: Required application identifier in the file's header.
+        known: Versions that this release can read, latest last.
 
     Raises:
-        StoreError: it is not one of ours, or of a version that is not known here.
+        StoreError: the file is foreign or has an unknown version.
     """
     with path.open("rb") as file:
         header = file.read(100)
@@ -75,23 +81,23 @@ def layout(path: Path, application_id: int, known: Sequence[int]) -> int:
         raise StoreError("not a SQLite file; move it away, or choose another path")
     if int.from_bytes(header[68:72], "big") != application_id:
         raise StoreError("a SQLite file of another program's; choose another path")
-    found = int.from_bytes(header[60:64], "big")
-    if found not in known:
+    version = int.from_bytes(header[60:64], "big")
+    if version not in known:
         raise StoreError(
-            f"written in version {found} of the layout, this Longshare knows version {known[-1]}; "
-            "use the release that wrote it, or a newer one"
+            f"written in version {version} of the layout, this Longshare knows version "
+            f"{known[-1]}; use the release that wrote it, or a newer one"
         )
-    return found
+    return version
 
 
 @contextmanager
 def copied(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a copy of a file, with what a crash has left beside it."""
+    """Open a copy of a file and of the files that a crash has left next to it."""
     with tempfile.TemporaryDirectory(prefix="longshare-") as folder:
         copy = Path(folder, "store")
         shutil.copyfile(path, copy)
         for suffix in COMPANIONS:
-            with suppress(FileNotFoundError):  # there is one only after a crash
+            with suppress(FileNotFoundError):  # such a file exists only after a crash
                 shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
         with closing(sqlite3.connect(copy)) as connection:
             yield connection
@@ -99,7 +105,7 @@ def copied(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the operating system say into errors that name the file."""
+    """Convert errors of SQLite and of the operating system to StoreErrors that name the file."""
     try:
         yield
     except StoreError as error:
@@ -112,21 +118,21 @@ def explained(path: Path) -> Iterator[None]:
         raise StoreUnavailable(f"{path}: {error}") from error
 
 
-def _for_writing(path: Path) -> BinaryIO:
-    """Open a file that can be written; whatever it is, this does not wait for anybody.
+def _open_for_writing(path: Path) -> BinaryIO:
+    """Open a regular file for writing, without blocking on other kinds of files.
 
     Raises:
-        StoreError: it is no plain file.
-        OSError: it may not be written, or its folder, in which SQLite keeps its journal.
+        StoreError: the path is no regular file.
+        OSError: the file may not be written, or its folder, which has to hold SQLite's journal.
     """
-    held = os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(held.fileno()).st_mode):
-        held.close()
+    opened = os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+        opened.close()
         raise StoreError(f"{path}: not a plain file; choose another path")
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError:
-        held.close()
+        opened.close()
         raise
-    return held
+    return opened

@@ -1,8 +1,9 @@
-"""The form in which courses are stored: a row for each user, and a head that vouches for all.
+"""Encoding of commitment trajectories: a row per user, and a head with a checksum of all rows.
 
-A row is canonical JSON, and numbers are read back exactly. The head names format and version, the
-instant of the latest save, and a sum over all rows, which each change of a row moves on: so damage
-is noticed, also a row that is lost or was there before, though only what changed is written.
+A row is canonical JSON, and its numbers are read back exactly. The head contains format, version,
+time of the latest save, and a sum of the digests of all rows. The sum is updated with each changed
+row. The reader thus detects damaged, lost or outdated rows, although each save writes only the
+changed rows.
 """
 
 import hashlib
@@ -21,16 +22,17 @@ from allocator.service.store.codec import plain
 FORMAT = "longshare-memory"
 VERSION = 2
 BOOSTED = 3
-"""Version of a head that has rows with boosts below it, which releases before cannot read."""
+"""Version of a head if any row has a boost; older releases reject this version."""
 PLACED = 4
-"""Version of a head that says which places frameworks have in the tree of roles, likewise."""
+"""Version of a head with the places of frameworks in the role tree; older releases reject it."""
 _MODULUS = 2**256
 _ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Places = dict[Annotated[str, Field(pattern="^[0-9a-f]{16}$")], Annotated[int, Field(gt=0)]]
-"""Counted places of frameworks, by digest."""
+"""Number of places that a framework takes in the role tree, by digest of the framework's
+identifier."""
 
 
 class _Row(BaseModel):
@@ -59,28 +61,28 @@ _Read = TypeVar("_Read", bound=BaseModel)
 
 
 class StoreRows:
-    """What a store is to hold, encoded once, and which of it has not been written yet."""
+    """Rows that a store is to hold, encoded once, and the set of rows to write."""
 
     def __init__(self) -> None:
         self._time = 0.0
         self._places: Mapping[str, int] = {}
         self._rows: dict[str, tuple[bytes, int]] = {}
-        """By user, with what it adds to the sum."""
+        """Encoded row and its addend to the checksum, by user."""
         self._sum = 0
         self._boosted: set[str] = set()
         """Users with a boost."""
         self._unwritten: set[str] = set()
-        """Users who have another row than was written, or none any more."""
+        """Users whose row has been changed or removed since the last write."""
 
     def take(self, changes: MemoryChanges) -> Cooperative[None]:
-        """Follow changes, a user a step.
+        """Apply changes, one user per step.
 
         Raises:
-            ValueError: a number is none; nothing is followed then.
+            ValueError: a number is not finite; no change has been applied.
         """
         encoded = {}
-        for user, course in changes.courses.items():
-            encoded[user] = _encoded(course)
+        for user, trajectory in changes.courses.items():
+            encoded[user] = _encode_trajectory(trajectory)
             yield
         if changes.complete:
             for user in self._rows.keys() - encoded.keys():
@@ -88,13 +90,13 @@ class StoreRows:
                 self._unwritten.add(user)
                 self._boosted.discard(user)
         for user, row in encoded.items():
-            boosted = changes.courses[user].remembered.boost is not None
-            (self._boosted.add if boosted else self._boosted.discard)(user)
-            before = self._rows.get(user)
-            if before is not None:
-                if before[0] == row:
+            has_boost = changes.courses[user].remembered.boost is not None
+            (self._boosted.add if has_boost else self._boosted.discard)(user)
+            previous = self._rows.get(user)
+            if previous is not None:
+                if previous[0] == row:
                     continue
-                self._sum -= before[1]
+                self._sum -= previous[1]
             addend = _addend(user, row)
             self._rows[user] = row, addend
             self._sum += addend
@@ -103,82 +105,86 @@ class StoreRows:
         self._time, self._places = changes.time, changes.places
 
     def unwritten(self) -> Iterator[tuple[str, bytes | None]]:
-        """Go through what has to be written: users and rows; None: the user is gone."""
+        """Yield users and rows to write; None instead of a row if the user is gone."""
         for user in self._unwritten:
             row = self._rows.get(user)
             yield user, None if row is None else row[0]
 
     def written(self) -> None:
-        """Note that everything has been."""
+        """Record that all pending rows have been written."""
         self._unwritten.clear()
 
     def all(self) -> Iterator[tuple[str, bytes]]:
-        """Go through everything."""
+        """Yield all users and rows."""
         for user, (row, _) in self._rows.items():
             yield user, row
 
     def head(self) -> bytes:
-        """Return what vouches for all rows."""
+        """Return the head, with the checksum of all rows."""
         version = PLACED if self._places else BOOSTED if self._boosted else VERSION
-        claims = _claims(self._time, version, self._places)
-        return _canonical({**claims, "sum": _total(self._sum, claims)})
+        claims = _head_fields(self._time, version, self._places)
+        return _canonical({**claims, "sum": _checksum(self._sum, claims)})
 
 
 def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
-    """Return the memory that a head and its rows are, as of the latest save.
+    """Return the memory that a head and its rows encode, as of the latest save.
 
     Raises:
-        StoreError: they are none, do not belong together, or are of a version not known here.
+        StoreError: the data are invalid or inconsistent, or have an unknown version.
     """
-    said = plain(head)
-    if not isinstance(said, dict) or said.get("format") != FORMAT:
+    content = plain(head)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StoreDamaged("this is not a memory of Longshare's")
-    if said.get("version") not in (VERSION, BOOSTED, PLACED):
+    if content.get("version") not in (VERSION, BOOSTED, PLACED):
         raise StoreError(
-            f"written in version {said.get('version')} of the format, this Longshare knows "
+            f"written in version {content.get('version')} of the format, this Longshare knows "
             f"versions {VERSION} to {PLACED}; use the release that wrote it, or a newer one"
         )
-    read = _validated(_Head, head, "head")
+    checked = _validated(_Head, head, "head")
     pairs = sorted(rows)
-    places = read.places or {}
-    claims = _claims(read.time, read.version, places)
-    # a number can be written in two ways, of which only one is ours
-    as_written = head == _canonical({**claims, "sum": read.sum})
-    if not as_written or _total(sum(_addend(*pair) for pair in pairs), claims) != read.sum:
+    places = checked.places or {}
+    claims = _head_fields(checked.time, checked.version, places)
+    # JSON can write a number in several ways; only the canonical one is valid
+    as_written = head == _canonical({**claims, "sum": checked.sum})
+    if not as_written or _checksum(sum(_addend(*pair) for pair in pairs), claims) != checked.sum:
         raise StoreDamaged("damaged: the checksum does not fit what is there")
-    courses = {user: _course(user, row) for user, row in pairs}
-    tau = next((course.tau for course in courses.values() if course.tau is not None), None)
-    users = {user: course.at(read.time) for user, course in courses.items()}
-    return Memory(read.time, users, tau, places)
+    courses = {user: _decode_trajectory(user, row) for user, row in pairs}
+    tau = next(
+        (trajectory.tau for trajectory in courses.values() if trajectory.tau is not None), None
+    )
+    users = {user: trajectory.at(checked.time) for user, trajectory in courses.items()}
+    return Memory(checked.time, users, tau, places)
 
 
-def _encoded(course: StoredTrajectory) -> bytes:
-    then = course.remembered
+def _encode_trajectory(trajectory: StoredTrajectory) -> bytes:
+    remembered = trajectory.remembered
     row: dict[str, object] = {
-        "commitments": dict(then.commitments),
-        "others": then.others,
-        "overuse": dict(then.overuse),
-        "since": course.since,
-        "tau": course.tau,
-        "weight": then.weight,
+        "commitments": dict(remembered.commitments),
+        "others": remembered.others,
+        "overuse": dict(remembered.overuse),
+        "since": trajectory.since,
+        "tau": trajectory.tau,
+        "weight": remembered.weight,
     }
-    if then.boost is not None:
-        row["boost"] = then.boost
+    if remembered.boost is not None:
+        row["boost"] = remembered.boost
     return _canonical(row)
 
 
-def _course(user: str, row: bytes) -> StoredTrajectory:
-    read = _validated(_Row, row, user)
-    boost = None if read.boost is None else Boost(*read.boost)
-    remembered = Remembered(read.commitments, read.overuse, read.others, read.weight, boost)
-    return StoredTrajectory(read.since, read.tau, remembered)
+def _decode_trajectory(user: str, row: bytes) -> StoredTrajectory:
+    checked = _validated(_Row, row, user)
+    boost = None if checked.boost is None else Boost(*checked.boost)
+    remembered = Remembered(
+        checked.commitments, checked.overuse, checked.others, checked.weight, boost
+    )
+    return StoredTrajectory(checked.since, checked.tau, remembered)
 
 
-def _validated(model: type[_Read], data: bytes, where: str) -> _Read:
+def _validated(model: type[_Read], data: bytes, subject: str) -> _Read:
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
-        raise StoreDamaged(f"damaged: {where}: {complaints(error, model)[0]}") from error
+        raise StoreDamaged(f"damaged: {subject}: {complaints(error, model)[0]}") from error
 
 
 def _addend(user: str, row: bytes) -> int:
@@ -186,13 +192,18 @@ def _addend(user: str, row: bytes) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _claims(time: float, version: int, places: Mapping[str, int]) -> dict[str, object]:
+def _head_fields(time: float, version: int, places: Mapping[str, int]) -> dict[str, object]:
     claims: dict[str, object] = {"format": FORMAT, "time": time, "version": version}
     return {**claims, "places": dict(places)} if places else claims
 
 
-def _total(rows: int, claims: Mapping[str, object]) -> str:
-    """Return the sum over rows and head, from that over rows."""
+def _checksum(rows: int, claims: Mapping[str, object]) -> str:
+    """Return the checksum over rows and head, in hexadecimal digits.
+
+    Args:
+        rows: Sum of the addends of all rows.
+        claims: The head without its checksum.
+    """
     return f"{(rows + _addend('', _canonical(claims))) % _MODULUS:064x}"
 
 

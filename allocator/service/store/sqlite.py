@@ -1,4 +1,4 @@
-"""The store of one machine: a SQLite file with a row for each user."""
+"""Store of a single machine: a SQLite file with a row per user."""
 
 import sqlite3
 import tempfile
@@ -13,13 +13,13 @@ from allocator.service.loop.cooperative import giving_way
 from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, file, rows
 
 APPLICATION_ID = 0x4C534852
-"""In the file's header, by which `file` and we know it: LSHR."""
+"""SQLite's application_id of the file: the letters LSHR."""
 LAYOUT = 2
 """Version of the tables, SQLite's `user_version`."""
 FORMER = 1
-"""A layout that is read, too, and becomes ours with the first save."""
+"""Former layout version, which can be read and is converted by the first save."""
 BUSY = 1.0
-"""Seconds to wait for somebody who reads the file."""
+"""Seconds to wait for another process that reads the file."""
 _log = structlog.get_logger(__name__)
 _TABLES = (
     f"PRAGMA application_id = {APPLICATION_ID}",
@@ -30,18 +30,18 @@ _TABLES = (
 
 
 class SqliteStore:
-    """A file that one service at a time has open.
+    """Store in a SQLite file that one service at a time has open.
 
-    Before a file that exists is opened, a copy of it is looked at, so that one which is damaged or
-    belongs to something else is not even written to by SQLite's own recovery.
+    An existing file is checked on a copy before it is opened. Even SQLite's own recovery thus never
+    writes to a damaged or foreign file.
 
     Args:
         path: The file.
-        set_aside: Whether a file that is ours and damaged is renamed, and a new one begun.
+        set_aside: Whether to rename a damaged file of Longshare's and to create a new one.
 
     Raises:
-        StoreError: the file is damaged, not ours, no plain file that may be written, or in use by
-            another service.
+        StoreError: the file is damaged, foreign, not a writable regular file, or in use by another
+            service.
     """
 
     shared = False
@@ -49,49 +49,49 @@ class SqliteStore:
     def __init__(self, path: Path, *, set_aside: bool = False) -> None:
         self._path = path
         self._rows = rows.StoreRows()
-        self._ours = False
-        """Whether what is in the file is what `_rows` says has been written."""
+        self._is_written = False
+        """True if the file contains exactly the rows that `_rows` has recorded as written."""
         try:
             with file.explained(path), ExitStack() as stack:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._held = self._open()
-                stack.callback(self._let_go)
+                self._locked_file = self._open()
+                stack.callback(self._unlock)
                 try:
                     self._loaded = _inspect(path)
                 except StoreDamaged as error:
                     if not set_aside:
                         raise
-                    self._begin_anew(error)
+                    self._replace_damaged(error)
                 self._connection = self._connect()
                 stack.pop_all()
-        except StoreUnavailable as error:  # a disk that cannot be used now will not heal itself
+        except StoreUnavailable as error:  # an unusable disk does not recover by waiting
             raise StoreError(str(error)) from error
 
     def load(self) -> Memory | None:
-        """Return what was in the file when it was opened."""
+        """Return the memory that was in the file when it was opened."""
         return self._loaded
 
     def recall(self) -> Memory | None:
-        """Return None: nobody else writes a file that this service has locked."""
+        """Return None: the file is locked, so no other service writes it."""
         return None
 
     def take_over(self) -> None:
-        """Go on: the file is locked, so nobody else writes it."""
+        """Do nothing: the file is locked, so no other service writes it."""
 
     def save(self, changes: MemoryChanges) -> None:
-        """Write durably what has changed: it is on the disk when this returns."""
+        """Write the changes durably: they are on disk when the method returns."""
         giving_way(self._rows.take(changes))
         with file.explained(self._path):
-            self._stay()
-            if not self._ours:
-                self._keep_former()
+            self._check_same_file()
+            if not self._is_written:
+                self._back_up_former()
             with self._connection as transaction:
                 transaction.execute("BEGIN IMMEDIATE")
-                if not self._ours:
+                if not self._is_written:
                     for statement in _TABLES:
                         transaction.execute(statement)
                     transaction.execute("DELETE FROM users")
-                changed = self._rows.unwritten() if self._ours else self._rows.all()
+                changed = self._rows.unwritten() if self._is_written else self._rows.all()
                 transaction.executemany(
                     "INSERT OR REPLACE INTO users (name, data) VALUES (?, ?)",
                     [(user.encode(), row) for user, row in changed if row is not None],
@@ -102,22 +102,22 @@ class SqliteStore:
                     "INSERT OR REPLACE INTO memory (id, data) VALUES (1, ?)", (self._rows.head(),)
                 )
             self._rows.written()
-            self._ours = True
+            self._is_written = True
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-        self._let_go()
+        self._unlock()
 
-    def _let_go(self) -> None:
-        self._held.close()
+    def _unlock(self) -> None:
+        self._locked_file.close()
 
     def _open(self) -> BinaryIO:
-        """Make the file if need be, and keep other services out."""
+        """Create the file if it does not exist, and lock it."""
         return file.claim(self._path, lambda made: made.executescript(";".join(_TABLES)))
 
-    def _begin_anew(self, error: StoreDamaged) -> None:
-        """Rename a file that is damaged, with what SQLite keeps beside it, and make a new one."""
+    def _replace_damaged(self, error: StoreDamaged) -> None:
+        """Rename a damaged file and its companions, and create a new file."""
         number = 1
         while (aside := Path(f"{self._path}.damaged-{number}")).exists():
             number += 1
@@ -130,24 +130,24 @@ class SqliteStore:
             file=str(aside),
             reason=str(error),
         )
-        self._held.close()
-        self._held, self._loaded = self._open(), None
+        self._locked_file.close()
+        self._locked_file, self._loaded = self._open(), None
 
-    def _keep_former(self) -> None:
-        """Leave a copy of a file in the former layout beside it, for a release that knows no other.
+    def _back_up_former(self) -> None:
+        """Copy a file in the former layout, for a return to the release that wrote it.
 
-        A copy that is there already is of an earlier attempt, and stays.
+        An existing copy is left in place: it comes from an earlier attempt.
         """
         [[layout]] = self._connection.execute("PRAGMA user_version").fetchall()
-        kept = Path(f"{self._path}.layout-{FORMER}")
-        if layout != FORMER or kept.exists():
+        backup = Path(f"{self._path}.layout-{FORMER}")
+        if layout != FORMER or backup.exists():
             return
         with tempfile.TemporaryDirectory(dir=self._path.parent, prefix=".new-") as folder:
-            made = Path(folder, "store")
-            with closing(sqlite3.connect(made)) as copy:
+            created = Path(folder, "store")
+            with closing(sqlite3.connect(created)) as copy:
                 self._connection.backup(copy)
-            made.chmod(0o600)
-            made.rename(kept)
+            created.chmod(0o600)
+            created.rename(backup)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -160,18 +160,22 @@ class SqliteStore:
         connection.execute("PRAGMA synchronous = EXTRA")
         return connection
 
-    def _stay(self) -> None:
-        """Write to no file but the one that was opened; make a new one if that is gone."""
+    def _check_same_file(self) -> None:
+        """Check that the path still leads to the opened file; create a new file if it is gone.
+
+        Raises:
+            StoreError: another file has replaced the opened file.
+        """
         try:
-            same = file.same(self._path, self._held)
+            same = file.same(self._path, self._locked_file)
         except FileNotFoundError:
             with ExitStack() as stack:
-                held = self._open()
-                stack.callback(held.close)
+                locked = self._open()
+                stack.callback(locked.close)
                 connection = self._connect()
                 stack.pop_all()
             self.close()
-            self._held, self._connection, self._ours = held, connection, False
+            self._locked_file, self._connection, self._is_written = locked, connection, False
             return
         if not same:
             raise StoreError(
@@ -180,26 +184,26 @@ class SqliteStore:
 
 
 def _inspect(path: Path) -> Memory | None:
-    """Read a file that may be anything, without touching it."""
+    """Return the memory in a file of unknown content, without modifying the file."""
     file.layout(path, APPLICATION_ID, (FORMER, LAYOUT))
     try:
         with file.copied(path) as connection:
-            [found] = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            if found == "ok":
+            [problem] = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if problem == "ok":
                 return read(connection)
     except sqlite3.Error as error:
-        found = str(error)
-    except UnicodeDecodeError:  # of a table's name, or of what SQLite says about it
-        found = "text in it is not UTF-8"
-    raise StoreDamaged(f"damaged: {found}; move it away to start without it")
+        problem = str(error)
+    except UnicodeDecodeError:  # in a table's name or in SQLite's own message
+        problem = "text in it is not UTF-8"
+    raise StoreDamaged(f"damaged: {problem}; move it away to start without it")
 
 
 def read(connection: sqlite3.Connection) -> Memory | None:
-    """Return what is in a file that is open, in this layout or the former; None: nothing yet.
+    """Return the memory in an open file, in the present or the former layout; None if it is empty.
 
     Raises:
-        StoreError: it is damaged.
-        sqlite3.Error: likewise.
+        StoreError: the content is damaged.
+        sqlite3.Error: the file is damaged.
     """
     heads = connection.execute("SELECT data FROM memory").fetchall()
     if not heads:

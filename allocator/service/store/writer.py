@@ -1,4 +1,4 @@
-"""Keeps a store up to date with an engine, without making the engine wait."""
+"""Saves an engine's memory to a store, without delaying the engine."""
 
 import asyncio
 import math
@@ -15,41 +15,42 @@ from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.store import Store, StoreError, StoreTaken, StoreUnavailable
 
 LONGEST_PAUSE = 30.0
-"""Seconds between attempts while a store fails."""
+"""Maximum pause between attempts while a store fails, in seconds."""
 ORDER_PATIENCE = 2.0
-"""Seconds that an operator waits to hear that an order has been stored."""
+"""Seconds that an operator's request waits for its order to be stored."""
 TAKEN_PATIENCE = 30.0
-"""Seconds after which a service takes the store back from another if its own master still leads:
-one that no longer does has exited by then."""
+"""Seconds after which a service takes the store back from another service, if its own master
+still leads. A master that has lost the election exits within this time."""
 RECALL_PATIENCE = 10.0
-"""Seconds that a new leader waits for what another service may have stored."""
-_RECALL_AGAIN = 0.2
-"""Seconds until a store that was not available is asked again."""
+"""Seconds that a new leader waits for the memory that another service may have stored."""
+_RECALL_RETRY = 0.2
+"""Seconds between two attempts to read an unavailable store."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class StoreStatistics:
-    """How saving goes."""
+    """Statistics of saving."""
 
     degraded: bool = False
-    """Whether the latest attempt failed: what users owe is in memory alone."""
+    """True if the latest attempt failed; commitments are then in this process's memory only."""
     saves: int = 0
     failures: int = 0
     last_save: float | None = None
-    """Seconds since the Unix epoch, by this machine's clock."""
+    """Time of the latest successful save, in seconds since the Unix epoch by this machine's
+    clock."""
 
 
 class StoreWriter:
-    """Saves what an engine must remember.
+    """Saves an engine's memory regularly, and at once on request.
 
     Args:
-        engine: Looked at in the event loop's thread.
-        store: Written in another thread, one save at a time.
-        every: Seconds between saves while something changes, and so what a crash may cost.
-        turn: Waited for before the engine is looked at.
-        leads: Whether a leading master is connected.
+        engine: The engine, read in the event loop's thread.
+        store: The store, written in another thread with one save at a time.
+        every: Seconds between saves while the memory changes; a crash loses at most this time.
+        engine_lock: Lock acquired before the engine is read.
+        leads: Returns whether a leading master is connected.
     """
 
     def __init__(
@@ -57,41 +58,42 @@ class StoreWriter:
         engine: Engine,
         store: Store,
         every: float,
-        turn: EngineLock | None = None,
+        engine_lock: EngineLock | None = None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self.statistics = StoreStatistics()
         self._engine = engine
         self._store = store
         self._every = every
-        self._turn = EngineLock() if turn is None else turn
+        self._engine_lock = EngineLock() if engine_lock is None else engine_lock
         self._leads = leads
         self._saving = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
-        self._news: Memory | None = None
-        """What another service had saved when that was last read."""
-        self._current = False
-        """Whether the latest reading has told what others had stored."""
-        self._takes_over = False
-        """Whether the next save is to replace what others store meanwhile."""
-        self._taken: float | None = None
-        """Since when another service has been known to have written in between."""
-        self._ordered: set[asyncio.Task[bool]] = set()
-        """Saves that somebody has asked for."""
+        self._others_memory: Memory | None = None
+        """Memory that another service had saved when the store was last read."""
+        self._read_succeeded = False
+        """True if the latest read of the store succeeded."""
+        self._will_replace = False
+        """True if the next save replaces the memory that other services store meanwhile."""
+        self._taken_since: float | None = None
+        """Monotonic time, in seconds, since which another service's writes are known; None if
+        there are none."""
+        self._order_saves: set[asyncio.Task[bool]] = set()
+        """Saves requested by operators' orders."""
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
-        """Ends a pause: it is time to stop, or the store is well again."""
+        """Ends a pause of `run`, to stop or because the store works again."""
         self._saved: tuple[int, int] | None = self._state()
 
     async def remember_now(self) -> bool:
-        """Save at once, as after an operator's order; return whether that was possible."""
+        """Save at once; return whether the save succeeded."""
         async with self._saving:
             state = self._state()
             try:
-                async with self._turn:
+                async with self._engine_lock:
                     changes = self._engine.changes()
                 await asyncio.to_thread(self._save, changes)
-            except Exception as error:  # noqa: BLE001 - whatever it is, offers go on
+            except Exception as error:  # noqa: BLE001 - no failure may stop offers
                 self._saved = None
                 self._failed(error)
                 return False
@@ -100,98 +102,104 @@ class StoreWriter:
             return True
 
     async def remember_soon(self) -> bool:
-        """Save at once, and wait for it not too long; return whether it is done by then."""
+        """Save at once; return whether the save succeeded within `ORDER_PATIENCE`."""
         saving = asyncio.create_task(self.remember_now())
-        self._ordered.add(saving)
-        saving.add_done_callback(self._ordered.discard)
+        self._order_saves.add(saving)
+        saving.add_done_callback(self._order_saves.discard)
         done, _ = await asyncio.wait([saving], timeout=ORDER_PATIENCE)
         return bool(done) and saving.result()
 
     async def recall(self) -> Memory | None:
-        """Return what another service has saved meanwhile, until somebody takes over with it.
+        """Return the memory that another service has saved, until a leader takes over with it.
 
-        None: nobody has, or it cannot be read in time; then what the engine knows is all there is.
+        The result is None if no other service has saved, or if the store cannot be read in time.
+        The engine's own memory is then used.
         """
         if not self._store.shared:
-            return None  # and do not wait for a save that is under way
+            return None  # without waiting for a running save
         if self._reading is None or self._reading.done():
-            self._current = False
-            self._reading = asyncio.create_task(self._read_news())
+            self._read_succeeded = False
+            self._reading = asyncio.create_task(self._read_others_memory())
         done, _ = await asyncio.wait([self._reading], timeout=RECALL_PATIENCE)
         if not done:
             _log.warning("the store is slow; a master is served without what others have stored")
             return None
-        return self._news
+        return self._others_memory
 
-    async def _read_news(self) -> None:
-        """Read; where no server answers, again: another may, once this one is given up."""
+    async def _read_others_memory(self) -> None:
+        """Read the store, again and again while no server answers.
+
+        The client may switch to another server between two attempts.
+        """
         async with self._saving:
             until = time.monotonic() + RECALL_PATIENCE
             while True:
                 try:
                     memory = await asyncio.to_thread(self._store.recall)
-                except Exception as error:  # noqa: BLE001 - whatever it is, a master is to be served
+                except Exception as error:  # noqa: BLE001 - masters must be served
                     self._failed(error)
                     if not isinstance(error, StoreUnavailable) or time.monotonic() >= until:
                         return
                 else:
-                    self._current = True
+                    self._read_succeeded = True
                     if memory is not None:
-                        self._news = self._later(memory)
+                        self._others_memory = self._later(memory)
                     return
-                await asyncio.sleep(_RECALL_AGAIN)
+                await asyncio.sleep(_RECALL_RETRY)
 
     def take_over(self) -> None:
-        """Save at once, and over whatever another service saves that does not know yet.
+        """Save at once, and replace what a service of a former leader saves meanwhile.
 
-        Not if it is unknown what others had stored: then somebody has to look at it.
+        Nothing is replaced if the other services' memory could not be read: an operator has to
+        decide then.
         """
-        self._takes_over = self._current and self._store.shared
-        self._news, self._taken = None, None
+        self._will_replace = self._read_succeeded and self._store.shared
+        self._others_memory, self._taken_since = None, None
         self._wake.set()
 
     def _save(self, changes: MemoryChanges) -> None:
-        if self._takes_over:
+        if self._will_replace:
             self._store.take_over()
         self._store.save(changes)
-        self._takes_over, self._taken = False, None
+        self._will_replace, self._taken_since = False, None
 
-    def _follow_taken(self, now: float) -> None:
-        """Take the store back if our master still leads when one that does not has exited."""
-        if self._taken is None or not self._leads():
-            self._taken = now
-        elif now - self._taken >= TAKEN_PATIENCE and self._current:
+    def _take_back_if_due(self, now: float) -> None:
+        """Take the store back from another service once its master must have exited."""
+        if self._taken_since is None or not self._leads():
+            self._taken_since = now
+        elif now - self._taken_since >= TAKEN_PATIENCE and self._read_succeeded:
             self.take_over()
 
     def _later(self, memory: Memory) -> Memory:
-        """Say that what another service has stored is later than what the engine knows.
+        """Return another service's memory, with a time later than the engine's.
 
-        The store's order is what counts: that service's clock, or its master's, may be behind ours.
+        The store's order decides which memory is newer: the clocks of the other service and of its
+        master may be behind.
         """
         return replace(memory, time=max(memory.time, math.nextafter(self._engine.now, math.inf)))
 
     async def run(self) -> None:
-        """Save regularly until told to stop, then once more."""
+        """Save regularly until `stop` is called, then save once more."""
         pause = self._every
         while not self._stopping.is_set():
-            begun = time.monotonic()
+            started = time.monotonic()
             if self._state() != self._saved:
-                kept = await self.remember_now()
-                pause = self._every if kept else min(2 * pause, LONGEST_PAUSE)
+                saved = await self.remember_now()
+                pause = self._every if saved else min(2 * pause, LONGEST_PAUSE)
             elif not self.statistics.degraded:
                 pause = self._every
-            await self._sleep(pause - (time.monotonic() - begun))
-        await asyncio.gather(*self._ordered)
+            await self._sleep(pause - (time.monotonic() - started))
+        await asyncio.gather(*self._order_saves)
         if self._state() != self._saved:
             await self.remember_now()
 
     def stop(self) -> None:
-        """Make `run` save and end."""
+        """Make `run` save once more and end."""
         self._stopping.set()
         self._wake.set()
 
     def _state(self) -> tuple[int, int]:
-        """Return what changes with everything that a master says."""
+        """Return numbers that change with every message of a master."""
         return self._engine.sequence, self._engine.statistics.snapshots
 
     async def _sleep(self, seconds: float) -> None:
@@ -200,26 +208,26 @@ class StoreWriter:
         self._wake.clear()
 
     def _succeeded(self) -> None:
-        told = self.statistics
-        if told.degraded:
-            _log.info("what users owe is kept in the store again", failures=told.failures)
-            self._wake.set()  # perhaps somebody's order was stored in a long pause between attempts
-        told.degraded = False
-        told.saves += 1
-        told.last_save = time.time()
+        statistics = self.statistics
+        if statistics.degraded:
+            _log.info("what users owe is kept in the store again", failures=statistics.failures)
+            self._wake.set()  # an order may have been stored during a long pause between attempts
+        statistics.degraded = False
+        statistics.saves += 1
+        statistics.last_save = time.time()
 
     def _failed(self, error: Exception) -> None:
-        told = self.statistics
-        told.failures += 1
+        statistics = self.statistics
+        statistics.failures += 1
         if isinstance(error, StoreTaken):
-            self._follow_taken(time.monotonic())
-        if not told.degraded:
+            self._take_back_if_due(time.monotonic())
+        if not statistics.degraded:
             _log.warning(
                 "what users owe cannot be stored and is kept in memory alone; trying on",
                 reason=str(error) or repr(error),
                 exc_info=None if isinstance(error, StoreError) else error,
             )
-        told.degraded = True
+        statistics.degraded = True
 
 
 @asynccontextmanager
@@ -227,14 +235,22 @@ async def keeping(
     engine: Engine,
     store: Store,
     every: float,
-    turn: EngineLock | None = None,
+    engine_lock: EngineLock | None = None,
     leads: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[StoreWriter]:
-    """Keep a store up to date while the block runs; save a last time at its end."""
-    keeper = StoreWriter(engine, store, every, turn, leads)
-    running = asyncio.create_task(keeper.run())
+    """Save an engine's memory to a store while the block runs, and once more at its end.
+
+    Args:
+        engine: The engine.
+        store: The store.
+        every: Seconds between saves.
+        engine_lock: Lock acquired before the engine is read.
+        leads: Returns whether a leading master is connected.
+    """
+    writer = StoreWriter(engine, store, every, engine_lock, leads)
+    task = asyncio.create_task(writer.run())
     try:
-        yield keeper
+        yield writer
     finally:
-        keeper.stop()
-        await running
+        writer.stop()
+        await task

@@ -1,4 +1,4 @@
-"""The store of several machines: one node of the ZooKeeper that a Mesos cluster runs anyway."""
+"""Store shared by several machines: one node in the Mesos cluster's ZooKeeper."""
 
 import json
 import logging
@@ -33,7 +33,7 @@ from allocator.service.store import (
 )
 
 LARGEST = 1_000_000
-"""Bytes in a node; a server that is not told otherwise takes little more."""
+"""Maximum size of a node in bytes; a server with default settings accepts little more."""
 PATIENCE = 20.0
 """Seconds to find a server at the start."""
 _TIMEOUT = 5.0
@@ -41,34 +41,36 @@ _TIMEOUT = 5.0
 _SESSION = 10.0
 _MAGIC = b"LSHR2\n"
 _FORMER = b"LSHR1\n"
-"""What a release began a node with that wrote a memory as a whole; it is read, too."""
+"""First bytes of a node that a former release wrote, with the memory encoded as a whole; it can
+be read."""
 LARGEST_CONTENT = 2**26
-"""Bytes of what a node holds, unpacked: a node of zeros would come to a gigabyte."""
-_WRITER = 16
-"""Bytes that say who wrote it."""
+"""Maximum size of a node's decompressed content in bytes: compressed zeros could expand to a
+gigabyte."""
+_WRITER_LENGTH = 16
+"""Length of the writer's identifier, in bytes."""
 
 _log = structlog.get_logger(__name__)
-_unheard = logging.getLogger(f"{__name__}.client")
-_unheard.disabled = True  # a failing server fails our saves, and that is said once, in our form
+_client_logger = logging.getLogger(f"{__name__}.client")
+_client_logger.disabled = True  # StoreWriter logs failures of the server, once each time
 
 
 class ZookeeperStore:
-    """A node that one service at a time writes.
+    """Store in a ZooKeeper node that one service at a time writes.
 
-    Nothing keeps others from writing it, but it has a version: whoever did not write last is told
-    so, and does not overwrite what the other has written, unless it is to take over.
+    ZooKeeper does not lock the node, but counts its versions. A service that was not the last
+    writer gets StoreTaken, and cannot overwrite the node unless it takes over.
 
     Args:
         hosts: HOST:PORT, separated by commas.
-        znode: Path of the node; it is made, and those above it, at the first save.
-        credentials: USER:PASSWORD of digest authentication, with which the node is protected.
+        znode: Path of the node; the first save creates it and its parents.
+        credentials: USER:PASSWORD for digest authentication, which protects the node.
         patience: Seconds to find a server.
-        set_aside: Whether what a node holds that is ours and damaged is copied to another node, and
-            begun anew.
+        set_aside: Whether to copy the damaged content of a node of Longshare's to another node and
+            to start without it.
 
     Raises:
         StoreUnavailable: no server was found.
-        StoreError: the node holds something else, is damaged or may not be read.
+        StoreError: the node's content is foreign or damaged, or may not be read.
     """
 
     shared = True
@@ -90,12 +92,12 @@ class ZookeeperStore:
         self._client = KazooClient(
             hosts=hosts,
             timeout=_SESSION,
-            logger=_unheard,
+            logger=_client_logger,
             auth_data=[("digest", credentials)] if credentials else None,
             default_acl=[make_digest_acl(user, password, all=True)] if credentials else None,
         )
         try:
-            with self._explained():
+            with self._explained_errors():
                 self._client.start(timeout=patience)
                 data, self._version = self._fetch()
                 try:
@@ -104,40 +106,43 @@ class ZookeeperStore:
                     if not set_aside:
                         raise
                     self._loaded = None
-                    self._keep_aside(data, error)
+                    self._copy_damaged(data, error)
         except BaseException:
             self.close()
             raise
 
     def load(self) -> Memory | None:
-        """Return what the node held when it was opened, whoever wrote it."""
+        """Return the memory in the node when it was opened, from any writer."""
         return self._loaded
 
     def recall(self) -> Memory | None:
-        """Return what another service has written since; from then on it is ours to replace."""
-        with self._explained():
+        """Return the memory that another service has written since; None if no other has.
+
+        This service may replace the returned memory from then on.
+        """
+        with self._explained_errors():
             known = self._version
             data, version = self._fetch()
             if version == known:
                 return None
             self._version = version
             if data.startswith(_MAGIC + self._writer):
-                return None  # ours: the answer to a save was lost on its way
+                return None  # this service wrote it, but the answer to the save was lost
             return unpacked(data)
 
     def take_over(self) -> None:
-        """Have the next save replace whatever is there."""
-        with self._explained():
+        """Let the next save replace the present content."""
+        with self._explained_errors():
             _, self._version = self._fetch()
 
     def save(self, changes: MemoryChanges) -> None:
-        """Write to the node; when this returns, a majority of servers has it on disk.
+        """Write the node; when the method returns, a majority of servers has it on disk.
 
-        A node is written as a whole, but only what has changed is encoded.
+        The node is written as a whole, but only changed rows are encoded.
         """
         giving_way(self._rows.take(changes))
         data = packed(self._rows, self._writer)
-        with self._explained():
+        with self._explained_errors():
             if len(data) > LARGEST:
                 raise StoreError(
                     f"{len(data)} bytes are more than ZooKeeper takes ({LARGEST}); let users be "
@@ -148,39 +153,39 @@ class ZookeeperStore:
             try:
                 self._write(data)
             except (BadVersionError, NodeExistsError):
-                # Perhaps it is what we wrote ourselves when the answer was lost on its way.
+                # Perhaps this service wrote it, and the answer to that save was lost.
                 self._catch_up()
                 self._write(data)
             self._rows.written()
 
     def close(self) -> None:
-        """End the session."""
+        """End the ZooKeeper session."""
         self._client.stop()
         self._client.close()
 
     def _write(self, data: bytes) -> None:
         if self._version is None:
-            above = self._znode.rpartition("/")[0] or "/"
-            self._client.ensure_path_async(above).get(timeout=_TIMEOUT)
+            parent = self._znode.rpartition("/")[0] or "/"
+            self._client.ensure_path_async(parent).get(timeout=_TIMEOUT)
             self._client.create_async(self._znode, data).get(timeout=_TIMEOUT)
             self._version = 0
         else:
-            changed = self._client.set_async(self._znode, data, self._version)
-            self._version = changed.get(timeout=_TIMEOUT).version
+            stat = self._client.set_async(self._znode, data, self._version)
+            self._version = stat.get(timeout=_TIMEOUT).version
 
-    def _keep_aside(self, data: bytes, error: StoreDamaged) -> None:
-        kept = self._client.create_async(f"{self._znode}.damaged-", data, sequence=True)
+    def _copy_damaged(self, data: bytes, error: StoreDamaged) -> None:
+        created = self._client.create_async(f"{self._znode}.damaged-", data, sequence=True)
         _log.error(
             "what users owe is lost: what a damaged node held has been set aside",
-            znode=kept.get(timeout=_TIMEOUT),
+            znode=created.get(timeout=_TIMEOUT),
             reason=str(error),
         )
 
     def _catch_up(self) -> None:
-        """Learn the node's version if it was we who wrote it, or that it is gone.
+        """Update the known version if this service wrote the node, or if the node is gone.
 
         Raises:
-            StoreTaken: somebody else did.
+            StoreTaken: another service wrote the node.
         """
         data, version = self._fetch()
         if version is not None and not data.startswith(_MAGIC + self._writer):
@@ -191,10 +196,10 @@ class ZookeeperStore:
         self._version = version
 
     def _fetch(self) -> tuple[bytes, int | None]:
-        """Return bytes and version; version None: there is no node.
+        """Return the node's content and version; the version is None if there is no node.
 
-        The server is told to catch up before: a follower may be seconds behind its leader, and who
-        begins with what was there then owes wrongly, and never gets to write.
+        The server first synchronises with its leader, as a follower may be seconds behind. A
+        service that began with outdated commitments would allocate wrongly and could never write.
         """
         self._client.sync_async("/").get(timeout=_TIMEOUT)
         try:
@@ -204,14 +209,14 @@ class ZookeeperStore:
         return data, stat.version
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn what ZooKeeper says into errors that name the node."""
+    def _explained_errors(self) -> Iterator[None]:
+        """Convert errors of ZooKeeper to StoreErrors that name the node."""
         try:
             yield
         except StoreError as error:
             raise type(error)(f"{self._name}: {error}") from error
         except NoNodeError as error:
-            self._version = None  # somebody deleted it; the next attempt makes it anew
+            self._version = None  # the node was deleted; the next attempt creates it
             raise StoreUnavailable(f"{self._name}: is gone") from error
         except (NoAuthError, AuthFailedError) as error:
             raise StoreError(f"{self._name}: access denied; check store.credentials") from error
@@ -221,26 +226,32 @@ class ZookeeperStore:
             raise StoreUnavailable(f"{self._name}: {type(error).__name__} {error}") from error
 
 
-def packed(kept: rows.StoreRows, writer: bytes) -> bytes:
-    """Return what a node is to hold: who wrote it; the head; for each user a line, name and row."""
-    lines = [kept.head()]
-    lines += [json.dumps(user).encode() + b"\t" + row for user, row in kept.all()]
+def packed(stored_rows: rows.StoreRows, writer: bytes) -> bytes:
+    """Return the content of a node: the writer, the head, and a line of name and row per user.
+
+    Args:
+        stored_rows: The rows to write.
+        writer: Identifier of the service.
+    """
+    lines = [stored_rows.head()]
+    lines += [json.dumps(user).encode() + b"\t" + row for user, row in stored_rows.all()]
     return _MAGIC + writer + zlib.compress(b"\n".join(lines))
 
 
 def unpacked(data: bytes) -> Memory | None:
-    """Return the memory that a node holds, which this release or the former wrote.
+    """Return the memory in a node, as written by this or the former release.
 
-    None: it is not there, or was made beforehand, as by an operator who gives it an ACL.
+    The result is None if there is no node or an operator has created it empty, for example to set
+    an ACL.
 
     Raises:
-        StoreError: it holds something else, or is damaged.
+        StoreError: the content is foreign or damaged.
     """
     if not data:
         return None
     if not data.startswith((_MAGIC, _FORMER)):
         raise StoreError("holds something of another program's; choose another znode")
-    content = _decompressed(data[len(_MAGIC) + _WRITER :])
+    content = _decompress(data[len(_MAGIC) + _WRITER_LENGTH :])
     if data.startswith(_FORMER):
         return codec.decode(content)
     head, *lines = content.split(b"\n")
@@ -248,15 +259,15 @@ def unpacked(data: bytes) -> Memory | None:
     return rows.assembled(head, pairs)
 
 
-def _decompressed(data: bytes) -> bytes:
+def _decompress(data: bytes) -> bytes:
     unpacking = zlib.decompressobj()
     try:
         content = unpacking.decompress(data, LARGEST_CONTENT)
     except zlib.error as error:
         raise StoreDamaged(f"damaged: {error}; delete it to start without it") from error
     if not unpacking.eof:
-        what = "more than it can" if unpacking.unconsumed_tail else "only a part of something"
-        raise StoreDamaged(f"damaged: it holds {what}; delete it to start without it")
+        extent = "more than it can" if unpacking.unconsumed_tail else "only a part of something"
+        raise StoreDamaged(f"damaged: it holds {extent}; delete it to start without it")
     return content
 
 

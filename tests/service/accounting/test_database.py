@@ -275,7 +275,7 @@ def test_what_was_written_before_there_were_roles_is_read_and_gone_on_with(
 ) -> None:
     with closing(connect()) as database:
         database.write(batch(1, counted(NOON // HOUR, A=8.0)), 100)
-        with database._writing() as connection:  # as the first version of the tables was
+        with database._transaction() as connection:  # as the first version of the tables was
             for table in ("role_usage", "role_activity"):
                 connection.exec_driver_sql(f"DROP TABLE {table}")
             connection.exec_driver_sql("DELETE FROM state WHERE key = 'standing_of_roles'")
