@@ -1,1 +1,1 @@
-"""I/O around the engine: gRPC session, configuration, recorder, metrics."""
+"""I/O around the engine: gRPC sessions, configuration, store, accounting, event log, metrics."""

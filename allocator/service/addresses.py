@@ -1,19 +1,19 @@
-"""Where the service listens: how an address is written, and where it is if nobody says."""
+"""Addresses to listen on: their syntax and the default."""
 
 import ipaddress
 import os
 
 DEFAULT = "127.0.0.1:5060"
-"""For masters and operators."""
+"""Default address for masters and operators."""
 _LONGEST_SOCKET = 107
-"""Bytes of a Unix socket's path that Linux takes."""
+"""Maximum length of a Unix socket's path on Linux, in bytes."""
 
 
 def host_and_port(address: str) -> str:
-    """Accept `HOST:PORT`.
+    """Return an address unchanged if its form is `HOST:PORT`.
 
     Raises:
-        ValueError: it is not that.
+        ValueError: the address has another form.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
@@ -22,10 +22,10 @@ def host_and_port(address: str) -> str:
 
 
 def target(address: str) -> str:
-    """Accept `unix:///PATH` or `HOST:PORT`.
+    """Return an address unchanged if its form is `unix:///PATH` or `HOST:PORT`.
 
     Raises:
-        ValueError: it is neither, or the path is too long.
+        ValueError: the address has another form, or the path is too long.
     """
     if address.startswith("unix:"):
         if not address.startswith("unix:///"):
@@ -39,7 +39,7 @@ def target(address: str) -> str:
 
 
 def is_local(address: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether only processes on this machine can reach an address."""
     if address.startswith("unix:"):
         return True
     host = address.rpartition(":")[0].strip("[]")

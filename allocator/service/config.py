@@ -1,4 +1,4 @@
-"""The service's configuration: one TOML file, validated before anything starts."""
+"""Configuration of the service: one TOML file, validated before the service starts."""
 
 import math
 import os
@@ -33,35 +33,36 @@ from allocator.files import read_plain, require_plain
 from allocator.service.addresses import DEFAULT, host_and_port, is_local, target
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
-"""An hour: long enough to remember a burst of batch jobs, short enough to forget a mistake."""
+"""Default policy. A half-life of one hour remembers a burst of batch jobs, and soon forgets a
+mistake."""
 
 
-_TRIALS = 25
-"""Of each of the claims that a policy from outside is held against before it is served."""
+_CONFORMANCE_TRIALS = 25
+"""Trials of each conformance check that an external policy must pass before the service starts."""
 _Read = TypeVar("_Read", bound=BaseModel)
 _PSYCOPG = "postgresql+psycopg://"
 
 
-_MOST = 1_000_000_000
-"""Largest count, number of bytes or seconds in a setting: more than any cluster needs."""
+_LARGEST_NUMBER = 1_000_000_000
+"""Maximum of counts, bytes and seconds in settings, beyond the needs of any cluster."""
 _LONGEST_PATH = 4095
 _LONGEST_NAME = 255
-"""Bytes of a path, and of a name in it, that Linux takes."""
+"""Maximum length of a path and of a file name on Linux, in bytes."""
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be used; the message says where and why."""
+    """The configuration cannot be used; the message names the setting and the reason."""
 
 
 class _Section(BaseModel):
-    """Its docstrings are the descriptions in docs/configuration.md, see docs/generate.py."""
+    """A table of the file; docs/generate.py copies docstrings to docs/configuration.md."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     @field_validator("*", mode="before")
     @classmethod
     def _plausible(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse values that would be taken for other ones: true for 1, and text with a NUL."""
+        """Reject values that would be misread: true for 1, and text with a NUL character."""
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, bool) and field.annotation in {int, float}:
             raise ValueError(f"{str(value).lower()} is not a number")
@@ -74,11 +75,11 @@ class _Section(BaseModel):
         return value
 
 
-def _possible_path(path: Path) -> Path:
-    """Accept a path that a file can have.
+def _checked_path(path: Path) -> Path:
+    """Return a path unchanged if a file can have it.
 
     Raises:
-        ValueError: The path is empty or too long.
+        ValueError: the path is empty or too long.
     """
     if path == Path():
         raise ValueError("the path names no file")
@@ -89,11 +90,11 @@ def _possible_path(path: Path) -> Path:
     return path
 
 
-_Path = Annotated[Path, AfterValidator(_possible_path)]
+_Path = Annotated[Path, AfterValidator(_checked_path)]
 
 
 class PolicySection(BaseModel):
-    """`[policy]`: a name and that policy's own parameters."""
+    """`[policy]`: the name of the policy, and its parameters."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -102,102 +103,111 @@ class PolicySection(BaseModel):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        made = self.create()
-        found = complaints_about(made, trials=_TRIALS) if made.origin is not None else []
-        if found:
-            told = "; ".join(f"not so: {each.claim} ({each.case})" for each in found)
-            raise ValueError(f"{self.name!r} cannot be served: {told}")
+        policy = self.create()
+        violations = (
+            complaints_about(policy, trials=_CONFORMANCE_TRIALS)
+            if policy.origin is not None
+            else []
+        )
+        if violations:
+            details = "; ".join(
+                f"not so: {violation.claim} ({violation.case})" for violation in violations
+            )
+            raise ValueError(f"{self.name!r} cannot be served: {details}")
         return self
 
     def create(self) -> Policy:
-        """Make the policy."""
+        """Create the policy.
+
+        Raises:
+            ValueError: the policy is unknown, or its parameters or file cannot be used.
+        """
         if self.file is not None:
-            brought = plugins.load_trusted(self.file)
-            if self.name not in brought:
-                raise ValueError(f"{self.file} defines {', '.join(brought)}, not {self.name!r}")
+            policies = plugins.load_trusted(self.file)
+            if self.name not in policies:
+                raise ValueError(f"{self.file} defines {', '.join(policies)}, not {self.name!r}")
         return plugins.create(self.name, self.model_extra or {})
 
 
 MOST_SHADOWS = 4
-"""Each costs what ranking costs."""
+"""Maximum number of shadow policies; each costs as much time as the ranking of users."""
 
 
 class ShadowSection(PolicySection):
-    """`[[shadow]]`: a policy that follows the same events and decides nothing."""
+    """`[[shadow]]`: a policy that processes the same events, and decides nothing."""
 
     @property
     def label(self) -> str:
-        """How it is called: its name and what it is told."""
-        told = ", ".join(f"{name}={value}" for name, value in (self.model_extra or {}).items())
-        return f"{self.name} {told}" if told else self.name
+        """Name of the shadow: the policy's name and parameters."""
+        parameters = ", ".join(
+            f"{name}={value}" for name, value in (self.model_extra or {}).items()
+        )
+        return f"{self.name} {parameters}" if parameters else self.name
 
 
 class UserSection(_Section):
-    """`[[users.declared]]`: a user that is known before its first framework shows up."""
+    """`[[users.declared]]`: a user that is known before its first framework subscribes."""
 
     name: Annotated[str, Field(min_length=1)]
-    """As the master knows it: a role, or what `users.key` says."""
+    """Name of the user, as defined by `users.key`: for example a role."""
     weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=LARGEST_WEIGHT)] = 1.0
-    """Its part of the cluster is this of the sum of all known users'."""
+    """Weight of the user. Its entitlement is its weight divided by the sum of all known users'
+    weights."""
     commitment: (
         Annotated[float, Field(ge=0, le=1)] | dict[str, Annotated[float, Field(ge=0, le=1)]]
     ) = 0.0
-    """What it owes in the beginning, in fractions of the cluster: of every resource, or as
-    `{ cpus = 0.5 }`.
-    """
+    """Initial commitment, as a fraction of the cluster between 0 and 1: for every resource, or
+    by resource as in `{ cpus = 0.5 }`."""
 
 
 class UsersSection(_Section):
-    """`[users]`: what a user is, and who is known from the start."""
+    """`[users]`: the meaning of a user, and the users known from the start."""
 
     key: UserKey = "role"
-    """What a user is."""
-    forget_after: Annotated[float, Field(gt=0, le=_MOST)] = 86400.0
-    """Seconds without frameworks and debts after which an undeclared user is forgotten."""
+    """Property of a framework that identifies its user."""
+    forget_after: Annotated[float, Field(gt=0, le=_LARGEST_NUMBER)] = 86400.0
+    """Seconds without frameworks and commitments after which an undeclared user is forgotten."""
     counts_for: Annotated[float, Field(ge=1)] = 4.0
-    """How many times its use a user counts for at most in the sum of weights, if no operator has
-    named it. Its use is the larger of the resources that its tasks hold now and their average. The
+    """Maximum weight of a user in the sum of weights, as a multiple of its use, if no operator
+    has named the user. The use is the larger of the resources held now and their average. The
     average decays as commitments do. `inf`: every known user counts with its whole weight, as in
-    the papers. See [who counts as a user](policies.md#who-counts-as-a-user).
-    """
+    the papers. See [who counts as a user](policies.md#who-counts-as-a-user)."""
     declared: tuple[UserSection, ...] = ()
 
     @field_validator("declared")
     @classmethod
     def _distinct(cls, declared: tuple[UserSection, ...]) -> tuple[UserSection, ...]:
         names = [user.name for user in declared]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"declared twice: {', '.join(twice)}")
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise ValueError(f"declared twice: {', '.join(duplicates)}")
         return declared
 
 
 class OffersSection(_Section):
-    """`[offers]`: when resources are offered, and in what portions."""
+    """`[offers]`: when resources are offered, and in which amounts."""
 
     allocation: Literal["event", "batch"] = "event"
-    """Whether freed resources are offered at once, or once per allocation interval as stock Mesos
-    does.
-    """
+    """When recovered resources are offered: with the event, or once per allocation interval as
+    in stock Mesos."""
     demands: dict[str, str] = {}
-    """What one task needs, by framework name: `{ spark = "cpus:1;mem:1024" }`."""
-    whole_from: Annotated[int, Field(ge=0, le=_MOST)] = 100
-    """With so many agents free at once, as after a failover, each framework's tasks are laid on as
-    few as will do of those that it may use and does not refuse; with fewer, or with quotas,
-    frameworks share each agent. Everybody gets as many tasks either way, or where tasks have
-    several sizes, or not all may use the same agents, about as many, in fewer offers and so in
-    less time. 0: agents are always shared.
-    """
+    """Demand of one task, by framework name: `{ spark = "cpus:1;mem:1024" }`."""
+    whole_from: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = 100
+    """Minimum number of free agents for bulk allocation, for example after a failover. Bulk
+    allocation places each framework's tasks on as few agents as possible, among the agents that
+    it may use and has not declined. Below the minimum, or with quotas, frameworks share each
+    agent. Either way a framework gets as many tasks, but bulk allocation makes fewer offers and
+    takes less time. With several task shapes or placement constraints the numbers of tasks are
+    approximately equal. 0: agents are always shared."""
     hold_for: Holding = "off"
-    """For how many frameworks at a time an agent may be held back, because the task that they say
-    they have fits nowhere now and would on it if it were empty: none, one, or all.
-    """
+    """Number of frameworks for which agents may be held at the same time: none, one, or all. An
+    agent is held for a framework whose task fits on no agent now, but would fit on this agent if
+    it were empty."""
     longest_hold: Annotated[float, Field(gt=0, le=86400.0)] = 600.0
-    """Seconds for which an agent is held back at most."""
+    """Maximum duration of a hold on an agent, in seconds."""
     learn_demands: bool = False
-    """Whether to take what a framework keeps of its offers for its task's demand, if neither it nor
-    you say.
-    """
+    """Whether to derive a framework's task demand from the resources that it keeps of its
+    offers, if neither the framework nor `demands` states it."""
 
     @field_validator("demands")
     @classmethod
@@ -213,12 +223,20 @@ class OffersSection(_Section):
 
 
 def _hosts(items: tuple[str, ...]) -> tuple[str, ...]:
-    """Accept names, globs, addresses, ranges and networks."""
+    """Return host entries unchanged if they are names, globs, addresses, ranges or networks.
+
+    Raises:
+        ValueError: an entry is invalid.
+    """
     return Hosts(items).items
 
 
 def _attributes(items: tuple[str, ...]) -> tuple[str, ...]:
-    """Accept NAME:VALUE."""
+    """Return attributes unchanged if their form is NAME:VALUE.
+
+    Raises:
+        ValueError: an attribute has another form.
+    """
     parse_attributes(items)
     return items
 
@@ -227,73 +245,73 @@ _LIMITS = Limits()
 
 
 class LimitsSection(_Section):
-    """`[limits]`: how much of one thing anybody may say; whoever goes beyond is set aside alone."""
+    """`[limits]`: limits on each input; only the input beyond a limit is rejected."""
 
-    subscription: Annotated[int, Field(ge=1024, le=_MOST)] = _LIMITS.subscription
-    """Bytes of what a framework, or an agent, says of itself."""
-    name: Annotated[int, Field(ge=64, le=_MOST)] = _LIMITS.name
-    """Bytes of a role, of a framework's name, of a principal."""
+    subscription: Annotated[int, Field(ge=1024, le=_LARGEST_NUMBER)] = _LIMITS.subscription
+    """Maximum size of a framework's or agent's description, in bytes."""
+    name: Annotated[int, Field(ge=64, le=_LARGEST_NUMBER)] = _LIMITS.name
+    """Maximum length of a role, framework name or principal, in bytes."""
     role_depth: Annotated[int, Field(ge=1, le=200)] = _LIMITS.role_depth
-    """Levels of a role: `eng/web` has two."""
-    roles: Annotated[int, Field(ge=1, le=_MOST)] = _LIMITS.roles
-    """Of one framework, with all roles above them: `eng/web` and `eng/db` are three."""
-    all_roles: Annotated[int, Field(ge=1, le=_MOST)] = _LIMITS.all_roles
-    """Roles of all frameworks together, counted for each framework; one takes some 3 kB of memory.
-    A principal may have half of what others leave, and so may all frameworks without one together.
-    A framework with four roles or fewer does not count and always gets them. One that asks for
-    more than are left is set aside until it subscribes again, or a snapshot comes."""
-    label: Annotated[int, Field(ge=64, le=_MOST)] = _LIMITS.label
-    """Characters of a label that Longshare reads."""
-    patterns: Annotated[int, Field(ge=0, le=_MOST)] = _LIMITS.patterns
-    """Globs, ranges and networks in each of a framework's lists of hosts; names do not count."""
-    attributes: Annotated[int, Field(ge=0, le=_MOST)] = _LIMITS.attributes
-    """Attributes that a framework asks for."""
-    resources: Annotated[int, Field(ge=8, le=_MOST)] = _LIMITS.resources
-    """Different resources in a demand, a request or a minimum that a framework states, and
-    alternatives to the latter.
-    """
+    """Maximum number of levels of a role: `eng/web` has two."""
+    roles: Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)] = _LIMITS.roles
+    """Maximum number of roles of one framework, including the roles above them: `eng/web` and
+    `eng/db` are three."""
+    all_roles: Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)] = _LIMITS.all_roles
+    """Maximum number of roles of all frameworks, counted for each framework; one role takes
+    about 3 kB of memory. A principal may have half of the roles that other principals leave
+    free. All frameworks without a principal count as one principal. A framework with four roles
+    or fewer does not count and always gets its roles. A framework that asks for more roles than
+    remain is rejected until it subscribes again or a snapshot arrives."""
+    label: Annotated[int, Field(ge=64, le=_LARGEST_NUMBER)] = _LIMITS.label
+    """Maximum length of a label that Longshare reads, in characters."""
+    patterns: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = _LIMITS.patterns
+    """Maximum number of globs, ranges and networks in each of a framework's lists of hosts;
+    names do not count."""
+    attributes: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = _LIMITS.attributes
+    """Maximum number of attributes that a framework requires."""
+    resources: Annotated[int, Field(ge=8, le=_LARGEST_NUMBER)] = _LIMITS.resources
+    """Maximum number of different resources in a framework's demand, request or minimum offer,
+    and of alternative minimum offers."""
     smallest_demand: Annotated[float, Field(ge=0.0, le=1.0)] = _LIMITS.smallest_demand
-    """The least that a task counts as where agents are filled task by task, as a part of what the
-    largest agent has of some resource: a framework whose tasks need less gets several at a time. So
-    however small its tasks, an agent is not divided into more parts than that. 0: no such bound.
-    """
+    """Minimum size of a task in task-by-task allocation, as a fraction of the largest agent's
+    amount of some resource. A framework with smaller tasks gets several tasks at a time. An
+    agent is thus divided into a limited number of parts, however small tasks are. 0: no minimum."""
     unanswered: Annotated[float, Field(gt=0.0, le=1.0)] = _LIMITS.unanswered
-    """The part of the cluster, in any resource, up to which one framework is offered more while it
-    has not answered; the agent that reaches it is still offered as a whole. So one that hoards
-    offers leaves the rest to others. Masters say since Mesos 1.10 what is only offered; before,
-    this does nothing without `answered_after`. 1: no such bound, as in stock Mesos.
-    """
+    """Maximum fraction of the cluster in one framework's outstanding offers, in any resource. A
+    framework at the limit gets no further offers until it answers; the agent that reaches the
+    limit is still offered as a whole. A framework that hoards offers thus leaves the remainder
+    to other frameworks. Masters report outstanding offers since Mesos 1.10; with older masters
+    the limit requires `answered_after`. 1: no limit, as in stock Mesos."""
     answered_after: Annotated[float, Field(ge=0.0, le=1e9)] = _LIMITS.answered_after
-    """Before Mesos 1.10, where the master does not say what is used: seconds after which an offer
-    of which nothing has come back is taken to be used. Until then it counts as unanswered, so
-    that `unanswered` bounds who hoards there as well. Set it longer than the master's
-    `--offer_timeout`. It costs whoever fills offers to the brim that it gets no more than that
-    part of the cluster in that time. 0: what is offered is taken to be used.
-    """
-    resource: Annotated[int, Field(ge=1024, le=_MOST)] = _LIMITS.resource
-    """Bytes of one resource of an agent, with all its ranges, items and labels."""
-    idle_users: Annotated[int, Field(ge=0, le=_MOST)] = _LIMITS.idle_users
-    """Users without frameworks and debts that stay known; beyond, some are forgotten before
-    `users.forget_after`: those that have used least on average, and of equals those longest idle.
-    """
+    """Seconds after which an offer is assumed to be used if no resources of it were recovered.
+    The setting applies to masters before Mesos 1.10, which do not report used resources. Until
+    then the offer counts as outstanding for `unanswered`. The value should exceed the master's
+    `--offer_timeout`. A framework that uses its offers completely is limited by `unanswered`
+    during this time. 0: offered resources are assumed to be used at once."""
+    resource: Annotated[int, Field(ge=1024, le=_LARGEST_NUMBER)] = _LIMITS.resource
+    """Maximum size of one resource of an agent in bytes, with all its ranges, items and labels."""
+    idle_users: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = _LIMITS.idle_users
+    """Maximum number of known users without frameworks and commitments. Above the limit, users
+    are forgotten before `users.forget_after`: first the users with the least average use, and
+    among equals the users idle for longest."""
 
     def limits(self) -> Limits:
-        """Return what of it concerns the engine."""
+        """Return the engine's limits."""
         return Limits(**self.model_dump())
 
 
 class ConstraintSection(_Section):
-    """`[constraints.FRAMEWORK]`: where the tasks of the framework of that name may run."""
+    """`[constraints.FRAMEWORK]`: placement constraints of the framework with this name."""
 
     whitelist: Annotated[tuple[str, ...], AfterValidator(_hosts)] = ()
-    """Hosts on which alone tasks of the framework of that name may run."""
+    """Hosts to which the framework's tasks are restricted."""
     blacklist: Annotated[tuple[str, ...], AfterValidator(_hosts)] = ()
-    """Hosts on which they may not."""
+    """Hosts on which the framework's tasks may not run."""
     attributes: Annotated[tuple[str, ...], AfterValidator(_attributes)] = ()
     """Attributes that an agent must have, all of them: `["rack:1", "disk:ssd"]`."""
 
     def constraint(self) -> Constraint:
-        """Return what it says."""
+        """Return the placement constraint."""
         return Constraint(
             Hosts(self.whitelist), Hosts(self.blacklist), parse_attributes(self.attributes)
         )
@@ -303,51 +321,53 @@ class TlsSection(_Section):
     """`[listen.tls]`: files in PEM format."""
 
     certificate: _Path
-    """PEM file of the service, with certificates between it and the authority."""
+    """PEM file of the service's certificate, with the certificates between it and the authority."""
     key: _Path
     """PEM file of the certificate's key."""
     client_ca: _Path | None = None
-    """PEM file: only whoever shows a certificate of this authority may connect."""
+    """PEM file of a certificate authority; only peers with a certificate of this authority may
+    connect."""
 
 
 class RightsSection(_Section):
-    """`[listen.rights]`: who may do what, by the names in a certificate; globs, as `"master-*"`.
+    """`[listen.rights]`: rights of peers, by certificate name; globs, as `"master-*"`.
 
-    Whoever is not named may do nothing. Absent the section, whoever can connect may do everything.
+    A peer with no listed name has no rights. Without this section, every peer that can connect has
+    all rights.
     """
 
     masters: tuple[str, ...] = ()
-    """Who may be a master: its stream is obeyed."""
+    """Names of masters, whose event streams are obeyed."""
     operators: tuple[str, ...] = ()
-    """Who may give orders, and read."""
+    """Names of operators, who may give orders and read."""
     readers: tuple[str, ...] = ()
-    """Who may read only: `longshare shares`, `explain`, `forecast`, `top`, `usage` and `audit`."""
+    """Names of readers, who may only read: `longshare shares`, `explain`, `forecast`, `top`,
+    `usage` and `audit`."""
 
 
 class ListenSection(_Section):
-    """`[listen]`: where masters and operators connect."""
+    """`[listen]`: addresses for masters and operators."""
 
     address: Annotated[str, AfterValidator(target)] = DEFAULT
-    """Where masters and operators connect: `"unix:///PATH"` or `"HOST:PORT"`."""
+    """Address for masters and operators: `"unix:///PATH"` or `"HOST:PORT"`."""
     operators: Annotated[str, AfterValidator(target)] | None = None
-    """Where operators connect, so that `address` is for masters alone, and who can reach the one
-    cannot do what the other may.
-    """
+    """Separate address for operators; `address` then serves masters only, so that access to one
+    does not give access to the other."""
     tls: TlsSection | None = None
     rights: RightsSection | None = None
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
-    """Bytes of a message; a snapshot of 10⁴ agents and 10³ frameworks is a tenth of the default."""
+    """Maximum size of a message in bytes; a snapshot of 10⁴ agents and 10³ frameworks takes a
+    tenth of the default."""
     most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**23
-    """Parts of a message, at all depths together: agents, resources, names. Each takes some hundred
-    bytes of memory, however short it is, and whatever takes more counts for several: an agent for
-    20, a framework for 24, a resource for 12 and one more for each 16 bytes.
-    """
+    """Maximum number of parts of a message, at all depths together: agents, resources, names.
+    Each part takes about a hundred bytes of memory, however short it is. Larger parts count
+    several times: an agent 20 times, a framework 24 times, a resource 12 times plus once for
+    each 16 bytes."""
     sessions: Annotated[int, Field(ge=1, le=1000)] = 16
-    """Masters on standby at once; the one that leads always has room."""
+    """Maximum number of masters on standby; the leading master is always admitted."""
     virtual_clocks: bool = False
-    """Whether a master may say that its clock is virtual, as in tests and accelerated experiments:
-    debts then fade as that clock says, not as time passes.
-    """
+    """Whether a master may declare its clock virtual, as in tests and accelerated experiments.
+    Commitments then decay by the master's clock, not by elapsed time."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -358,10 +378,10 @@ class ListenSection(_Section):
         return self
 
     def require_protection(self) -> None:
-        """Refuse to be reached by strangers.
+        """Refuse a configuration in which strangers could connect.
 
         Raises:
-            ConfigError: other machines can connect, and need not show a certificate.
+            ConfigError: other machines can connect without showing a certificate.
         """
         if self.tls is not None and self.tls.client_ca is not None:
             return
@@ -376,23 +396,22 @@ class ListenSection(_Section):
 
 
 class MetricsSection(_Section):
-    """`[metrics]`: where Prometheus scrapes."""
+    """`[metrics]`: the HTTP port for Prometheus and the status page."""
 
     address: Annotated[str, AfterValidator(host_and_port)] = "127.0.0.1:9105"
-    """Where Prometheus scrapes `/metrics`, with `/healthz` and, at `/`, a page for people:
-    `"HOST:PORT"`; port 0: any.
-    """
+    """Address at which Prometheus scrapes `/metrics`: `"HOST:PORT"`; port 0: any free port. The
+    port also serves `/healthz`, and at `/` a status page for people."""
     public: bool = False
-    """Whether to listen beyond this machine: everybody there may read, without a password."""
+    """Whether other machines may connect; everybody there may read without a password."""
     hosts: tuple[str, ...] = ()
-    """Names by which browsers and Prometheus ask for this port, beside `localhost`, this machine's
-    host name and addresses; others are refused (421).
-    """
+    """Host names by which browsers and Prometheus may request this port, in addition to
+    `localhost` and this machine's host name and addresses. Requests by any further name are
+    refused (421)."""
     users: Annotated[int, Field(ge=1, le=100_000)] = 2000
-    """Users that have metrics of their own, and roles: those who hold or owe most, then those known
-    longest; and how many come to have them in an hour who did not. `longshare_unlisted_users` says
-    how many have none.
-    """
+    """Maximum number of users with metrics of their own, and of roles. Users with the largest
+    allocation or commitment come first, then the users known for longest. The setting also
+    limits the number of users added to the metrics per hour. `longshare_unlisted_users` counts
+    the users without metrics."""
 
     @model_validator(mode="after")
     def _meant(self) -> Self:
@@ -405,8 +424,8 @@ class MetricsSection(_Section):
 
 
 def _state_directory() -> Path:
-    """Return where this service is to keep what must survive it."""
-    given = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]  # from systemd
+    """Return the default folder for files that must outlive the service."""
+    given = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]  # set by systemd
     if given:
         return Path(given)
     base = os.environ.get("XDG_STATE_HOME", "")
@@ -414,35 +433,35 @@ def _state_directory() -> Path:
 
 
 class StoreSection(_Section):
-    """`[store]`: where what users owe outlives the service."""
+    """`[store]`: the store that keeps users' commitments across restarts."""
 
     kind: Literal["sqlite", "zookeeper", "none"] = "sqlite"
-    """A file on a local disk; for masters that fail over between machines; or nothing is kept."""
+    """Kind of store: a file on a local disk; ZooKeeper, for masters that fail over between
+    machines; or no store."""
     path: _Path = Field(default_factory=lambda: _state_directory() / "commitments.sqlite")
-    """SQLite's file, made with its folder if it is not there; if absent `commitments.sqlite` in
-    `$STATE_DIRECTORY` (systemd), else in `$XDG_STATE_HOME/longshare`, else in
-    `~/.local/state/longshare`.
-    """
+    """Path of the SQLite file, created with its folder if missing. Default: `commitments.sqlite`
+    in `$STATE_DIRECTORY` (systemd), else in `$XDG_STATE_HOME/longshare`, else in
+    `~/.local/state/longshare`."""
     on_damage: Literal["stop", "set aside"] = "stop"
-    """What to do at the start with a store that is ours and damaged: end, so that somebody restores
-    it; or keep it under another name, and begin as if nobody owed anything.
-    """
+    """Action at the start if a store of Longshare's is damaged. `stop`: the service ends, so
+    that an operator can restore the store. `set aside`: the damaged store is renamed, and all
+    commitments start at zero."""
     every: Annotated[float, Field(ge=0.05, le=60)] = 1.0
-    """Seconds of the wall's clock between saves: a crash costs what changed within."""
+    """Seconds of wall-clock time between saves; a crash loses at most the changes of this time."""
     hosts: Annotated[str, Field(min_length=1)] | None = None
-    """ZooKeeper's servers, needed if it is the store: `"zk1:2181,zk2:2181,zk3:2181"`."""
+    """Addresses of the ZooKeeper servers, required for a ZooKeeper store:
+    `"zk1:2181,zk2:2181,zk3:2181"`."""
     znode: Annotated[str, Field(pattern=r"^(/[^/]+)+$")] = "/longshare/commitments"
-    """Path of ZooKeeper's node."""
+    """Path of the ZooKeeper node."""
     credentials: _Path | None = None
-    """A file with one line `USER:PASSWORD`; the node is then open to that user alone (digest),
-    otherwise to everybody who reaches ZooKeeper.
-    """
+    """Path of a file with one line `USER:PASSWORD`. Only this user can access the node (digest
+    authentication). Without the setting, everybody who reaches ZooKeeper can."""
 
     def secret(self) -> str | None:
-        """Read ZooKeeper's user and password; None: there are none.
+        """Return ZooKeeper's user and password as `USER:PASSWORD`; None if not configured.
 
         Raises:
-            ConfigError: the file cannot be read, says something else, or is open to everybody.
+            ConfigError: the file cannot be read, has other content, or is readable by other users.
         """
         if self.credentials is None:
             return None
@@ -460,12 +479,12 @@ class StoreSection(_Section):
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
-        of_others = {
+        foreign = {
             "sqlite": {"hosts", "znode", "credentials"},
             "zookeeper": {"path"},
             "none": {"path", "on_damage", "every", "hosts", "znode", "credentials"},
         }[self.kind]
-        useless = sorted(of_others & self.model_fields_set)
+        useless = sorted(foreign & self.model_fields_set)
         if useless:
             raise ValueError(f"a store of kind {self.kind!r} has no {', '.join(useless)}")
         if self.kind == "zookeeper" and self.hosts is None:
@@ -473,33 +492,38 @@ class StoreSection(_Section):
         return self
 
 
-def _database(where: str) -> str:
-    """Accept the URL of a PostgreSQL database, the path of a SQLite file, or `none`."""
-    if not where or ("://" in where and not where.startswith(("postgresql://", _PSYCOPG))):
-        raise ValueError(f"{where!r} is neither postgresql://HOST/DATABASE, nor a path, nor 'none'")
-    if "://" not in where:
-        _possible_path(Path(where))
-    return where
+def _database(location: str) -> str:
+    """Return a database setting unchanged if it is a PostgreSQL URL, a path, or `none`.
+
+    Raises:
+        ValueError: the setting has another form.
+    """
+    if not location or ("://" in location and not location.startswith(("postgresql://", _PSYCOPG))):
+        raise ValueError(
+            f"{location!r} is neither postgresql://HOST/DATABASE, nor a path, nor 'none'"
+        )
+    if "://" not in location:
+        _checked_path(Path(location))
+    return location
 
 
 class AccountingSection(_Section):
-    """`[accounting]`: who used what, and who ordered what, in a database."""
+    """`[accounting]`: usage of users and orders of operators, in a database."""
 
     database: Annotated[str, AfterValidator(_database)] | None = None
-    """`"postgresql://HOST/DATABASE"`, the path of a SQLite file, or `"none"`; if absent
-    `accounting.sqlite` beside the store's file, or where that would be by default; `"none"` if the
-    store's kind is that, or if the extra `longshare[accounting]` is not installed.
-    """
+    """Location of the database: `"postgresql://HOST/DATABASE"`, the path of a SQLite file, or
+    `"none"`. Default: `accounting.sqlite` next to the store's file or its default path. The
+    default is `"none"` if the store's kind is `none`, or if the extra `longshare[accounting]` is
+    not installed."""
     every: Annotated[float, Field(ge=1, le=3600)] = 30.0
-    """Seconds of the wall's clock between writes."""
+    """Seconds of wall-clock time between writes."""
     hours: Annotated[int, Field(ge=2, le=400)] = 35
-    """Days for which each hour is kept; what is older is added up by day."""
+    """Days for which hourly usage is kept; older usage is summed up by day."""
     days: Annotated[int, Field(ge=2, le=36500)] = 1830
-    """Days after which nothing is kept, nor of orders."""
+    """Days after which usage and orders are deleted."""
     users: Annotated[int, Field(ge=1, le=100_000)] = 2000
-    """Users that have rows of their own in a day; what further ones have had is added up under
-    `(others)`.
-    """
+    """Maximum number of users per day with rows of their own; further users are summed up under
+    `(others)`."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -512,24 +536,23 @@ class RecorderSection(_Section):
     """`[recorder]`: a file of shares and commitments over time."""
 
     file: _Path
-    """A CSV file, overwritten when the first event comes."""
-    every: Annotated[float, Field(ge=0.001, le=_MOST)] = 1.0
+    """Path of a CSV file, which is overwritten at the first event."""
+    every: Annotated[float, Field(ge=0.001, le=_LARGEST_NUMBER)] = 1.0
     """Seconds of the master's clock between samples; the file's times have three decimals. One
-    message of the master has 20,000 rows written at the most, but one sample in any case.
-    """
+    message of a master causes at most 20,000 rows, but at least one sample."""
 
 
 class LogSection(_Section):
-    """`[log]`: how much is said, and in what form."""
+    """`[log]`: level and format of the log."""
 
     format: Literal["console", "json"] = "console"
-    """For people, or for programs: one object a line."""
+    """Format: text for people, or one JSON object per line for programs."""
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least that is worth a line."""
+    """Minimum level of logged lines."""
 
 
 class Config(_Section):
-    """All of it; every section has a default."""
+    """The whole configuration; every section has a default."""
 
     policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
     shadow: Annotated[tuple[ShadowSection, ...], Field(max_length=MOST_SHADOWS)] = ()
@@ -554,11 +577,11 @@ class Config(_Section):
         return self
 
     def accounting_database(self) -> str | None:
-        """Return where to keep accounts: a URL or a path; None: nowhere."""
-        where = self.accounting.database
-        if where is None and self.store.kind != "none":
+        """Return the URL or path of the accounting database; None if no accounts are kept."""
+        location = self.accounting.database
+        if location is None and self.store.kind != "none":
             return str(self.store.path.with_name("accounting.sqlite"))
-        return None if where == "none" else where
+        return None if location == "none" else location
 
     @model_validator(mode="after")
     def _shadows_can_follow(self) -> Self:
@@ -577,15 +600,15 @@ class Config(_Section):
         return self
 
     def require_files(self, own: Path, record: Path | None = None) -> None:
-        """Refuse files that would overwrite each other, and secrets that everybody may read.
+        """Check that no two files overwrite each other, and that secrets are private.
 
         Args:
             own: The configuration file.
-            record: The event log, if there is to be one.
+            record: The event log; None for no log.
 
         Raises:
-            ConfigError: a file that the service writes is named twice. Or a file that exists is of
-                the wrong kind, or holds a secret and is open to every user of the machine.
+            ConfigError: two settings name one file to write; or an existing file is of the wrong
+                kind; or a secret is readable by every user of the machine.
         """
         written, read = self._files(own, record)
         _require_distinct(written, read)
@@ -595,24 +618,24 @@ class Config(_Section):
             _require_plain("accounting.database has a password", own, secret=True)
 
     def apart_from(self, name: str, record: Path | None = None) -> list[Path]:
-        """Return the other files of the service that one may never be, with SQLite's companions.
+        """Return all files of the service except one, with the companions of SQLite files.
 
         Args:
-            name: The setting of the one, as "recorder.file".
-            record: The event log, if there is to be one.
+            name: The setting of the excluded file, as "recorder.file".
+            record: The event log; None for no log.
         """
         written, read = self._files(None, record)
         return [
             Path(f"{path}{ending}")
-            for other, path in (*written.items(), *read.items())
-            for ending in ("", *_BESIDE)
-            if other != name
+            for setting, path in (*written.items(), *read.items())
+            for ending in ("", *_COMPANIONS)
+            if setting != name
         ]
 
     def _files(
         self, own: Path | None, record: Path | None
     ) -> tuple[dict[str, Path], dict[str, Path]]:
-        """Return the files that the service writes, and those that it only reads, by setting."""
+        """Return the files that the service writes, and those it only reads, by setting."""
         accounts, listen = self.accounting_database(), self.listen
         tls = listen.tls
         sockets = {
@@ -644,11 +667,11 @@ class Config(_Section):
         )
 
     def shadows(self) -> dict[str, Policy]:
-        """Return the policies that follow, by label."""
+        """Return the shadow policies, by label."""
         return {shadow.label: shadow.create() for shadow in self.shadow}
 
     def engine_settings(self) -> EngineSettings:
-        """Return what of it concerns the engine."""
+        """Return the engine's settings."""
         return EngineSettings(
             policy=self.policy.create(),
             user_key=self.users.key,
@@ -657,7 +680,7 @@ class Config(_Section):
             counts_for=None if math.isinf(self.users.counts_for) else self.users.counts_for,
             allocation=self.offers.allocation,
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},
-            constraints={name: each.constraint() for name, each in self.constraints.items()},
+            constraints={name: section.constraint() for name, section in self.constraints.items()},
             whole_from=self.offers.whole_from,
             exact_ties=False,
             learn_demands=self.offers.learn_demands,
@@ -677,17 +700,17 @@ def load(path: Path) -> Config:
     """Read and validate a configuration file.
 
     Raises:
-        ConfigError: the file cannot be read, is not TOML, or says something that cannot be;
-            the message names the file, each key, and what is wrong with it.
+        ConfigError: the file cannot be read, is not TOML, or has invalid settings. The message
+            names the file, each key, and the reason.
     """
     return _read(path, Config)
 
 
 def load_listen(path: Path) -> ListenSection:
-    """Read where a service listens; other sections are not looked at, and no policy is loaded.
+    """Read the `[listen]` section only, without other sections and without loading a policy.
 
     Raises:
-        ConfigError: as `load`.
+        ConfigError: as for `load`.
     """
     return _read(path, _Listen).listen
 
@@ -704,19 +727,19 @@ def _read(path: Path, model: type[_Read]) -> _Read:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     except ValidationError as error:
-        found = "".join(f"\n  {complaint}" for complaint in complaints(error, model))
-        raise ConfigError(f"{path}:{found}") from error
+        problems = "".join(f"\n  {complaint}" for complaint in complaints(error, model))
+        raise ConfigError(f"{path}:{problems}") from error
 
 
 _SECRETS = frozenset({"store.credentials", "listen.tls.key"})
-_BESIDE = ("-journal", "-wal", "-shm")
-"""Endings of what SQLite writes beside its file."""
+_COMPANIONS = ("-journal", "-wal", "-shm")
+"""Suffixes of the files that SQLite writes next to a database file."""
 
 
 def _require_distinct(written: dict[str, Path], read: dict[str, Path]) -> None:
     known: dict[object, str] = {}
     for name, path in (*read.items(), *written.items()):
-        endings = ("", *_BESIDE) if name in {"store.path", "accounting.database"} else ("",)
+        endings = ("", *_COMPANIONS) if name in {"store.path", "accounting.database"} else ("",)
         for ending in endings:
             for identity in _identities(Path(f"{path}{ending}")):
                 owner = known.setdefault(identity, name)
@@ -728,11 +751,11 @@ def _require_distinct(written: dict[str, Path], read: dict[str, Path]) -> None:
 
 
 def _identities(path: Path) -> list[object]:
-    """Return what two names of one file have in common: where it leads, and which file it is."""
+    """Return identities that all names of a file share: the resolved path, and device and inode."""
     identities: list[object] = [Path(os.path.realpath(path))]
     try:
         status = path.stat()
-    except OSError:  # it is made later, or whoever opens it says what is wrong
+    except OSError:  # the file is created later, or opening it reports the error
         return identities
     if not stat.S_ISCHR(status.st_mode):
         identities.append((status.st_dev, status.st_ino))
@@ -742,7 +765,7 @@ def _identities(path: Path) -> list[object]:
 def _require_plain(name: str, path: Path, *, secret: bool) -> None:
     try:
         require_plain(path, path.stat(), private=secret)
-    except FileNotFoundError:  # perhaps it is made before the service starts
+    except FileNotFoundError:  # the file may be created before the service starts
         return
     except OSError as error:
         raise ConfigError(f"{name}: {path}: {error.strerror}") from error

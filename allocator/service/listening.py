@@ -1,4 +1,4 @@
-"""The service's gRPC face: for masters and for operators, on one port or two."""
+"""gRPC servers of the service, for masters and for operators, on one port or two."""
 
 import os
 import socket
@@ -19,21 +19,22 @@ from allocator.service.operators.request_limits import LARGEST_REQUEST, RequestL
 from allocator.service.rights import Rights
 
 Handlers: TypeAlias = Callable[[grpc.aio.Server], None]
-"""Adds a service to a server."""
+"""Adds a gRPC service to a server."""
 GRACE = 0.5
-"""Seconds that a stream gets to end by itself."""
+"""Seconds that streams have to end when a server stops."""
 KEEPALIVE = 20.0
-"""Seconds without a word after which a peer is asked whether it is there."""
+"""Seconds without data after which a peer is pinged."""
 HANDSHAKE = 10.0
-"""Seconds for a connection to say that it speaks HTTP/2, and TLS where that is asked for."""
+"""Time limit for the TLS and HTTP/2 handshakes of a connection, in seconds."""
 IDLE = 60.0
-"""Seconds for which a connection without a call is kept."""
+"""Seconds after which a connection without calls is closed."""
 CONNECTIONS = 8192
-"""At once on one port; one that says nothing takes some 45 kB until it is closed."""
+"""Maximum number of connections per port; a silent connection takes about 45 kB."""
 CALLS = 100
-"""At once on one connection."""
-_AS_IT_COMES = 1
-"""Nothing is unpacked: 64 KiB would become 64 MiB before anybody could say no."""
+"""Maximum number of concurrent calls per connection."""
+_NO_COMPRESSION = 1
+"""Bit set of accepted compressions: none. 64 KiB could otherwise expand to 64 MiB before any
+check."""
 
 _log = structlog.get_logger(__name__)
 
@@ -44,11 +45,17 @@ async def listening(
 ) -> AsyncIterator[None]:
     """Serve masters and operators, on one port or two, while the block runs.
 
+    Args:
+        section: The addresses and limits.
+        sessions: The service for masters.
+        admin: The service for operators.
+        rights: The rights of peers.
+
     Raises:
         ConfigError: an address or a file cannot be used.
     """
 
-    def bounding(*, shared: bool) -> RequestLimits:
+    def limits(*, shared: bool) -> RequestLimits:
         return RequestLimits(rights, admin.orders.refused, shared=shared)
 
     def masters(server: grpc.aio.Server) -> None:
@@ -59,15 +66,15 @@ async def listening(
 
     async with AsyncExitStack() as stack:
         if section.operators is None:
-            both = _port(
-                section, "address", section.address, [masters, operators], bounding(shared=True)
+            shared_port = _port(
+                section, "address", section.address, [masters, operators], limits(shared=True)
             )
-            await stack.enter_async_context(both)
+            await stack.enter_async_context(shared_port)
         else:
-            alone = bounding(shared=False)
+            operator_limits = limits(shared=False)
             for port in (
                 _port(section, "address", section.address, [masters]),
-                _port(section, "operators", section.operators, [operators], alone),
+                _port(section, "operators", section.operators, [operators], operator_limits),
             ):
                 await stack.enter_async_context(port)
         yield
@@ -79,29 +86,29 @@ async def _port(
     name: str,
     address: str,
     handlers: list[Handlers],
-    bounding: RequestLimits | None = None,
+    limits: RequestLimits | None = None,
 ) -> AsyncIterator[None]:
     largest = section.largest_message if name == "address" else LARGEST_REQUEST
     server = grpc.aio.server(
-        interceptors=[] if bounding is None else [bounding],
+        interceptors=[] if limits is None else [limits],
         options=[
             ("grpc.max_receive_message_length", largest),
             ("grpc.max_send_message_length", section.largest_message),
             ("grpc.so_reuseport", 0),  # a second service on the same port must fail
             ("grpc.keepalive_time_ms", round(KEEPALIVE * 1000)),
             ("grpc.keepalive_timeout_ms", round(KEEPALIVE * 500)),
-            ("grpc.http2.min_ping_interval_without_data_ms", 5000),  # masters may ask, too
+            ("grpc.http2.min_ping_interval_without_data_ms", 5000),  # masters may send pings, too
             ("grpc.server_handshake_timeout_ms", round(HANDSHAKE * 1000)),
             ("grpc.max_connection_idle_ms", round(IDLE * 1000)),
             ("grpc.max_allowed_incoming_connections", CONNECTIONS),
             ("grpc.max_concurrent_streams", CALLS),
-            ("grpc.http2.bdp_probe", 0),  # a stream that is not read is sent 64 KiB, not megabytes
-            ("grpc.compression_enabled_algorithms_bitset", _AS_IT_COMES),
+            ("grpc.http2.bdp_probe", 0),  # at most 64 KiB are sent to a stream that is not read
+            ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION),
         ],
     )
     for add in handlers:
         add(server)
-    # A second port on a Unix socket is protected by that: whoever else has no certificate.
+    # A Unix socket for operators needs no TLS: its permissions protect it.
     plain = section.tls is None or (name == "operators" and address.startswith("unix:"))
     with _socket_for_owner_only(name, address):
         try:
@@ -116,39 +123,39 @@ async def _port(
     try:
         yield
     finally:
-        await server.stop(GRACE)  # which removes the socket, too
+        await server.stop(GRACE)  # also removes a Unix socket
 
 
 def _credentials(section: TlsSection) -> grpc.ServerCredentials:
-    """Read certificates; files that change later are read again for each new connection.
+    """Return TLS credentials; changed files are read again for new connections.
 
     Raises:
         ConfigError: a file cannot be read.
     """
-    before = _tls_files(section)
+    current = _tls_files(section)
 
-    def renewed() -> Any:  # noqa: ANN401 - None means: as before; the stubs do not know
-        nonlocal before
+    def renewed() -> Any:  # noqa: ANN401 - None means unchanged, which the stubs lack
+        nonlocal current
         try:
-            now = _tls_files(section)
+            files = _tls_files(section)
         except ConfigError as error:
             _log.warning("certificates stay as they were", reason=str(error))
             return None
-        if now == before:
+        if files == current:
             return None
-        before = now
+        current = files
         _log.info("certificates renewed", certificate=str(section.certificate))
-        return _certificates(now)
+        return _certificates(files)
 
     return grpc.dynamic_ssl_server_credentials(
-        _certificates(before),
+        _certificates(current),
         renewed,
         require_client_authentication=section.client_ca is not None,
     )
 
 
 def _tls_files(section: TlsSection) -> tuple[bytes, bytes, bytes | None]:
-    """Return key, certificate and the clients' authority."""
+    """Return the contents of the files: key, certificate, and certificate authority of clients."""
     contents = []
     for name, path in (("key", section.key), ("certificate", section.certificate)):
         contents.append(_read(name, path, private=name == "key"))
@@ -172,7 +179,7 @@ def _certificates(
 
 @contextmanager
 def _socket_for_owner_only(name: str, address: str) -> Iterator[None]:
-    """If a Unix socket is made in the block, nobody else can ever connect to it."""
+    """Let only the owner connect to a Unix socket created in the block."""
     if not address.startswith("unix:"):
         yield
         return
@@ -186,7 +193,11 @@ def _socket_for_owner_only(name: str, address: str) -> Iterator[None]:
 
 
 def _clear_socket(name: str, path: Path) -> None:
-    """Remove a socket that a killed service left behind, but not one that answers."""
+    """Remove a socket left by a killed service, but no socket in use.
+
+    Raises:
+        ConfigError: the path is no socket, or another service listens on it.
+    """
     try:
         if not path.exists():
             return

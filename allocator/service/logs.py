@@ -1,6 +1,7 @@
-"""Structured logs on standard error: for people, or one JSON object a line.
+"""Structured logs on standard error: text for people, or one JSON object per line.
 
-A line that repeats is thinned, so that whoever causes it fills neither disk nor time.
+Repeated lines are rate-limited, so that their cause fills neither the disk nor the event loop's
+time.
 """
 
 import logging
@@ -17,11 +18,11 @@ from allocator.contract.printable import printable
 from allocator.service.config import LogSection
 
 BURST = 20
-"""Lines about the same kind of event …"""
+"""Maximum number of lines per kind of event within `WINDOW`."""
 WINDOW = 60.0
-"""… in so many seconds; further ones are counted."""
+"""Length of the rate limit's window in seconds; further lines are counted."""
 KEPT = frozenset({"order carried out"})
-"""Events of which each line counts: somebody will want to know who did what."""
+"""Events that are never omitted, since they document the actions of operators."""
 
 
 def configure(section: LogSection) -> None:
@@ -49,7 +50,7 @@ def configure(section: LogSection) -> None:
 
 
 def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Make what others have said fit to be shown; tracebacks are ours and keep their lines."""
+    """Escape unprintable characters in values, except in tracebacks, which keep their lines."""
     for key, value in event.items():
         if isinstance(value, str) and key != "exception":
             event[key] = printable(value)
@@ -58,26 +59,26 @@ def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
 
 @dataclass(slots=True)
 class _Window:
-    began: float
+    start: float
     lines: int = 0
 
 
 class Thinned:
-    """Drops lines about an event of which there have been many lately, and says how many.
+    """Processor that drops lines of frequent events, and logs the number of dropped lines.
 
     Args:
-        clock: Seconds; never goes back.
+        clock: Returns seconds; never goes back.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._windows: dict[str, _Window] = {}
 
-    def __call__(self, _: WrappedLogger, __: str, event: EventDict) -> EventDict:
-        """Let a line pass.
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        """Return the line's event unless its kind is too frequent.
 
         Raises:
-            structlog.DropEvent: there have been too many.
+            structlog.DropEvent: the limit for this kind of event is reached.
         """
         name, now = str(event["event"]), self._clock()
         if name in KEPT:
@@ -96,7 +97,7 @@ class Thinned:
 
 
 class _Libraries(logging.Handler):
-    """Puts what libraries log into the same form."""
+    """Handler that converts the log records of libraries to structured lines."""
 
     @override
     def emit(self, record: logging.LogRecord) -> None:

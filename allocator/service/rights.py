@@ -1,4 +1,4 @@
-"""Who may do what on the gRPC ports, by the names in the certificate that a peer shows."""
+"""Rights of peers on the gRPC ports, by the names in their certificates."""
 
 import os
 import pwd
@@ -14,44 +14,44 @@ from allocator.cluster.input.text import shortened
 from allocator.service.config import RightsSection
 
 Right = Literal["masters", "operators", "readers"]
-"""To feed the engine; to give orders, and read; to read."""
+""""masters" may feed the engine, "operators" may give orders and read, "readers" may only read."""
 _Context = grpc.aio.ServicerContext[Any, Any]
 _INCLUDED: dict[Right, tuple[Right, ...]] = {
     "masters": ("masters",),
     "operators": ("operators",),
     "readers": ("readers", "operators"),
 }
-"""Who has a right: those that it is given, and those who have more."""
+"""Right → the groups of `[listen.rights]` that have the right."""
 
 _log = structlog.get_logger(__name__)
 
 
 def names(context: _Context) -> Sequence[str] | None:
-    """Return the names in a peer's certificate, which an authority of ours has signed.
+    """Return the names in a peer's verified certificate, the common name first.
 
-    The common name is first. None: the connection is without TLS.
+    The result is None if the connection does not use TLS.
     """
-    told = context.auth_context()
-    if b"ssl" not in told.get("transport_security_type", ()):
+    context_properties = context.auth_context()
+    if b"ssl" not in context_properties.get("transport_security_type", ()):
         return None
     values = [
-        *told.get("x509_common_name", ()),
-        *told.get("x509_subject_alternative_name", ()),
+        *context_properties.get("x509_common_name", ()),
+        *context_properties.get("x509_subject_alternative_name", ()),
     ]
     return [value.decode(errors="replace") for value in values if value]
 
 
 def certificate(context: _Context) -> str | None:
-    """Return who a peer's certificate is of, for the log; None: it has shown none."""
-    found = names(context)
-    return None if found is None else _described(found)
+    """Return a name from a peer's certificate for the log; None without a certificate."""
+    certificate_names = names(context)
+    return None if certificate_names is None else _short_name(certificate_names)
 
 
 def identified(context: _Context) -> tuple[str, str]:
-    """Return who a peer is, and how that is known: `certificate`, `socket` or `address`.
+    """Return a peer's identity and its source: `certificate`, `socket` or `address`.
 
-    A Unix socket of ours is open to its owner alone, and to root; which of the two it was, the
-    system could say (SO_PEERCRED), but gRPC does not hand on its answer.
+    Only the service's user and root can open the service's Unix sockets. Linux could tell the two
+    apart (SO_PEERCRED), but gRPC does not pass on this information.
     """
     shown = certificate(context)
     if shown is not None:
@@ -64,25 +64,28 @@ def identified(context: _Context) -> tuple[str, str]:
 def _this_user() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # a number without a name, as in a container
+    except KeyError:  # the user number has no name, as in a container
         return str(os.geteuid())
 
 
-def _described(found: Sequence[str]) -> str:
-    """Return the first name: a certificate may have thousands, and of any length."""
-    return shortened(found[0]) if found else "a certificate without a name"
+def _short_name(certificate_names: Sequence[str]) -> str:
+    """Return the first name of a certificate, shortened.
+
+    A certificate may have thousands of names of any length.
+    """
+    return shortened(certificate_names[0]) if certificate_names else "a certificate without a name"
 
 
 class Rights:
-    """Decides who may do what.
+    """Checks the rights of peers.
 
     Args:
-        section: Who has which right; None: whoever can connect may do everything.
+        section: The names with each right; None if every peer has all rights.
     """
 
     def __init__(self, section: RightsSection | None) -> None:
         self.refused = Counter[Right]()
-        """Calls and streams that were refused, by the right that the peer lacked."""
+        """Number of refused calls and streams, by the missing right."""
         self._granted: dict[Right, tuple[str, ...]] | None = None
         if section is not None:
             self._granted = {
@@ -91,31 +94,40 @@ class Rights:
                 "readers": section.readers,
             }
 
-    def has(self, found: Sequence[str] | None, right: Right) -> bool:
-        """Whether whoever has these names has a right.
+    def has(self, certificate_names: Sequence[str] | None, right: Right) -> bool:
+        """Return whether a peer with these certificate names has a right.
 
-        Without TLS one can only come by the operators' own socket, once rights are given by name.
+        A peer without TLS (None) is connected to the operators' Unix socket if rights are
+        configured. Such a peer has all rights but "masters".
+
+        Args:
+            certificate_names: The names in the peer's certificate; None without TLS.
+            right: The right.
         """
         if self._granted is None:
             return True
-        if found is None:
+        if certificate_names is None:
             return right != "masters"
         patterns = [pattern for group in _INCLUDED[right] for pattern in self._granted[group]]
-        return any(fnmatchcase(name, pattern) for name in found for pattern in patterns)
+        return any(fnmatchcase(name, pattern) for name in certificate_names for pattern in patterns)
 
     def refusal(self, context: _Context, right: Right) -> str | None:
-        """Return why a peer may not do something; None: it has the right."""
-        found = names(context)
-        if self.has(found, right):
+        """Return why a peer lacks a right; None if it has the right."""
+        certificate_names = names(context)
+        if self.has(certificate_names, right):
             return None
-        several = "" if len(found or ()) < 2 else f" (and {len(found or ()) - 1} other names)"
-        return f"{_described(found or ())}{several} is not among listen.rights.{right}"
+        suffix = (
+            ""
+            if len(certificate_names or ()) < 2
+            else f" (and {len(certificate_names or ()) - 1} other names)"
+        )
+        return f"{_short_name(certificate_names or ())}{suffix} is not among listen.rights.{right}"
 
     def permit(self, context: _Context, right: Right) -> str | None:
-        """Check the right of a call's peer; None: the peer has it.
+        """Check a right of a call's peer; return None if the peer has it.
 
-        Otherwise the call's status becomes PERMISSION_DENIED, and this returns the reason. The
-        caller returns at once, before it reads any message of the call.
+        Otherwise the method sets the call's status to PERMISSION_DENIED and returns the reason. The
+        caller then returns at once, before it reads any message of the call.
         """
         refusal = self.refusal(context, right)
         if refusal is not None:

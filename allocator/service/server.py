@@ -1,4 +1,4 @@
-"""Runs the service: gRPC for masters and operators, HTTP for Prometheus, until told to stop."""
+"""Runs the service until SIGTERM or SIGINT: gRPC for masters and operators, HTTP for Prometheus."""
 
 import asyncio
 import resource
@@ -48,24 +48,24 @@ if TYPE_CHECKING:
 
 _FLUSH_EVERY = 1.0
 _LOOK_EVERY = 0.05
-_TELL_EVERY = 60.0
+_REPORT_EVERY = 60.0
 
 _log = structlog.get_logger(__name__)
 
 
-async def serve(config: Config, pauses: LoopLatency, record: Path | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; SIGHUP says that the recorder's file has been rotated.
+async def serve(config: Config, latency: LoopLatency, record: Path | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; SIGHUP reopens the recorder's file after log rotation.
 
     Args:
-        config: What to do.
-        pauses: Of the event loop that this runs in.
-        record: Where to log everything that is done to the engine; None: nowhere.
+        config: The configuration.
+        latency: Latency of the event loop that runs the service.
+        record: The event log to write; None for no log.
 
     Raises:
-        ConfigError: an address, the recorder's file, the store or accounts cannot be used.
+        ConfigError: an address, the recorder's file, the store or the accounts cannot be used.
         StoreUnavailable: the store does not answer.
     """
-    _take_all_descriptors()
+    _raise_file_limit()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -73,42 +73,48 @@ async def serve(config: Config, pauses: LoopLatency, record: Path | None = None)
         store, memory = await stack.enter_async_context(_store(config.store))
         event_log = await stack.enter_async_context(_event_log(record, config))
         recorder = await stack.enter_async_context(_recorder(config, record))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotated, recorder)
-        past, trail = StandingHistory(), OfferTrail()
-        await stack.enter_async_context(repeating(past.backlog.steps, _LOOK_EVERY))
-        accounts, turn = _accounts(config), EngineLock()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reopen_recorder, recorder)
+        standing_history, offer_trail = StandingHistory(), OfferTrail()
+        await stack.enter_async_context(repeating(standing_history.backlog.steps, _LOOK_EVERY))
+        accounts, engine_lock = _accounts(config), EngineLock()
         meter = Meter() if accounts is not None else None
         shadows = Shadows(config.shadows())
-        lookers = (past.sample_until, *_of_recorder(recorder), *_of_shadows(shadows))
-        engine = _engine(config.engine_settings(), memory, lookers, event_log, meter)
-        engine.watch(trail, *((shadows,) if shadows.followers else ()))
-        bookkeeper: Accountant | None = None
+        observers = (
+            standing_history.sample_until,
+            *_recorder_observer(recorder),
+            *_shadows_observer(shadows),
+        )
+        engine = _engine(config.engine_settings(), memory, observers, event_log, meter)
+        engine.watch(offer_trail, *((shadows,) if shadows.followers else ()))
+        accountant: Accountant | None = None
         if accounts is not None and meter is not None:
             connect = partial(_database, accounts)
-            bookkeeper = Accountant(engine, meter, connect, config.accounting, turn)
-            await _claim(bookkeeper, accounts)
-            await stack.enter_async_context(bookkeeping(bookkeeper, _LOOK_EVERY))
-        await stack.enter_async_context(_policy_watched(engine.settings.policy))
+            accountant = Accountant(engine, meter, connect, config.accounting, engine_lock)
+            await _lock_accounts(accountant, accounts)
+            await stack.enter_async_context(bookkeeping(accountant, _LOOK_EVERY))
+        await stack.enter_async_context(_watch_policy(engine.settings.policy))
         statistics, rights = SessionStatistics(), Rights(config.listen.rights)
-        keeper: StoreWriter | None = None
+        store_writer: StoreWriter | None = None
         if store is not None:
-            keeper = await stack.enter_async_context(
-                keeping(engine, store, config.store.every, turn, lambda: statistics.connected)
+            store_writer = await stack.enter_async_context(
+                keeping(
+                    engine, store, config.store.every, engine_lock, lambda: statistics.connected
+                )
             )
         sessions = Sessions(
             engine,
             statistics,
             max_waiting=config.listen.sessions,
             most_parts=config.listen.most_parts,
-            recall=keeper.recall if keeper is not None else _nothing,
-            took_over=keeper.take_over if keeper is not None else lambda: None,
+            recall=store_writer.recall if store_writer is not None else _no_memory,
+            took_over=store_writer.take_over if store_writer is not None else lambda: None,
             timeline=Timeline.from_now(memory.time if memory is not None else 0.0),
             virtual_clocks=config.listen.virtual_clocks,
             rights=rights,
-            engine_lock=turn,
+            engine_lock=engine_lock,
             before_message=recorder.allow if recorder is not None else lambda: None,
         )
-        stored = keeper.statistics if keeper is not None else None
+        stored = store_writer.statistics if store_writer is not None else None
         registry = metrics.registry(
             engine,
             statistics,
@@ -116,21 +122,23 @@ async def serve(config: Config, pauses: LoopLatency, record: Path | None = None)
             event_log=event_log,
             stored=stored,
         )
-        registry.register(metrics.LoopCollector(pauses))
+        registry.register(metrics.LoopCollector(latency))
         registry.register(metrics.RefusalCollector(rights))
-        if bookkeeper is not None:
-            registry.register(metrics.AccountingCollector(bookkeeper.statistics))
+        if accountant is not None:
+            registry.register(metrics.AccountingCollector(accountant.statistics))
         waits = Waits(engine, statistics, shadows)
-        await stack.enter_async_context(touring(waits, turn))
+        await stack.enter_async_context(touring(waits, engine_lock))
         if shadows.followers:
             registry.register(ShadowCollector(shadows))
             await stack.enter_async_context(repeating(shadows.following, _LOOK_EVERY, rest=PACE))
-        status = Status(engine, waits, trail, stored, shadows)
-        curves = Curves(engine, past, None if bookkeeper is None else Accounts(bookkeeper))
-        await stack.enter_async_context(
-            serving(config.metrics, engine, registry, status, curves, turn, bookkeeper)
+        status = Status(engine, waits, offer_trail, stored, shadows)
+        curves = Curves(
+            engine, standing_history, None if accountant is None else Accounts(accountant)
         )
-        admin = Admin(engine, waits, keeper, bookkeeper, turn, shadows)
+        await stack.enter_async_context(
+            serving(config.metrics, engine, registry, status, curves, engine_lock, accountant)
+        )
+        admin = Admin(engine, waits, store_writer, accountant, engine_lock, shadows)
         await stack.enter_async_context(listening(config.listen, sessions, admin, rights))
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())
@@ -139,43 +147,46 @@ async def serve(config: Config, pauses: LoopLatency, record: Path | None = None)
         sessions.end("the allocator is stopping")
 
 
-def _take_all_descriptors() -> None:
-    """Have room for peers who only connect, as far as the system allows."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+def _raise_file_limit() -> None:
+    """Raise the limit on open files to the maximum, so that idle connections do not exhaust it."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
-async def _nothing() -> Memory | None:
-    """Recall what a service without a store has stored."""
+async def _no_memory() -> Memory | None:
+    """Return None: a service without a store has no stored memory."""
     return None
 
 
 def _accounts(config: Config) -> str | None:
-    """Return where to keep accounts; if there are none and nobody has said so, say it once."""
-    if none := why_none(config):
-        _log.warning(none)
+    """Return the accounting database's location; log why if accounts are unexpectedly missing."""
+    if reason := why_none(config):
+        _log.warning(reason)
     return kept_at(config)
 
 
-async def _claim(bookkeeper: Accountant, accounts: str) -> None:
-    """Open a SQLite file of accounts, which one service at a time may have.
+async def _lock_accounts(accountant: Accountant, accounts: str) -> None:
+    """Open a SQLite file of accounts, which one service at a time may open.
 
-    A PostgreSQL database is opened later: services beside several masters share one.
+    A PostgreSQL database is opened later: services for several masters share it.
 
     Raises:
-        ConfigError: Another service has the file open.
+        ConfigError: another service has the file open.
     """
     if "://" in accounts:
         return
     try:
-        await bookkeeper.open()
+        await accountant.open()
     except StoreInUse as error:
         advice = "stop it, or choose another path"
         raise ConfigError(f"accounting.database: {error}; {advice}") from error
 
 
 def _database(accounts: str) -> "Database":
-    """Open the accounting database; what it takes is loaded now, which takes time."""
+    """Open the accounting database.
+
+    The database's modules are imported only now, since importing takes time.
+    """
     from allocator.service.accounting.database import Database, located  # noqa: PLC0415
 
     return Database(located(accounts))
@@ -183,7 +194,7 @@ def _database(accounts: str) -> "Database":
 
 @asynccontextmanager
 async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Memory | None]]:
-    """Open the store that is configured, if any, and read what is in it."""
+    """Open the configured store, if any, and load its memory."""
     if section.kind == "none":
         _log.warning("what users owe will not survive this service (store.kind is none)")
         yield None, None
@@ -217,7 +228,7 @@ def _open_store(section: StoreSection) -> Store:
 
 @asynccontextmanager
 async def _event_log(path: Path | None, config: Config) -> AsyncIterator[EventLog | None]:
-    """Open the event log that is asked for, if any."""
+    """Open the event log, if one is requested."""
     if path is None:
         yield None
         return
@@ -225,17 +236,17 @@ async def _event_log(path: Path | None, config: Config) -> AsyncIterator[EventLo
         event_log = EventLog(path, config.apart_from("--record", path))
     except OSError as error:
         raise ConfigError(f"--record: {path}: {error.strerror}") from error
-    flushing = asyncio.create_task(_flush(event_log))
+    task = asyncio.create_task(_flush(event_log))
     try:
         yield event_log
     finally:
-        flushing.cancel()
+        task.cancel()
         event_log.close()
 
 
 @asynccontextmanager
 async def _recorder(config: Config, record: Path | None) -> AsyncIterator[Recorder | None]:
-    """Open the recorder that is configured, if any."""
+    """Open the configured recorder, if any."""
     section = config.recorder
     if section is None:
         yield None
@@ -245,73 +256,81 @@ async def _recorder(config: Config, record: Path | None) -> AsyncIterator[Record
         recorder = Recorder(section.file, section.every, apart)
     except OSError as error:
         raise ConfigError(f"recorder.file: {section.file}: {error.strerror}") from error
-    flushing = asyncio.create_task(_flush(recorder))
+    task = asyncio.create_task(_flush(recorder))
     try:
         async with repeating(recorder.backlog.steps, _LOOK_EVERY):
             yield recorder
     finally:
-        flushing.cancel()
+        task.cancel()
         recorder.close()
 
 
-def _rotated(recorder: Recorder | None) -> None:
+def _reopen_recorder(recorder: Recorder | None) -> None:
     if recorder is not None:
         recorder.reopen()
 
 
-_Looker = Callable[[Engine, float], None]
+_Observer = Callable[[Engine, float], None]
 
 
-def _of_recorder(recorder: Recorder | None) -> tuple[_Looker, ...]:
+def _recorder_observer(recorder: Recorder | None) -> tuple[_Observer, ...]:
     return () if recorder is None else (recorder.sample_until,)
 
 
-def _of_shadows(shadows: Shadows) -> tuple[_Looker, ...]:
+def _shadows_observer(shadows: Shadows) -> tuple[_Observer, ...]:
     return (shadows.before_change,) if shadows.followers else ()
 
 
 def _engine(
     settings: EngineSettings,
     memory: Memory | None,
-    lookers: Sequence[_Looker],
+    observers: Sequence[_Observer],
     event_log: EventLog | None,
     meter: Meter | None,
 ) -> Engine:
-    """Make the engine, with those who look at it before each change."""
+    """Create the engine, with callbacks before each change.
 
-    def sample(instant: float) -> None:
-        for look in lookers:
-            look(engine, instant)
+    Args:
+        settings: The engine's settings.
+        memory: The stored memory.
+        observers: Callbacks that receive the engine and the time before each change.
+        event_log: The event log; None for no log.
+        meter: The meter of usage; None without accounting.
+    """
+
+    def notify(instant: float) -> None:
+        for observe in observers:
+            observe(engine, instant)
 
     if event_log is None:
-        engine = Engine(settings, memory=memory, before_change=sample, meter=meter)
+        engine = Engine(settings, memory=memory, before_change=notify, meter=meter)
     else:
-        engine = LoggedEngine(settings, event_log, memory=memory, before_change=sample, meter=meter)
+        engine = LoggedEngine(settings, event_log, memory=memory, before_change=notify, meter=meter)
     return engine
 
 
 @asynccontextmanager
-async def _policy_watched(policy: Policy) -> AsyncIterator[None]:
-    """Say which file a policy from outside is of, and what goes wrong in it, once a minute."""
+async def _watch_policy(policy: Policy) -> AsyncIterator[None]:
+    """Log the file of an external policy, and its failures at most once a minute."""
     if policy.origin is None:
         yield
         return
     _log.info("policy from outside", file=policy.origin.file, sha256=policy.origin.sha256)
 
     async def watch() -> None:
-        told = 0
+        reported = 0
         while True:
             await asyncio.sleep(_LOOK_EVERY)
-            if policy.faults.count > told:
-                told = policy.faults.count
-                _log.error("policy failed", latest=policy.faults.latest, times=told)
-                await asyncio.sleep(_TELL_EVERY)
+            if policy.faults.count > reported:
+                reported = policy.faults.count
+                _log.error("policy failed", latest=policy.faults.latest, times=reported)
+                await asyncio.sleep(_REPORT_EVERY)
 
-    watching = asyncio.create_task(watch())
+    task = asyncio.create_task(watch())
     try:
         yield
     finally:
-        watching.cancel()
+        task.cancel()
 
 
 async def _flush(file: Recorder | EventLog) -> None:

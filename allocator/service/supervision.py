@@ -1,4 +1,4 @@
-"""Tells systemd when the service is ready, and that its event loop still turns: sd_notify(3)."""
+"""Notifications to systemd (sd_notify(3)): readiness, and a watchdog of the event loop."""
 
 import asyncio
 import os
@@ -13,13 +13,13 @@ _log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def supervised(environment: Mapping[str, str] = os.environ) -> AsyncIterator[None]:
-    """Say READY, then WATCHDOG at twice the frequency that is asked for, and STOPPING at the end.
+    """Notify READY, WATCHDOG twice per requested period, and STOPPING when the block ends.
 
-    Without NOTIFY_SOCKET in the environment nobody is told anything. The watchdog is fed from the
-    event loop: one that hangs falls silent, and systemd starts the service again.
+    Without NOTIFY_SOCKET in the environment nothing is sent. The event loop sends the watchdog
+    notifications. If the loop hangs, they stop, and systemd restarts the service.
 
     Args:
-        environment: Where systemd has put NOTIFY_SOCKET and WATCHDOG_USEC (microseconds).
+        environment: The variables NOTIFY_SOCKET and WATCHDOG_USEC (microseconds) from systemd.
     """
     address = environment.get("NOTIFY_SOCKET")
     if not address:
@@ -33,24 +33,24 @@ async def supervised(environment: Mapping[str, str] = os.environ) -> AsyncIterat
             _log.warning("systemd cannot be told", socket=address, reason=error.strerror)
             yield
             return
-        _tell(notify, "READY=1")
+        _notify(notify, "READY=1")
         period = int(environment.get("WATCHDOG_USEC", "0")) / 2e6
-        feeding = asyncio.create_task(_feed(notify, period)) if period > 0 else None
+        feeding = asyncio.create_task(_notify_regularly(notify, period)) if period > 0 else None
         try:
             yield
         finally:
             if feeding is not None:
                 feeding.cancel()
-            _tell(notify, "STOPPING=1")
+            _notify(notify, "STOPPING=1")
 
 
-async def _feed(notify: socket.socket, period: float) -> None:
+async def _notify_regularly(notify: socket.socket, period: float) -> None:
     while True:
-        _tell(notify, "WATCHDOG=1")
+        _notify(notify, "WATCHDOG=1")
         await asyncio.sleep(period)
 
 
-def _tell(notify: socket.socket, state: str) -> None:
-    # A supervisor that is busy, or being replaced, must make nobody wait; the next word comes soon.
+def _notify(notify: socket.socket, state: str) -> None:
+    # A busy or restarting systemd must not delay the service; the next notification follows soon.
     with suppress(OSError):
         notify.send(state.encode())
