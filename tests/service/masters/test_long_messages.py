@@ -326,7 +326,7 @@ def test_a_master_that_is_gone_before_its_snapshot_is_read_does_not_lead(
         while not site.messages:  # noqa: ASYNC110 - as many turns of the loop as it takes
             await asyncio.sleep(0)
         listening.cancel()
-        site.sessions._leave(session)
+        site.sessions._remove(session)
         async with site.turn:
             assert not site.statistics.connected
 

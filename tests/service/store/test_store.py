@@ -344,7 +344,7 @@ def test_a_new_leader_asks_for_debts_until_a_server_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that has frozen keeps its client until that gives it up; another knows the debts."""
-    monkeypatch.setattr(keeper_module, "_RECALL_AGAIN", 0.001)
+    monkeypatch.setattr(keeper_module, "_RECALL_RETRY", 0.001)
     monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", PATIENCE)
     policy = policies.create("sdrf", {"delta": DELTA})
 
