@@ -425,9 +425,9 @@ class MetricsSection(_Section):
 
 def _state_directory() -> Path:
     """Return the default folder for files that must outlive the service."""
-    given = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]  # set by systemd
-    if given:
-        return Path(given)
+    systemd_directory = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]  # set by systemd
+    if systemd_directory:
+        return Path(systemd_directory)
     base = os.environ.get("XDG_STATE_HOME", "")
     return (Path(base) if base else Path.home() / ".local" / "state") / "longshare"
 
@@ -716,10 +716,17 @@ def load_listen(path: Path) -> ListenSection:
 
 
 class _Listen(BaseModel):
+    """The section `[listen]` alone, with other sections ignored."""
+
     listen: ListenSection = ListenSection()
 
 
 def _read(path: Path, model: type[_Read]) -> _Read:
+    """Read and validate a file.
+
+    Raises:
+        ConfigError: the file cannot be read or is invalid.
+    """
     try:
         return model.model_validate(tomllib.loads(read_plain(path).decode("utf-8")))
     except OSError as error:
@@ -732,11 +739,17 @@ def _read(path: Path, model: type[_Read]) -> _Read:
 
 
 _SECRETS = frozenset({"store.credentials", "listen.tls.key"})
+"""Settings whose files must be private."""
 _COMPANIONS = ("-journal", "-wal", "-shm")
 """Suffixes of the files that SQLite writes next to a database file."""
 
 
 def _require_distinct(written: dict[str, Path], read: dict[str, Path]) -> None:
+    """Check that each written file differs from every other file, under any name.
+
+    Raises:
+        ConfigError: two settings lead to the same file, and the service writes it.
+    """
     known: dict[object, str] = {}
     for name, path in (*read.items(), *written.items()):
         endings = ("", *_COMPANIONS) if name in {"store.path", "accounting.database"} else ("",)
@@ -763,6 +776,11 @@ def _identities(path: Path) -> list[object]:
 
 
 def _require_plain(name: str, path: Path, *, secret: bool) -> None:
+    """Check that an existing file is a regular file, and that a secret is private.
+
+    Raises:
+        ConfigError: the file is of the wrong kind, or is readable by other users.
+    """
     try:
         require_plain(path, path.stat(), private=secret)
     except FileNotFoundError:  # the file may be created before the service starts
@@ -772,6 +790,7 @@ def _require_plain(name: str, path: Path, *, secret: bool) -> None:
 
 
 def _has_password(database: str | None) -> bool:
+    """Return whether a database's URL contains a password."""
     if database is None or "://" not in database:
         return False
     try:

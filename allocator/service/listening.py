@@ -88,6 +88,18 @@ async def _port(
     handlers: list[Handlers],
     limits: RequestLimits | None = None,
 ) -> AsyncIterator[None]:
+    """Serve some services on one port while the block runs.
+
+    Args:
+        section: The settings.
+        name: Setting of the address: "address" or "operators".
+        address: The address to listen on.
+        handlers: The services.
+        limits: Limits on operators' requests; None for a port of masters only.
+
+    Raises:
+        ConfigError: the address or a file cannot be used.
+    """
     largest = section.largest_message if name == "address" else LARGEST_REQUEST
     server = grpc.aio.server(
         interceptors=[] if limits is None else [limits],
@@ -164,6 +176,11 @@ def _tls_files(section: TlsSection) -> tuple[bytes, bytes, bytes | None]:
 
 
 def _read(name: str, path: Path, *, private: bool = False) -> bytes:
+    """Return the content of a TLS file.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
     try:
         return read_plain(path, private=private)
     except OSError as error:
@@ -173,6 +190,7 @@ def _read(name: str, path: Path, *, private: bool = False) -> bytes:
 def _certificates(
     files: tuple[bytes, bytes, bytes | None],
 ) -> grpc.ServerCertificateConfiguration:
+    """Return gRPC's configuration for key, certificate and clients' authority."""
     key, certificate, authority = files
     return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 

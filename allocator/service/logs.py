@@ -59,7 +59,10 @@ def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
 
 @dataclass(slots=True)
 class _Window:
+    """Lines of one kind of event within a time window."""
+
     start: float
+    """Start of the window, in seconds."""
     lines: int = 0
 
 
@@ -84,10 +87,10 @@ class Thinned:
         if name in KEPT:
             return event
         window = self._windows.setdefault(name, _Window(now))
-        if now - window.began >= WINDOW:
+        if now - window.start >= WINDOW:
             if window.lines > BURST:
                 event["left_out"] = window.lines - BURST
-            window.began, window.lines = now, 0
+            window.start, window.lines = now, 0
         window.lines += 1
         if window.lines > BURST:
             raise structlog.DropEvent

@@ -53,15 +53,16 @@ def identified(context: _Context) -> tuple[str, str]:
     Only the service's user and root can open the service's Unix sockets. Linux could tell the two
     apart (SO_PEERCRED), but gRPC does not pass on this information.
     """
-    shown = certificate(context)
-    if shown is not None:
-        return shown, "certificate"
+    name = certificate(context)
+    if name is not None:
+        return name, "certificate"
     if context.peer().startswith("unix:"):
         return _this_user(), "socket"
     return context.peer(), "address"
 
 
 def _this_user() -> str:
+    """Return the name of the user who runs the service, or the user's number."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # the user number has no name, as in a container
@@ -87,6 +88,7 @@ class Rights:
         self.refused = Counter[Right]()
         """Number of refused calls and streams, by the missing right."""
         self._granted: dict[Right, tuple[str, ...]] | None = None
+        """Right → patterns of certificate names; None if all peers have all rights."""
         if section is not None:
             self._granted = {
                 "masters": section.masters,

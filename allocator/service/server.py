@@ -47,8 +47,11 @@ if TYPE_CHECKING:
     from allocator.service.accounting.database import Database
 
 _FLUSH_EVERY = 1.0
+"""Seconds between flushes of the recorder's file and of the event log."""
 _LOOK_EVERY = 0.05
+"""Seconds between rounds of background work."""
 _REPORT_EVERY = 60.0
+"""Minimum seconds between two log lines about a failing policy."""
 
 _log = structlog.get_logger(__name__)
 
@@ -219,6 +222,11 @@ async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Mem
 
 
 def _open_store(section: StoreSection) -> Store:
+    """Open the configured store.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
     set_aside = section.on_damage == "set aside"
     if section.kind == "sqlite":
         return SqliteStore(section.path, set_aside=set_aside)
@@ -266,18 +274,22 @@ async def _recorder(config: Config, record: Path | None) -> AsyncIterator[Record
 
 
 def _reopen_recorder(recorder: Recorder | None) -> None:
+    """Reopen the recorder's file after log rotation."""
     if recorder is not None:
         recorder.reopen()
 
 
 _Observer = Callable[[Engine, float], None]
+"""Callback that receives the engine and the time before a change."""
 
 
 def _recorder_observer(recorder: Recorder | None) -> tuple[_Observer, ...]:
+    """Return the recorder's observer, if there is a recorder."""
     return () if recorder is None else (recorder.sample_until,)
 
 
 def _shadows_observer(shadows: Shadows) -> tuple[_Observer, ...]:
+    """Return the observer of shadow policies, if there are any."""
     return (shadows.before_change,) if shadows.followers else ()
 
 
@@ -334,6 +346,7 @@ async def _watch_policy(policy: Policy) -> AsyncIterator[None]:
 
 
 async def _flush(file: Recorder | EventLog) -> None:
+    """Flush a file regularly."""
     while True:
         await asyncio.sleep(_FLUSH_EVERY)
         file.flush()

@@ -45,6 +45,12 @@ async def supervised(environment: Mapping[str, str] = os.environ) -> AsyncIterat
 
 
 async def _notify_regularly(notify: socket.socket, period: float) -> None:
+    """Send WATCHDOG once per period.
+
+    Args:
+        notify: The socket.
+        period: Seconds.
+    """
     while True:
         _notify(notify, "WATCHDOG=1")
         await asyncio.sleep(period)
@@ -52,5 +58,6 @@ async def _notify_regularly(notify: socket.socket, period: float) -> None:
 
 def _notify(notify: socket.socket, state: str) -> None:
     # A busy or restarting systemd must not delay the service; the next notification follows soon.
+    """Send a state to systemd; errors are ignored."""
     with suppress(OSError):
         notify.send(state.encode())

@@ -55,7 +55,9 @@ class AccountingStatistics:
     degraded: bool = False
     """True if the latest attempt failed; pending usage is then in this process's memory only."""
     writes: int = 0
+    """Number of successful writes."""
     failures: int = 0
+    """Number of failed attempts to write or read."""
     lost: int = 0
     """Hours of users and roles that were dropped because the database failed for too long."""
     overtaken: int = 0
@@ -102,16 +104,21 @@ class Accountant:
         self._wake = asyncio.Event()
         """Ends a pause of `run`, to stop or to store a pending order."""
         self._writer = uuid.uuid4().hex
+        """Identifier of this service's process."""
         self._usage = UsageAccumulator()
+        """Pending usage of users."""
         self._role_usage = UsageAccumulator()
         """Pending usage of roles."""
         self._orders: list[Ordered] = []
+        """Pending orders."""
         self._since: float | None = None
         """Start of the pending usage, in seconds since the epoch; None if unknown."""
         self._batch: Batch | None = None
         """Batch whose write may have succeeded without a confirmation."""
         self._number = 0
+        """Number of the latest batch."""
         self._last_rolled_up = -1
+        """Day of the latest roll-up, in days since the epoch."""
 
     @property
     def user_key(self) -> UserKey:
@@ -209,6 +216,7 @@ class Accountant:
             await asyncio.wait_for(self._stopping.wait(), LEAST_PAUSE)
 
     async def _try_write(self) -> bool:
+        """Write; return whether the write succeeded."""
         try:
             await self._write()
         except Exception as error:  # noqa: BLE001 - no failure may stop offers
@@ -218,6 +226,7 @@ class Accountant:
         return True
 
     async def _try_keep(self) -> bool:
+        """Store pending orders; return whether they are stored."""
         pending = [*(self._batch.orders if self._batch is not None else ()), *self._orders]
         try:
             await self._in_thread(lambda: self._open().keep(pending))
@@ -230,6 +239,10 @@ class Accountant:
         return True
 
     async def _write(self) -> None:
+        """Collect usage and orders into a batch, and write the batch.
+
+        Collected usage is kept even if the database fails.
+        """
         try:
             database = await self._in_thread(self._open)
             if self._batch is not None:  # first, as its usage is older
@@ -237,15 +250,15 @@ class Accountant:
             if self._meter.beginning is not None:
                 await self._bridge(database, self._meter.beginning)
         finally:
-            role_formers: dict[str, AccountCheckpoint] = {}
+            role_checkpoints: dict[str, AccountCheckpoint] = {}
             if self._roles is not None:
-                of_roles, role_formers = await spread(self._roles.taking(self._engine.now))
-                self._role_usage.add(of_roles)
-            formers = await spread(self._engine.closing(), self._engine_lock)
-            taken = self._meter.take()
-            await spread(taken.settling())
-            self._usage.add(taken)
-            self._add_totals(taken, formers)
+                role_usage, role_checkpoints = await spread(self._roles.taking(self._engine.now))
+                self._role_usage.add(role_usage)
+            checkpoints = await spread(self._engine.closing(), self._engine_lock)
+            usage = self._meter.take()
+            await spread(usage.settling())
+            self._usage.add(usage)
+            self._add_totals(usage, checkpoints)
             self._drop_excess()
         has_led = self._engine.statistics.snapshots > 0
         until = self._engine.now
@@ -256,10 +269,10 @@ class Accountant:
             since=until if self._since is None else self._since,
             until=until,
             counted=self._usage,
-            formers=formers if has_led else {},
+            checkpoints=checkpoints if has_led else {},
             orders=self._orders,
             roles=self._role_usage,
-            role_formers=role_formers if has_led else {},
+            role_checkpoints=role_checkpoints if has_led else {},
         )
         self._usage, self._role_usage, self._orders = (
             UsageAccumulator(),
@@ -271,6 +284,7 @@ class Accountant:
         await self._roll_up(database, until)
 
     async def _commit(self, database: "Database", batch: Batch) -> None:
+        """Write a batch, and log if its usage was omitted."""
         added = await self._in_thread(lambda: database.write(batch, self._section.users))
         self._batch = None
         if not added:
@@ -283,10 +297,14 @@ class Accountant:
 
     async def _bridge(self, database: "Database", beginning: dict[str, AccountCheckpoint]) -> None:
         """Account for the time since another service's latest write, as far as usage is certain."""
-        until, formers, roles = await self._in_thread(lambda: database.formers(self._writer))
-        started = min((former.at for former in beginning.values()), default=self._engine.now)
-        self._meter.bridge(formers, beginning, self._engine.pool.capacity)
-        self._since = min(until, started) if formers else started
+        until, checkpoints, roles = await self._in_thread(
+            lambda: database.last_checkpoints(self._writer)
+        )
+        started = min(
+            (checkpoint.at for checkpoint in beginning.values()), default=self._engine.now
+        )
+        self._meter.bridge(checkpoints, beginning, self._engine.pool.capacity)
+        self._since = min(until, started) if checkpoints else started
         self._meter.beginning = None
         if self._roles is not None and self._roles.beginning is not None:
             self._roles.bridge(roles, self._roles.beginning)
@@ -296,18 +314,22 @@ class Accountant:
         """Sum up old hours by day, once a day."""
         day = math.floor(now / DAY)
         if day != self._last_rolled_up:
-            hours, days = (DAY * (day - kept) for kept in (self._section.hours, self._section.days))
+            hours, days = (
+                DAY * (day - retained) for retained in (self._section.hours, self._section.days)
+            )
             await self._in_thread(lambda: database.roll_up(hours, days))
             self._last_rolled_up = day
 
-    def _add_totals(self, taken: UsageAccumulator, known: Container[str]) -> None:
+    def _add_totals(self, usage: UsageAccumulator, known: Container[str]) -> None:
+        """Add collected usage to `totals`, and drop users that are no longer known."""
         totals = self.totals
-        for tallies in taken.users.values():
+        for tallies in usage.users.values():
             for user, tally in tallies.items():
                 totals.setdefault(user, HourlyUsage()).add(tally)
         self.totals = {user: total for user, total in totals.items() if user in known}
 
     def _drop_excess(self) -> None:
+        """Drop the earliest hours while more than `MOST_TALLIES` are pending."""
         users, roles = self._usage.users, self._role_usage.users
         while len(users.keys() | roles) > 1 and (
             sum(map(len, (*users.values(), *roles.values()))) > MOST_TALLIES
@@ -317,20 +339,24 @@ class Accountant:
             self._usage.capacity.pop(hour, None)
 
     def _open(self) -> "Database":
+        """Return the database, opened if necessary; runs in the accounting thread."""
         if self._database is None:
             self._database = self._connect()
             _log.info("accounting opened", database=self._database.name)
         return self._database
 
     def _close(self) -> None:
+        """Close the database; runs in the accounting thread."""
         database, self._database = self._database, None
         if database is not None:
             database.close()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Run blocking work in the accounting thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _succeeded(self) -> None:
+        """Record a successful write."""
         statistics = self.statistics
         if statistics.degraded:
             _log.info("what is counted is written again", failures=statistics.failures)
@@ -339,6 +365,7 @@ class Accountant:
         statistics.last_write = time.time()
 
     def _failed(self, error: Exception) -> None:
+        """Record a failure, log the first of a series, and close the database."""
         statistics = self.statistics
         statistics.failures += 1
         if not statistics.degraded:

@@ -49,6 +49,7 @@ _STEPS = 10_000
 _CANCELLED = "57014"
 """PostgreSQL's error code for a statement that exceeded its time limit."""
 _DRIVER = "postgresql+psycopg"
+"""SQLAlchemy's name of the PostgreSQL driver."""
 _PARTS = 500
 """Rows in a statement."""
 
@@ -125,7 +126,7 @@ class Database:
                     raise
                 raise TooMuch("it takes too long; ask for a shorter time") from error
 
-    def formers(
+    def last_checkpoints(
         self, writer: str
     ) -> tuple[float, dict[str, AccountCheckpoint], dict[str, AccountCheckpoint]]:
         """Return the time and the checkpoints (users, roles) of another service's last write.
@@ -175,13 +176,13 @@ class Database:
             for name, rows in batch.rows(users, roles).items():
                 table = metadata.tables[name]
                 self._upsert(connection, table, rows, SUMS[table])
-            if batch.formers:
+            if batch.checkpoints:
                 new_state = {
                     "writer": batch.writer,
                     "number": str(batch.number),
                     "until": repr(batch.until),
-                    "standing": _encode_checkpoints(batch.formers),
-                    "standing_of_roles": _encode_checkpoints(batch.role_formers),
+                    "standing": _encode_checkpoints(batch.checkpoints),
+                    "standing_of_roles": _encode_checkpoints(batch.role_checkpoints),
                 }
                 rows = [{"key": key, "value": value} for key, value in new_state.items()]
                 self._upsert(connection, state, rows, ())
@@ -227,6 +228,7 @@ class Database:
         self._named = {key: names for key, names in self._named.items() if key[1] >= hours_until}
 
     def _add_orders(self, connection: Connection, ordered: Sequence[Ordered]) -> None:
+        """Insert orders, and delete the oldest beyond the limit."""
         self._upsert(connection, orders, [order.row() for order in ordered], ())
         if ordered:
             _prune_orders(connection)
@@ -310,6 +312,11 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
+        """Open a transaction for writing.
+
+        Raises:
+            StoreError: another file has replaced the opened SQLite file.
+        """
         if self._path is not None:
             with suppress(FileNotFoundError):
                 if not file.same(self._path, self._locked_file):
@@ -343,6 +350,8 @@ class Database:
 
 
 def _sqlite(path: Path) -> Engine:
+    """Create SQLAlchemy's engine for a SQLite file."""
+
     def connect() -> sqlite3.Connection:
         # The mode never creates a file: a deleted file must not reappear empty and world-readable.
         uri = f"{path.absolute().as_uri()}?mode=rw"
@@ -359,6 +368,7 @@ def _limit_time(connection: Connection) -> None:
 
 
 def _took_too_long(error: OperationalError) -> bool:
+    """Return whether an error means that a query exceeded its time limit."""
     cause: Any = error.orig
     return getattr(cause, "sqlite_errorname", None) == "SQLITE_INTERRUPT" or (
         getattr(cause, "sqlstate", None) == _CANCELLED
@@ -375,6 +385,7 @@ def _create_tables(connection: sqlite3.Connection) -> None:
 
 
 def _postgresql(url: URL) -> Engine:
+    """Create SQLAlchemy's engine for PostgreSQL."""
     return create_engine(
         url,
         pool_size=1,
@@ -390,6 +401,12 @@ def _postgresql(url: URL) -> Engine:
 
 
 def _read_state(connection: Connection, *, lock: bool = False) -> dict[str, str]:
+    """Return the table `state` as a mapping.
+
+    Args:
+        connection: Connection to the database.
+        lock: Whether to lock the rows until the transaction ends.
+    """
     query = select(state.c.key, state.c.value)
     rows = connection.execute(query.with_for_update() if lock else query)
     return {row.key: row.value for row in rows}
@@ -404,11 +421,12 @@ def _prune_orders(connection: Connection) -> None:
             connection.execute(delete(orders).where(refused, orders.c.at <= oldest))
 
 
-def _encode_checkpoints(formers: Mapping[str, AccountCheckpoint]) -> str:
+def _encode_checkpoints(checkpoints: Mapping[str, AccountCheckpoint]) -> str:
+    """Encode account checkpoints as JSON."""
     return json.dumps(
         {
             user: (checkpoint.at, dict(account.allocation.items()), *account[1:])
-            for user, checkpoint in formers.items()
+            for user, checkpoint in checkpoints.items()
             for account in (checkpoint.stretch,)
         }
     )

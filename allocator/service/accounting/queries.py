@@ -52,9 +52,13 @@ class Used:
 
     resource: str
     held: float
+    """Resources held, including overuse."""
     overused: float | None = None
+    """Resources held beyond the entitlement."""
     owed: float | None = None
+    """Integral of the user's commitment."""
     entitled: float | None = None
+    """Integral of the user's entitlement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,9 @@ class Usage:
     user: str
     used: tuple[Used, ...]
     offers: int
+    """Number of offers to the user or role."""
     refused: int
+    """Number of offers declined, as a whole or in part."""
     wanted: float | None = None
     """Seconds in which the user wanted offers; None for a role."""
     waited: float | None = None
@@ -198,6 +204,7 @@ def ordered(
 
 
 def _in_interval(table: Table, since: float, until: float) -> ColumnElement[bool]:
+    """Return the condition that a row begins in an interval."""
     return and_(table.c.start >= since, table.c.start < until)
 
 

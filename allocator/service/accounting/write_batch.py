@@ -26,16 +26,19 @@ class Ordered:
     at: float
     """Time of the order, in seconds since the epoch by this machine's clock."""
     who: str
+    """Name of the operator."""
     how: str
     """How the operator was identified: `certificate`, `socket` or `address`."""
     peer: str
     """Network address of the operator."""
     kind: str
+    """Kind of the order, as named in the contract."""
     order: str
     """The contract's order as JSON."""
     before: str
     """JSON: by user, the values that the order was about to change."""
     after: str
+    """JSON: by user, the values after the order."""
     refusal: str
     """Why the order was refused; empty if it was executed."""
 
@@ -55,13 +58,15 @@ class Batch:
     since: float
     """Earliest accounted time, in seconds since the epoch."""
     until: float
+    """Latest accounted time, in seconds since the epoch."""
     counted: UsageAccumulator
-    formers: Mapping[str, AccountCheckpoint] = field(default_factory=dict)
+    """Usage of users and the cluster's capacity."""
+    checkpoints: Mapping[str, AccountCheckpoint] = field(default_factory=dict)
     """Checkpoints of all users' accounts at `until`."""
     orders: list[Ordered] = field(default_factory=list)
     roles: UsageAccumulator = field(default_factory=UsageAccumulator)
     """Usage of roles, if users are not roles, up to a time of its own."""
-    role_formers: Mapping[str, AccountCheckpoint] = field(default_factory=dict)
+    role_checkpoints: Mapping[str, AccountCheckpoint] = field(default_factory=dict)
     """Checkpoints of all roles' accounts at that time."""
 
     def rows(self, users: Named, roles: Named) -> dict[str, list[Row]]:
@@ -123,6 +128,7 @@ def _total(tally: HourlyUsage) -> float:
 
 
 def _usage_rows(start: int, user: str, tally: HourlyUsage) -> list[Row]:
+    """Return one row per resource of a user's usage in an hour."""
     return [
         {
             "seconds": HOUR,
@@ -139,6 +145,7 @@ def _usage_rows(start: int, user: str, tally: HourlyUsage) -> list[Row]:
 
 
 def _activity_row(start: int, user: str, tally: HourlyUsage) -> Row:
+    """Return the row of a user's offers and waiting time in an hour."""
     return {
         "seconds": HOUR,
         "start": start,
@@ -151,6 +158,7 @@ def _activity_row(start: int, user: str, tally: HourlyUsage) -> Row:
 
 
 def _first_resources(amounts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the first `MOST_RESOURCES` resources by name, with their amounts."""
     return [(_storable(name), amounts[name]) for name in sorted(amounts)[:MOST_RESOURCES]]
 
 

@@ -10,6 +10,7 @@ from allocator.cluster.cooperative import Cooperative, run_to_completion
 
 T = TypeVar("T")
 Work: TypeAlias = Cooperative[T]
+"""Cooperative work that returns a result."""
 
 SLICE = 0.001
 """Seconds of work in one slice; a single step between two yields may take longer."""
@@ -150,7 +151,9 @@ class Once(Generic[T]):
     def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
         self._make = make
         self._running: asyncio.Task[T] | None = None
+        """Present or latest computation."""
         self._next: asyncio.Task[T] | None = None
+        """Computation that has not begun; new callers wait for it."""
         self._pause_end = 0.0
         """End of the pause after the latest computation, in seconds by the loop's clock."""
 
@@ -161,6 +164,7 @@ class Once(Generic[T]):
         return await asyncio.shield(self._next)
 
     async def _compute(self, previous: "asyncio.Task[T] | None") -> T:
+        """Compute an answer after the previous computation and its pause."""
         if previous is not None:
             await asyncio.wait([previous])
         loop = asyncio.get_running_loop()

@@ -62,6 +62,7 @@ class EngineLock:
         return await asyncio.shield(task)
 
     async def _run_rest(self, work: Work[T]) -> T:
+        """Run the remaining work in slices, and release the lock."""
         try:
             while True:
                 await asyncio.sleep(0)

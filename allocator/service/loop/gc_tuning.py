@@ -21,6 +21,7 @@ _TRIM_AFTER = 1.0
 """Seconds between the refusal of a large message and the return of its memory to the system."""
 
 _last_collection = -REST
+"""Monotonic time of the latest full collection by `settle`, in seconds."""
 _trimming = False
 
 
@@ -56,6 +57,7 @@ def trim_soon() -> None:
 
 
 def _trim() -> None:
+    """Return free memory to the system, in another thread."""
     global _trimming  # noqa: PLW0603 - there is one heap in a process
     _trimming = False
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # a function of glibc
@@ -64,5 +66,6 @@ def _trim() -> None:
 
 
 def _freeze_after_full(phase: str, info: dict[str, int]) -> None:
+    """Freeze all surviving objects after a full collection; called by the collector."""
     if phase == "stop" and info["generation"] == len(THRESHOLDS) - 1:
         gc.freeze()

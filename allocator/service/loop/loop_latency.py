@@ -14,6 +14,7 @@ from allocator.service.loop import gc_tuning as garbage
 BUDGET = 0.02
 """Seconds of uninterrupted work that are tolerated; longer stretches are counted."""
 _WINDOW = 60.0
+"""Length of a window of the statistics, in seconds."""
 _SWITCH = 0.0005
 """Seconds after which a computing thread, for example a store's, yields to the loop's thread."""
 
@@ -52,6 +53,7 @@ class LoopLatency:
         return max(self._longest, self._previous_longest)
 
     def _start_window(self) -> None:
+        """Start the next window, and keep the longest stretch of the window before."""
         late = self._clock() - self._window_end
         self._previous_longest = self._longest if late < _WINDOW else 0.0
         self._longest = 0.0

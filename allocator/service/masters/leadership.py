@@ -78,10 +78,14 @@ class Leadership:
         self._claim_numbers: OrderedDict[tuple[str, str | None] | Claimant, int] = OrderedDict()
         """Number of each master's first claim, oldest first."""
         self._claim_count = 0
+        """Number of first claims so far."""
         self._latest_number = 0
         """Number of the present leader's first claim, or of the last leader's."""
         self._latest_elected_ns = 0
+        """Time at which the latest leader claimed to have been elected, in nanoseconds by its
+        own clock."""
         self._vacant_since = clock()
+        """Time at which the latest leader left, in seconds by `clock`."""
         self._suspect: tuple[Claimant, float] | None = None
         """A leader that has been silent for too long, and the time at which the silence was
         noticed."""
@@ -150,6 +154,7 @@ class Leadership:
             _log.warning("master has to wait", master=claimant.hello.master, reason=reason)
 
     def _reason_to_wait(self, number: int) -> str | None:
+        """Return why the master with this claim number has to wait; None if it need not."""
         now = self.clock()
         leader = self.leader
         if leader is not None and not self._is_silent(leader, now):
@@ -162,6 +167,12 @@ class Leadership:
         return None
 
     def _is_silent(self, leader: Claimant, now: float) -> bool:
+        """Return whether a leader has been silent long enough to be replaced.
+
+        Args:
+            leader: The leader's stream.
+            now: Seconds by `clock`.
+        """
         interval = leader.hello.options.allocation_interval_ns / _NANOSECONDS
         if now - leader.last_heard < min(max(SILENCE, 3 * interval), _LONGEST_SILENCE):
             self._suspect = None

@@ -21,7 +21,9 @@ PART = 1000
 """Number of events that are applied, logged and allocated for at a time, before other work
 proceeds. Masters batch fewer events, except after a standstill."""
 _DECIDING_CALLS = frozenset({"update_available", "update_unavailability"})
+"""Calls that decide about the calls before them."""
 _RESCINDING_CALLS = frozenset({"recover_resources", "update_inverse_offer"})
+"""Calls that return offered resources or inverse offers, and may precede a deciding call."""
 
 
 def parts_of(message: contract.FromMaster) -> Iterable[contract.FromMaster]:
@@ -31,6 +33,7 @@ def parts_of(message: contract.FromMaster) -> Iterable[contract.FromMaster]:
 
 
 def _split(events: Sequence[contract.Event]) -> Iterator[contract.FromMaster]:
+    """Yield the parts: `PART` events each, and the events attached to the last of them."""
     attached = _attached_to_previous(events)
     first = 0
     while first < len(events):

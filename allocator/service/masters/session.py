@@ -177,9 +177,11 @@ class Session:
         self._reported_rejections: set[RejectedInput] = set()
         """Other rejected inputs that have been reported."""
         self._statistics = statistics
+        """Statistics of all masters' sessions."""
         self._masters = masters
         self._timestamp_guard: TimestampGuard | None = None
         self._leads = False
+        """True while this session's master leads."""
         self._was_served = False
         """True once a snapshot has been restored."""
         self._cycles_before = engine.statistics.runs
@@ -193,6 +195,7 @@ class Session:
         self._before_engine = True
         """True until the first part of the present message reaches the engine."""
         self._end_reason: str | None = None
+        """Why the service ends the stream; None while the stream is open."""
         self._task = asyncio.current_task()
 
     def end(self, reason: str) -> None:
@@ -287,6 +290,12 @@ class Session:
     async def _answer(
         self, message: contract.FromMaster, memory: Memory | None
     ) -> contract.ToMaster | None:
+        """Return the answer to a message or part; None if the message needs no answer.
+
+        Raises:
+            ProtocolError: the message violates the protocol.
+            Ended: the service has ended the stream.
+        """
         match message.WhichOneof("message"):
             case "snapshot":
                 snapshot = message.snapshot
@@ -342,6 +351,12 @@ class Session:
         return contract.ToMaster(decisions=decisions)
 
     async def _apply(self, events: contract.Events) -> contract.ToMaster | None:
+        """Apply events if this master leads; otherwise acknowledge them or request a snapshot.
+
+        Raises:
+            ProtocolError: no snapshot has arrived before the events.
+            Ended: the service has ended the stream.
+        """
         if self._snapshot_requested:
             if self._leads:
                 self._engine.unheard(events.events)
@@ -368,6 +383,7 @@ class Session:
         return contract.ToMaster(decisions=decisions)
 
     def _applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
+        """Start to apply events; called once the engine lock is held."""
         self._check_not_ended()
         self._notify_engine_access()
         if self._timestamp_guard is not None:
@@ -391,10 +407,17 @@ class Session:
         return claims and self._masters.obstacle(self) is None
 
     def _is_measured(self, message: contract.FromMaster) -> bool:
+        """Return whether the answer to a message includes measurements."""
         ticks = any(event.HasField("tick") for event in message.events.events)
         return ticks or self.hello.options.always_measure
 
     def _add_measurements(self, statistics: contract.Statistics, seconds: float) -> None:
+        """Add the measurements of one answer.
+
+        Args:
+            statistics: The answer's part to fill.
+            seconds: Time of the decision.
+        """
         statistics.allocation_runs = self._engine.statistics.runs - self._cycles_before
         statistics.run_ns = round(seconds * 1e9)
         statistics.active_filters.update(self._engine.filters_by_role())

@@ -27,6 +27,7 @@ STRANGERS = 64
 """Maximum number of streams without a first snapshot; a new stream above it ends the oldest one."""
 
 Context = grpc.aio.ServicerContext[contract.FromMaster, contract.ToMaster]
+"""Context of a master's gRPC stream."""
 _SERVICE = contract.DESCRIPTOR.services_by_name["Allocator"]
 
 _log = structlog.get_logger(__name__)
@@ -223,6 +224,7 @@ class Sessions:
         self._sessions[session] = None
 
     def _log_opened(self, session: Session) -> None:
+        """Log and count a session that has sent Hello."""
         hello = session.hello
         self._statistics.sessions += 1
         _log.info(
@@ -241,15 +243,18 @@ class Sessions:
                 self._end(former, f"superseded by a new stream of master {session.hello.master}")
 
     def _end(self, session: Session, reason: str) -> None:
+        """End a stream, and remove it at once."""
         session.end(reason)
         self._remove(session)
 
     def _remove(self, session: Session) -> None:
+        """Remove a stream that has ended; its master no longer leads or waits."""
         session.closed = True
         self._sessions.pop(session, None)
         self.demote(session)
 
     def _update_statistics(self) -> None:
+        """Update the numbers of leading and standby masters."""
         self._statistics.lead(connected=self._leadership.leader is not None)
         greeted = sum(bool(session.hello.contract_version) for session in self._sessions)
         self._statistics.standby = greeted - self._statistics.connected

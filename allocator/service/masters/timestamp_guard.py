@@ -100,6 +100,11 @@ class TimestampGuard:
         self._timeline.believed_ns = max(self._timeline.believed_ns, stamp_ns)
 
     def _note_correction(self, ahead_ns: int) -> None:
+        """Count a correction, and log the first one.
+
+        Args:
+            ahead_ns: Difference between the timestamp and the service's timeline, in nanoseconds.
+        """
         self.bounded += 1
         if not self._warned:
             self._warned = True
@@ -117,4 +122,5 @@ shorter limit."""
 
 
 def _boot_time_ns() -> int:
+    """Return nanoseconds since boot; the clock cannot be set, and runs while the machine sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)

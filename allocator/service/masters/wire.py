@@ -70,6 +70,7 @@ class _Shape:
     nested: dict[int, "Descriptor"]
     """Fields that are messages of the contract."""
     texts: frozenset[int]
+    """Fields that hold text."""
     opaque: frozenset[int]
     """Fields that hold Mesos's own messages."""
     per_byte: float
@@ -154,22 +155,27 @@ def _merge_steps(
     Raises:
         WireError: the range is invalid or too heavy.
     """
-    shape, (since, end) = _shape(message.DESCRIPTOR), span
-    for number, kind, start, stop in _fields(data, since, end):
+    shape, (start_of_part, end) = _shape(message.DESCRIPTOR), span
+    for number, kind, start, stop in _fields(data, start_of_part, end):
         if remaining < math.inf and kind == _LENGTH_DELIMITED:
             remaining = _after_field(data, start, stop, number, shape, remaining)
             if remaining < 0:
                 raise WireError(f"it has more than {most_parts} parts (listen.most_parts)")
             yield
-        if stop - since >= SHORT:
-            message.MergeFrom(_read(type(message), data[since:stop]))
-            since = stop
+        if stop - start_of_part >= SHORT:
+            message.MergeFrom(_read(type(message), data[start_of_part:stop]))
+            start_of_part = stop
             yield
-    message.MergeFrom(_read(type(message), data[since:end]))
+    message.MergeFrom(_read(type(message), data[start_of_part:end]))
     return remaining
 
 
 def _read(kind: type[M], data: bytes) -> M:
+    """Parse bytes as a message; escape text that is not UTF-8 if necessary.
+
+    Raises:
+        WireError: the bytes are no such message.
+    """
     try:
         return kind.FromString(data)
     except DecodeError as error:
@@ -272,6 +278,7 @@ def _read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _varint(number: int) -> bytes:
+    """Encode a number as protobuf's variable-length integer."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -280,6 +287,7 @@ def _varint(number: int) -> bytes:
 
 
 def _is_utf8(value: bytes) -> bool:
+    """Return whether bytes are valid UTF-8."""
     try:
         value.decode("utf-8")
     except UnicodeDecodeError:
@@ -289,6 +297,7 @@ def _is_utf8(value: bytes) -> bool:
 
 @cache
 def _shape(descriptor: Descriptor) -> _Shape:
+    """Return the shape of a message type, computed once per type."""
     return _Shape(
         _HEAVY.get(descriptor.full_name, 1),
         {

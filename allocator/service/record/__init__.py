@@ -1,1 +1,1 @@
-"""What happened, in a file: the event log, its replay, and what another policy would have done."""
+"""Event log, replay, reconstructed history of tasks, and estimates for another policy."""

@@ -15,7 +15,9 @@ class Presence:
     host: Host
     total: Quantities
     since: float
+    """Start of the interval."""
     until: float
+    """End of the interval."""
 
     def admitted_by(self, constraints: Iterable[Constraint]) -> bool:
         """Return whether the agent meets all given constraints."""
@@ -27,7 +29,9 @@ class AgentIntervals:
 
     def __init__(self) -> None:
         self._open: dict[str, Presence] = {}
+        """Present agents, with the start of their intervals."""
         self._closed: list[Presence] = []
+        """Intervals that have ended."""
 
     def look(self, engine: Engine, agent: str, now: float) -> None:
         """Compare an agent with its recorded state, and record a change or removal.
@@ -74,5 +78,6 @@ class AgentIntervals:
         return self._closed
 
     def _close(self, presence: Presence, now: float) -> None:
+        """End an interval, unless its length is zero."""
         if now > presence.since:
             self._closed.append(Presence(presence.host, presence.total, presence.since, now))

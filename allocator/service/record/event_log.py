@@ -38,6 +38,7 @@ from allocator.files import open_to_write
 from allocator.service.store import codec
 
 MAGIC = b"longshare event log 1\n"
+"""First bytes of an event log."""
 LARGEST = 2**31 - 1
 """Maximum size of an entry in bytes, as protobuf allows no larger message."""
 
@@ -89,6 +90,7 @@ class EventLog:
             self._file.close()
 
     def _try(self, operation: Callable[[], object]) -> None:
+        """Execute a write operation unless the log has ended; an error ends the log."""
         if self.failed:
             return
         try:
@@ -163,6 +165,13 @@ class LoggedEngine(Engine):
     def _logged(
         self, entry: log.LogEntry, outcome: log.Outcome, steps: Cooperative[contract.Decisions]
     ) -> Cooperative[contract.Decisions]:
+        """Execute an engine's steps, then log the entry with the outcome.
+
+        Args:
+            entry: The entry to log.
+            outcome: The entry's part that receives the outcome.
+            steps: The engine's steps.
+        """
         try:
             decisions = yield from steps
             outcome.decisions = decisions.SerializeToString(deterministic=True)
@@ -328,6 +337,11 @@ _ORIGIN = [each.name for each in fields(Origin)]
 
 
 def _policy(plain: Mapping[str, Any], code: Origin | None) -> Policy:
+    """Create the recorded policy.
+
+    Raises:
+        EventLogError: the policy's file is not loaded.
+    """
     try:
         return plugins.create(plain["name"], plain["parameters"])
     except ValueError as error:

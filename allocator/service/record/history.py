@@ -76,10 +76,14 @@ class History:
 
 @dataclass(slots=True)
 class _Held:
+    """Resources of one offer that a framework still holds on an agent."""
+
     ready: float
     start: float
+    """Time of the offer, in seconds."""
     remaining: Quantities
     at_first: bool = False
+    """True if the resources were held already at the first snapshot."""
 
 
 _MAX_TASKS = 10_000
@@ -116,20 +120,27 @@ def reconstruct_all(logs: Iterable[tuple[Engine, Iterable[log.LogEntry]]]) -> Hi
 
 
 class _Builder:
+    """Follows a replay, and records tasks, agents and capacities."""
+
     _engine: Engine
 
     def __init__(self) -> None:
         self._history = History()
         self._held: dict[_Place, list[_Held]] = {}
+        """Resources held, by framework, role and agent; earliest first."""
         self._users: dict[tuple[str, str], str] = {}
+        """User by framework and role."""
         self._needs: dict[tuple[str, str], Quantities] = {}
+        """Demand of a task by framework and role, if known."""
         self._constraints: dict[str, tuple[Constraint, ...]] = {}
+        """Placement constraints by framework."""
         self._readiness = Readiness()
         self._agent_intervals = AgentIntervals()
         self._ended_at: float | None = None
         """Time at which the preceding log ended; None once the present log's snapshot was
         processed."""
         self._reports_running = False
+        """Whether the master reports used resources."""
 
     def begin(self, engine: Engine) -> None:
         """Start with the next log."""
@@ -234,6 +245,7 @@ class _Builder:
             self._end_all([place for place in self._held if place[0] == removed], now)
 
     def _recovered(self, call: contract.RecoverResources, now: float) -> None:
+        """Process recovered resources: declined or rescinded offers, or ended tasks."""
         role, resources = ResourceParser(_LIMITS).allocated(call.resources)
         place = (call.framework_id, role, call.agent_id)
         # A master that reports running tasks also marks the resources of rescinded offers.
@@ -244,6 +256,7 @@ class _Builder:
             self._ended(place, now, resources.scalars)
 
     def _offered(self, framework: str, offer: contract.Offer, now: float) -> None:
+        """Record an offer as held resources, as if its tasks started now."""
         role, resources = ResourceParser(_LIMITS).allocated(offer.resources)
         ready = self._readiness.offered(Client(role, framework), now)
         self._hold((framework, role, offer.agent_id), ready, now, resources.scalars)
@@ -257,6 +270,7 @@ class _Builder:
         *,
         at_first: bool = False,
     ) -> None:
+        """Add held resources."""
         self._learn_user(place)
         self._held.setdefault(place, []).append(_Held(ready, now, quantities, at_first))
 
@@ -274,6 +288,7 @@ class _Builder:
             self._needs[framework, role] = need
 
     def _learn_constraints(self, framework: str) -> None:
+        """Record a framework's placement constraints, its own and the operator's."""
         framework_state = self._engine.framework(framework)
         if framework_state is not None:
             given = self._engine.settings.constraints.get(framework_state.name)
@@ -289,6 +304,7 @@ class _Builder:
             self._agent_intervals.look(self._engine, getattr(event, call).agent_id, now)
 
     def _sum(self, place: _Place) -> Quantities:
+        """Return all resources held by a framework in a role on an agent."""
         return sum((held.remaining for held in self._held.get(place, [])), Quantities())
 
     def _refused(self, place: _Place, quantities: Quantities) -> None:
@@ -311,16 +327,26 @@ class _Builder:
         self._drop_empty(place)
 
     def _drop_empty(self, place: _Place) -> None:
+        """Remove offers of which no resources are held any more."""
         remaining = [held for held in self._held.pop(place, []) if held.remaining]
         if remaining:
             self._held[place] = remaining
 
     def _end_all(self, places: list[_Place], now: float) -> None:
+        """End all tasks of some frameworks, roles and agents."""
         for place in places:
             for held in self._held.pop(place):
                 self._record(place, held, now, held.remaining)
 
     def _record(self, place: _Place, held: _Held, now: float, demand: Quantities) -> None:
+        """Record one or more ended tasks.
+
+        Args:
+            place: Framework, role and agent.
+            held: The offer to which the resources belong.
+            now: End of the tasks, in seconds.
+            demand: Resources of the tasks together.
+        """
         user = self._users.get(place[:2])
         if user is None or not demand or not now > held.start:
             return
@@ -340,6 +366,7 @@ class _Builder:
         self._history.running_at_first += (count or 1) * held.at_first
 
     def _note_capacity(self, now: float) -> None:
+        """Record the cluster's capacity if it has changed."""
         capacities, capacity = self._history.capacities, self._engine.pool.capacity
         if not capacities or capacities[-1][1] != capacity:
             capacities.append((now, capacity))
@@ -348,6 +375,7 @@ class _Builder:
 def _used(
     agent: str, allocations: Iterable[contract.Allocation]
 ) -> Iterator[tuple[_Place, Quantities]]:
+    """Yield the resources used on an agent, by framework, role and agent."""
     for allocation in allocations:
         for role, resources in ResourceParser(_LIMITS).used(allocation.resources).items():
             yield (allocation.framework_id, role, agent), resources.scalars
@@ -371,4 +399,5 @@ def _whole_multiples(demand: Quantities, total: Quantities) -> int:
 
 
 def _common(a: Quantities, b: Quantities) -> Quantities:
+    """Return the smaller amount of each resource."""
     return Quantities({name: min(amount, b[name]) for name, amount in a.items()})

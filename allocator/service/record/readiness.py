@@ -17,7 +17,9 @@ class Readiness:
 
     def __init__(self) -> None:
         self._ready_since: dict[Client, float] = {}
+        """Time since which each client has had work, in seconds."""
         self._wanting: set[Client] = set()
+        """Clients that want offers."""
 
     def follow(self, event: contract.Event, engine: Engine, now: float) -> None:
         """Process an event that the engine has applied.
@@ -82,6 +84,7 @@ class Readiness:
         self._wanting |= wanting
 
     def _roles(self, revived: contract.ReviveOffers) -> list[str]:
+        """Return the roles in which a framework wants offers."""
         return [c.role for c in self._wanting if c.framework == revived.framework_id]
 
 

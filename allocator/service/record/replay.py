@@ -31,7 +31,9 @@ class Difference:
     sequence: int
     """Sequence number of the last event applied before the entry."""
     recorded: str
+    """Recorded outcome, as text."""
     replayed: str
+    """Replayed outcome, as text."""
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Replayed:
     """Result of a replay."""
 
     entries: int = 0
+    """Number of replayed entries."""
     events: int = 0
     offers: int = 0
     difference: Difference | None = None
@@ -65,6 +68,11 @@ def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
 
 
 def _memory(data: bytes, source: str) -> Memory | None:
+    """Decode a recorded memory; return None if there is none.
+
+    Raises:
+        EventLogError: the memory cannot be read.
+    """
     try:
         return codec.decode(data) if data else None
     except StoreError as error:
@@ -171,6 +179,7 @@ def replay(
 
 
 def _text(outcome: log.Outcome) -> str:
+    """Return an outcome as text for people."""
     if outcome.refusal:
         return f"refused: {outcome.refusal}"
     try:

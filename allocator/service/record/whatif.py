@@ -41,9 +41,13 @@ class Fate:
 
 @dataclass(slots=True)
 class _Queue:
+    """State of one user in a model."""
+
     tasks: deque[RecordedTask] = field(default_factory=deque)
+    """Tasks that are ready and not started."""
     started: int = 0
     waited: float = 0.0
+    """Seconds that started tasks have waited in total."""
     held: dict[str, float] = field(default_factory=dict)
     """Resource → amount × seconds, in thousandths of Mesos's unit."""
 
@@ -71,12 +75,15 @@ def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict
 
 
 class _Model:
+    """Simulation of the recorded tasks under a policy."""
+
     def __init__(self, history: History, settings: EngineSettings, policy: Policy) -> None:
         self._history = history
         self._pool: Pool[str] = Pool(policy, now=history.begin, excluded=history.excluded)
         self._capacity = self._held = Quantities()
         self._queues: dict[str, _Queue] = {}
         self._ends: list[tuple[float, int, str, Quantities]] = []
+        """Heap of running tasks: end, serial number, user and demand."""
         self._serial = 0
         declared = (user.name for user in settings.users)
         for name in dict.fromkeys([*declared, *(task.user for task in history.tasks)]):
@@ -86,6 +93,7 @@ class _Model:
             self._queues[name] = _Queue()
 
     def run(self) -> dict[str, Fate]:
+        """Run the simulation from the log's beginning to its end."""
         ready = deque(sorted(self._history.tasks, key=lambda task: (task.ready, task.start)))
         capacities = deque(self._history.capacities)
         while ready or self._ends or capacities:
@@ -115,6 +123,7 @@ class _Model:
         self._pool.set_capacity(capacity)
 
     def _start_fitting(self, now: float) -> None:
+        """Start tasks in the policy's order, and skip users whose next task does not fit."""
         for name, queue in self._queues.items():
             self._pool.set_active(name, bool(queue.tasks))
         while self._pool.active:
@@ -136,6 +145,7 @@ class _Model:
 
 
 def _record_start(queue: _Queue, task: RecordedTask, start: float, end: float) -> None:
+    """Count a task's waiting time, and the resources that it holds until its end."""
     queue.started += 1
     queue.waited += start - task.ready
     for name, amount in task.demand.items():
@@ -145,6 +155,13 @@ def _record_start(queue: _Queue, task: RecordedTask, start: float, end: float) -
 def _fates(
     history: History, queues: dict[str, _Queue], commitments: dict[str, float]
 ) -> dict[str, Fate]:
+    """Return the results of all users.
+
+    Args:
+        history: The history of the log.
+        queues: State of each user at the log's end.
+        commitments: Dominant commitment of each user at the log's end.
+    """
     supplied: dict[str, float] = {}
     for number, (since, capacity) in enumerate(history.capacities):
         following = history.capacities[number + 1 : number + 2]

@@ -27,6 +27,8 @@ _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _User(BaseModel):
+    """Content about one user."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     commitments: dict[str, _Amount]
@@ -37,6 +39,8 @@ class _User(BaseModel):
 
 
 class _Memory(BaseModel):
+    """Content after the head line."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     time: _Amount
@@ -112,5 +116,6 @@ def plain(data: bytes) -> object:
 
 
 def _canonical(value: Any) -> bytes:  # noqa: ANN401 - JSON's types
+    """Encode a value as canonical JSON."""
     text = json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
     return text.encode("ascii")

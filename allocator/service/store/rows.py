@@ -20,7 +20,9 @@ from allocator.service.store import StoreDamaged, StoreError
 from allocator.service.store.codec import plain
 
 FORMAT = "longshare-memory"
+"""Name of the format, in every head."""
 VERSION = 2
+"""Version of a head without boosts and places."""
 BOOSTED = 3
 """Version of a head if any row has a boost; older releases reject this version."""
 PLACED = 4
@@ -36,24 +38,32 @@ identifier."""
 
 
 class _Row(BaseModel):
+    """Content of a row: one user's commitments and weight."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     commitments: dict[str, _Amount]
     others: _Amount
+    """Commitment for all resources not named."""
     overuse: dict[str, _Amount]
     since: _Amount
+    """Time of the values, in seconds since the Unix epoch."""
     tau: _Positive | None
+    """Time constant of the decay, in seconds; None without decay."""
     weight: _Positive | None
     boost: tuple[_Positive, _Amount] | None = None
 
 
 class _Head(BaseModel):
+    """Content of the head."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     format: str
     version: int
     sum: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     time: _Amount
+    """Time of the latest save, in seconds since the Unix epoch."""
     places: Places | None = None
 
 
@@ -181,6 +191,11 @@ def _decode_trajectory(user: str, row: bytes) -> StoredTrajectory:
 
 
 def _validated(model: type[_Read], data: bytes, subject: str) -> _Read:
+    """Parse JSON as a model.
+
+    Raises:
+        StoreDamaged: the data do not conform to the model.
+    """
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
@@ -188,11 +203,13 @@ def _validated(model: type[_Read], data: bytes, subject: str) -> _Read:
 
 
 def _addend(user: str, row: bytes) -> int:
+    """Return a row's addend to the checksum."""
     digest = hashlib.sha256(user.encode() + b"\0" + row).digest()
     return int.from_bytes(digest, "big")
 
 
 def _head_fields(time: float, version: int, places: Mapping[str, int]) -> dict[str, object]:
+    """Return the fields of a head without its checksum."""
     claims: dict[str, object] = {"format": FORMAT, "time": time, "version": version}
     return {**claims, "places": dict(places)} if places else claims
 
@@ -208,4 +225,5 @@ def _checksum(rows: int, claims: Mapping[str, object]) -> str:
 
 
 def _canonical(value: Mapping[str, Any]) -> bytes:
+    """Encode a mapping as canonical JSON."""
     return _ENCODER.encode(value).encode("ascii")

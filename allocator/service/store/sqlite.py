@@ -96,8 +96,8 @@ class SqliteStore:
                     "INSERT OR REPLACE INTO users (name, data) VALUES (?, ?)",
                     [(user.encode(), row) for user, row in changed if row is not None],
                 )
-                gone = [(user.encode(),) for user, row in self._rows.unwritten() if row is None]
-                transaction.executemany("DELETE FROM users WHERE name = ?", gone)
+                removed = [(user.encode(),) for user, row in self._rows.unwritten() if row is None]
+                transaction.executemany("DELETE FROM users WHERE name = ?", removed)
                 transaction.execute(
                     "INSERT OR REPLACE INTO memory (id, data) VALUES (1, ?)", (self._rows.head(),)
                 )
@@ -110,6 +110,7 @@ class SqliteStore:
         self._unlock()
 
     def _unlock(self) -> None:
+        """Release the lock on the file."""
         self._locked_file.close()
 
     def _open(self) -> BinaryIO:
@@ -119,15 +120,15 @@ class SqliteStore:
     def _replace_damaged(self, error: StoreDamaged) -> None:
         """Rename a damaged file and its companions, and create a new file."""
         number = 1
-        while (aside := Path(f"{self._path}.damaged-{number}")).exists():
+        while (new_path := Path(f"{self._path}.damaged-{number}")).exists():
             number += 1
-        self._path.rename(aside)
+        self._path.rename(new_path)
         for suffix in file.COMPANIONS:
             with suppress(FileNotFoundError):
-                Path(f"{self._path}{suffix}").rename(f"{aside}{suffix}")
+                Path(f"{self._path}{suffix}").rename(f"{new_path}{suffix}")
         _log.error(
             "what users owe is lost: a damaged store has been set aside",
-            file=str(aside),
+            file=str(new_path),
             reason=str(error),
         )
         self._locked_file.close()
@@ -150,6 +151,7 @@ class SqliteStore:
             created.rename(backup)
 
     def _connect(self) -> sqlite3.Connection:
+        """Open a connection to the existing file."""
         connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode=rw",
             uri=True,
@@ -220,6 +222,11 @@ def read(connection: sqlite3.Connection) -> Memory | None:
 
 
 def _blob(value: object) -> bytes:
+    """Return a value if it is of type bytes.
+
+    Raises:
+        StoreDamaged: the value has another type.
+    """
     if not isinstance(value, bytes):
         raise StoreDamaged(f"damaged: {type(value).__name__} where bytes should be")
     return value

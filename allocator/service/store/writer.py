@@ -36,7 +36,9 @@ class StoreStatistics:
     degraded: bool = False
     """True if the latest attempt failed; commitments are then in this process's memory only."""
     saves: int = 0
+    """Number of successful saves."""
     failures: int = 0
+    """Number of failed attempts to save or to read."""
     last_save: float | None = None
     """Time of the latest successful save, in seconds since the Unix epoch by this machine's
     clock."""
@@ -69,6 +71,7 @@ class StoreWriter:
         self._leads = leads
         self._saving = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
+        """Running or latest read of another service's memory."""
         self._others_memory: Memory | None = None
         """Memory that another service had saved when the store was last read."""
         self._read_succeeded = False
@@ -84,6 +87,7 @@ class StoreWriter:
         self._wake = asyncio.Event()
         """Ends a pause of `run`, to stop or because the store works again."""
         self._saved: tuple[int, int] | None = self._state()
+        """State of the engine at the latest successful save; None after a failure."""
 
     async def remember_now(self) -> bool:
         """Save at once; return whether the save succeeded."""
@@ -158,6 +162,7 @@ class StoreWriter:
         self._wake.set()
 
     def _save(self, changes: MemoryChanges) -> None:
+        """Write changes to the store; runs in another thread."""
         if self._will_replace:
             self._store.take_over()
         self._store.save(changes)
@@ -203,11 +208,13 @@ class StoreWriter:
         return self._engine.sequence, self._engine.statistics.snapshots
 
     async def _sleep(self, seconds: float) -> None:
+        """Pause until the time has passed or `_wake` is set."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), max(seconds, 0.0))
         self._wake.clear()
 
     def _succeeded(self) -> None:
+        """Record a successful save."""
         statistics = self.statistics
         if statistics.degraded:
             _log.info("what users owe is kept in the store again", failures=statistics.failures)
@@ -217,6 +224,7 @@ class StoreWriter:
         statistics.last_save = time.time()
 
     def _failed(self, error: Exception) -> None:
+        """Record a failed attempt, and log the first failure of a series."""
         statistics = self.statistics
         statistics.failures += 1
         if isinstance(error, StoreTaken):

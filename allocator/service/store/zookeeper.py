@@ -39,7 +39,9 @@ PATIENCE = 20.0
 _TIMEOUT = 5.0
 """Seconds for one request."""
 _SESSION = 10.0
+"""Timeout of the ZooKeeper session, in seconds."""
 _MAGIC = b"LSHR2\n"
+"""First bytes of a node in the present format."""
 _FORMER = b"LSHR1\n"
 """First bytes of a node that a former release wrote, with the memory encoded as a whole; it can
 be read."""
@@ -164,6 +166,7 @@ class ZookeeperStore:
         self._client.close()
 
     def _write(self, data: bytes) -> None:
+        """Create or replace the node, if its version is the known version."""
         if self._version is None:
             parent = self._znode.rpartition("/")[0] or "/"
             self._client.ensure_path_async(parent).get(timeout=_TIMEOUT)
@@ -174,6 +177,7 @@ class ZookeeperStore:
             self._version = stat.get(timeout=_TIMEOUT).version
 
     def _copy_damaged(self, data: bytes, error: StoreDamaged) -> None:
+        """Copy damaged content to a new node, and log the loss of commitments."""
         created = self._client.create_async(f"{self._znode}.damaged-", data, sequence=True)
         _log.error(
             "what users owe is lost: what a damaged node held has been set aside",
@@ -260,6 +264,11 @@ def unpacked(data: bytes) -> Memory | None:
 
 
 def _decompress(data: bytes) -> bytes:
+    """Decompress a node's content, up to `LARGEST_CONTENT`.
+
+    Raises:
+        StoreDamaged: the content is damaged or too large.
+    """
     unpacking = zlib.decompressobj()
     try:
         content = unpacking.decompress(data, LARGEST_CONTENT)
@@ -272,6 +281,11 @@ def _decompress(data: bytes) -> bytes:
 
 
 def _name(data: bytes) -> str:
+    """Decode a user's name.
+
+    Raises:
+        StoreDamaged: the data are no name.
+    """
     name = codec.plain(data)
     if not isinstance(name, str) or name != name.encode("utf-8", "replace").decode():
         raise StoreDamaged("damaged: a user's name is no text")

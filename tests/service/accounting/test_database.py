@@ -77,7 +77,7 @@ def batch(number: int, what: UsageAccumulator, writer: str = "one", **more: floa
         what,
         {"A": AccountCheckpoint(until, stretch)},
         roles=roles,
-        role_formers={"rA": AccountCheckpoint(until, alone)},
+        role_checkpoints={"rA": AccountCheckpoint(until, alone)},
     )
 
 
@@ -137,11 +137,11 @@ def test_no_two_services_count_the_same_time(connect: Open) -> None:
 def test_another_service_learns_how_users_stood(connect: Open) -> None:
     written = batch(1, counted(NOON // HOUR, A=8.0))
     with closing(connect()) as database:
-        assert database.formers("two") == (0.0, {}, {})
+        assert database.last_checkpoints("two") == (0.0, {}, {})
         database.write(written, 100)
-        assert database.formers("one") == (0.0, {}, {})
-        standing = (written.until, written.formers, written.role_formers)
-        assert database.formers("two") == standing
+        assert database.last_checkpoints("one") == (0.0, {}, {})
+        standing = (written.until, written.checkpoints, written.role_checkpoints)
+        assert database.last_checkpoints("two") == standing
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_somebody_else_has_left_cannot_keep_accounts_from_being_written(
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE state SET value = ? WHERE key = ?", (value, key))
     with closing(Database(path)) as database:
-        assert key == "until" or database.formers("one")[1] == {}
+        assert key == "until" or database.last_checkpoints("one")[1] == {}
         later = batch(1, counted(NOON // HOUR, A=1.0), since=NOON + 60.0, until=NOON + 90.0)
         assert database.write(later, 100)
         assert held(database) == {"A": 9.0}
@@ -285,7 +285,7 @@ def test_what_was_written_before_there_were_roles_is_read_and_gone_on_with(
                 connection.exec_driver_sql("UPDATE state SET value = '1' WHERE key = 'layout'")
     for number in (2, 3):
         with closing(connect()) as database:
-            assert set(database.formers("two")[2]) == ({"rA"} if number == 3 else set())
+            assert set(database.last_checkpoints("two")[2]) == ({"rA"} if number == 3 else set())
             database.write(batch(number, counted(NOON // HOUR, A=1.0)), 100)
     with closing(connect()) as database:
         assert held(database) == {"A": 10.0}
