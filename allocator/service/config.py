@@ -151,8 +151,8 @@ class UserSection(_Section):
     name: Annotated[str, Field(min_length=1)]
     """Name of the user, as defined by `users.key`: for example a role."""
     weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=LARGEST_WEIGHT)] = 1.0
-    """Weight of the user. Its entitlement is its weight divided by the sum of all known users'
-    weights."""
+    """Weight of the user. A user's entitlement is its weight divided by the sum of all known
+    users' weights."""
     commitment: (
         Annotated[float, Field(ge=0, le=1)] | dict[str, Annotated[float, Field(ge=0, le=1)]]
     ) = 0.0
@@ -351,8 +351,8 @@ class ListenSection(_Section):
     address: Annotated[str, AfterValidator(target)] = DEFAULT
     """Address for masters and operators: `"unix:///PATH"` or `"HOST:PORT"`."""
     operators: Annotated[str, AfterValidator(target)] | None = None
-    """Separate address for operators; `address` then serves masters only, so that access to one
-    does not give access to the other."""
+    """Separate address for operators. `address` then serves masters only: access to one address
+    gives no access to the other service."""
     tls: TlsSection | None = None
     rights: RightsSection | None = None
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
@@ -402,7 +402,8 @@ class MetricsSection(_Section):
     """Address at which Prometheus scrapes `/metrics`: `"HOST:PORT"`; port 0: any free port. The
     port also serves `/healthz`, and at `/` a status page for people."""
     public: bool = False
-    """Whether other machines may connect; everybody there may read without a password."""
+    """Whether other machines may connect; everybody who can connect may read, without a
+    password."""
     hosts: tuple[str, ...] = ()
     """Host names by which browsers and Prometheus may request this port, in addition to
     `localhost` and this machine's host name and addresses. Requests by any further name are
@@ -455,7 +456,7 @@ class StoreSection(_Section):
     """Path of the ZooKeeper node."""
     credentials: _Path | None = None
     """Path of a file with one line `USER:PASSWORD`. Only this user can access the node (digest
-    authentication). Without the setting, everybody who reaches ZooKeeper can."""
+    authentication). Without the setting, everybody who reaches ZooKeeper can access the node."""
 
     def secret(self) -> str | None:
         """Return ZooKeeper's user and password as `USER:PASSWORD`; None if not configured.
@@ -618,7 +619,7 @@ class Config(_Section):
             _require_plain("accounting.database has a password", own, secret=True)
 
     def apart_from(self, name: str, record: Path | None = None) -> list[Path]:
-        """Return all files of the service except one, with the companions of SQLite files.
+        """Return all files of the service but one, with the companions of SQLite files.
 
         Args:
             name: The setting of the excluded file, as "recorder.file".

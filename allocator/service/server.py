@@ -169,7 +169,7 @@ def _accounts(config: Config) -> str | None:
 
 
 async def _lock_accounts(accountant: Accountant, accounts: str) -> None:
-    """Open a SQLite file of accounts, which one service at a time may open.
+    """Open a SQLite file of accounts, so that no other service can open the file.
 
     A PostgreSQL database is opened later: services for several masters share it.
 

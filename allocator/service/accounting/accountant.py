@@ -122,7 +122,7 @@ class Accountant:
 
     @property
     def user_key(self) -> UserKey:
-        """Kind of users: roles, principals or other, as in the settings."""
+        """Setting `users.key`: the property of a framework that identifies its user."""
         return self._engine.settings.user_key
 
     def note(self, order: Ordered) -> None:
@@ -149,7 +149,8 @@ class Accountant:
         """Store pending orders at once, and wait at most `ORDER_PATIENCE`.
 
         Returns:
-            Whether the orders are stored by then; otherwise they are stored as soon as possible.
+            Whether the orders were stored in this time. If not, they are stored as soon as
+                possible.
         """
         task = asyncio.create_task(self._shared_keep.get())
         done, _ = await asyncio.wait([task], timeout=ORDER_PATIENCE)
@@ -211,7 +212,7 @@ class Accountant:
         self._wake.set()
 
     async def _wait_least_pause(self) -> None:
-        """Wait, so that there is at most one write a second however many orders there are."""
+        """Wait, so that there is at most one write per second for any number of orders."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), LEAST_PAUSE)
 

@@ -1,6 +1,6 @@
 """The accounting database in SQLite or PostgreSQL: checked when opened, and written in batches.
 
-The methods block. They are called from one thread at a time.
+The methods block. Callers use one thread at a time.
 """
 
 import json
@@ -45,7 +45,7 @@ _PATIENCE = 10
 LONGEST_READING = 20.0
 """Time limit for a query of a SQLite file, in seconds."""
 _STEPS = 10_000
-"""SQLite instructions between two checks of that limit."""
+"""SQLite instructions between two checks of `LONGEST_READING`."""
 _CANCELLED = "57014"
 """PostgreSQL's error code for a statement that exceeded its time limit."""
 _DRIVER = "postgresql+psycopg"

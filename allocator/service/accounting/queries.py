@@ -42,7 +42,7 @@ class Hour:
     seconds: int
     user: str
     share: float
-    """Dominant share of the cluster, as a fraction; so is `commitment`."""
+    """Dominant share, as a fraction of the cluster; `commitment` is the dominant commitment."""
     commitment: float
 
 
@@ -114,9 +114,9 @@ def hours(
 def hours_of(
     connection: Connection, since: float, until: float, users: Collection[str]
 ) -> list[Hour]:
-    """Return the same for given users, with zeros for hours in which they certainly had no usage.
+    """Return shares and commitments of given users, with zeros for hours without usage.
 
-    Absence is certain in accounted hours in which every user has rows of its own.
+    An hour counts as without usage only if every user of the hour has rows of its own.
 
     Args:
         connection: Connection to the database.

@@ -65,9 +65,9 @@ class Batch:
     """Checkpoints of all users' accounts at `until`."""
     orders: list[Ordered] = field(default_factory=list)
     roles: UsageAccumulator = field(default_factory=UsageAccumulator)
-    """Usage of roles, if users are not roles, up to a time of its own."""
+    """Usage of roles, if users are not roles, up to the time of `role_checkpoints`."""
     role_checkpoints: Mapping[str, AccountCheckpoint] = field(default_factory=dict)
-    """Checkpoints of all roles' accounts at that time."""
+    """Checkpoints of all roles' accounts."""
 
     def rows(self, users: Named, roles: Named) -> dict[str, list[Row]]:
         """Return the rows to add, by table name.

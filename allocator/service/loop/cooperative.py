@@ -22,7 +22,8 @@ duration. Background work follows or sums up pending changes."""
 _BURST = 0.0001
 """Seconds that a worker thread computes before it pauses."""
 _BURST_PAUSE = 0.0003
-"""Seconds of that pause, during which the event loop's thread can take the interpreter lock."""
+"""Seconds of a worker thread's pause, in which the event loop's thread can take the interpreter
+lock."""
 _REST = 2.0
 """Minimum pause before an answer is computed again, as a multiple of the computation's duration."""
 
@@ -37,7 +38,7 @@ async def spread(
 
     If the work waited long for the lock, for example during consecutive snapshots, its next slice
     lasts proportionally longer. The work then gets the same share of the time with fewer waits. The
-    loop still runs other tasks during such a slice.
+    loop still runs other tasks during a longer slice.
 
     Args:
         work: The cooperative work.

@@ -1,8 +1,8 @@
 """Settings of Python's garbage collector that keep collections from blocking the event loop.
 
 A full collection visits every object: 0.2 s at 10,000 agents × 1,000 frameworks. Objects that
-outlive one full collection are assumed permanent and are frozen until the next snapshot, which
-replaces them. Objects without references are freed at once in any case.
+outlive a full collection are frozen: later collections skip them. The next snapshot replaces most
+objects, and unfreezes all. Objects without references are freed at once in any case.
 """
 
 import asyncio

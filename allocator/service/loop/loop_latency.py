@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from allocator.service.loop import gc_tuning as garbage
+from allocator.service.loop import gc_tuning
 
 BUDGET = 0.02
 """Seconds of uninterrupted work that are tolerated; longer stretches are counted."""
@@ -83,7 +83,7 @@ def run(main: Callable[[LoopLatency], Coroutine[Any, Any, None]]) -> None:
         main: Coroutine function that receives the measurement.
     """
     latency = LoopLatency()
-    garbage.tame()
+    gc_tuning.tame()
     sys.setswitchinterval(_SWITCH)
 
     def make_loop() -> asyncio.AbstractEventLoop:

@@ -18,10 +18,10 @@ from allocator.contract import allocator_pb2 as contract
 SILENCE = 10.0
 """Seconds without a message after which a leader no longer keeps other masters out."""
 _LONGEST_SILENCE = 60.0
-"""Upper bound of that period, in seconds, for a leader with a long allocation interval."""
+"""Maximum of the tolerated silence, in seconds, for a leader with a long allocation interval."""
 _CERTAINTY = 1.0
-"""Further seconds of silence before a silent leader is replaced. Messages that arrived while
-this service was busy are read within this time."""
+"""Further seconds of silence before a silent leader is replaced. If this service was busy, it
+reads the messages that arrived meanwhile within this time."""
 GRACE = 10.0
 """Seconds to wait for the latest leader before a master that it superseded is served."""
 _REMEMBERED = 1000
@@ -78,7 +78,7 @@ class Leadership:
         self._claim_numbers: OrderedDict[tuple[str, str | None] | Claimant, int] = OrderedDict()
         """Number of each master's first claim, oldest first."""
         self._claim_count = 0
-        """Number of first claims so far."""
+        """Number of masters' first claims since the start of the service."""
         self._latest_number = 0
         """Number of the present leader's first claim, or of the last leader's."""
         self._latest_elected_ns = 0

@@ -1,16 +1,16 @@
 """Splits long messages into parts, so that other work and allocations happen between the parts.
 
-A Mesos master sends related calls in one message. In most of these sequences the deciding call
-comes first, and a split is harmless. Resources recovered later in the message are then not offered
-under the former rules. These deciding calls deactivate, remove, unsubscribe, limit or reweigh.
-Between Pause and Resume nothing is offered, with or without a split.
+A Mesos master sends related calls in one message. In most sequences of related calls, the deciding
+call comes first: a call that deactivates, removes, unsubscribes, limits or reweighs. A split after
+such a call is harmless: resources recovered later are not offered by the former rules. Between
+Pause and Resume nothing is offered, with or without a split.
 
 Where the deciding call comes last, the calls before it stay in the same part:
 
 * offers rescinded for an operator's operation, with `UpdateAvailable`;
 * offers and inverse offers rescinded for maintenance, with `UpdateUnavailability`;
 * frameworks introduced by an agent or a resource provider, with `AddAgent` or
-  `AddResourceProvider`. Otherwise their resources on the agent would count for no client.
+  `AddResourceProvider`. In a separate part, their resources on the agent would count for no client.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

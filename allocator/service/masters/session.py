@@ -17,7 +17,7 @@ from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.memory import Memory
 from allocator.contract import SPOKEN
 from allocator.contract import allocator_pb2 as contract
-from allocator.service.loop import gc_tuning as garbage
+from allocator.service.loop import gc_tuning
 from allocator.service.loop.cooperative import spread
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters.message_splitting import parts_of
@@ -124,7 +124,7 @@ class Masters(Protocol):
         """Return why a master that claims leadership cannot be served yet; None if it can."""
 
     async def recall(self) -> Memory | None:
-        """Return the memory that another service has stored meanwhile; None if there is none."""
+        """Return the memory that another service has stored since; None if there is none."""
 
     def promote(self, session: "Session") -> None:
         """Promote a master to leader, after its snapshot has been restored successfully."""
@@ -167,8 +167,8 @@ class Session:
         self.admitted = False
         """True once a first snapshot has arrived."""
         self.closed = False
-        """True once the stream has ended. A snapshot being read at that moment is still read to
-        its end."""
+        """True once the stream has ended. A snapshot that is being read is still read to its
+        end."""
         self._engine = engine
         self._reported_misfits: dict[str, str] = {}
         """Reported frameworks that cannot get offers, by identifier: the reason."""
@@ -284,7 +284,7 @@ class Session:
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
                 if part.HasField("snapshot") and self._leads:
-                    garbage.settle()
+                    gc_tuning.settle()
             self._statistics.lag = time.perf_counter() - received
 
     async def _answer(

@@ -24,7 +24,7 @@ from allocator.service.masters.timestamp_guard import Timeline, TimestampGuard
 from allocator.service.rights import Rights, certificate
 
 STRANGERS = 64
-"""Maximum number of streams without a first snapshot; a new stream above it ends the oldest one."""
+"""Maximum number of streams without a first snapshot; above it, the oldest such stream is ended."""
 
 Context = grpc.aio.ServicerContext[contract.FromMaster, contract.ToMaster]
 """Context of a master's gRPC stream."""
@@ -168,7 +168,7 @@ class Sessions:
         A master that may lead at once is always admitted, so waiting masters cannot block it.
 
         Raises:
-            ProtocolError: `max_waiting` masters of this kind wait already.
+            ProtocolError: `max_waiting` masters of the same group wait already.
         """
         if not session.admitted:
             claims = session.elected_ns > 0
@@ -191,7 +191,7 @@ class Sessions:
         return self._leadership.obstacle(session)
 
     async def recall(self) -> Memory | None:
-        """Return the memory that another service has stored meanwhile; None if there is none."""
+        """Return the memory that another service has stored since; None if there is none."""
         return await self._load_stored()
 
     def promote(self, session: Session) -> None:

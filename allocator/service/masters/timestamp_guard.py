@@ -59,7 +59,7 @@ class Timeline:
 
 
 class TimestampGuard:
-    """Moves the timestamps of one master's messages into the tolerance; logs the first correction.
+    """Moves the timestamps of a master's messages into the tolerance; logs the first correction.
 
     Args:
         timeline: The service's timeline.

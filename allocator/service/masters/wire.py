@@ -46,7 +46,7 @@ _DENSEST = max(_HEAVY.values()) / 2
 _OPAQUE = 12
 """Weight of one of Mesos's own messages without regard to its length; most are resources."""
 _BYTES = 16
-"""Bytes of such a message that weigh as much as one part."""
+"""Bytes of Mesos's own messages that weigh as much as one part."""
 _BOUNDED = frozenset(
     {
         contract.AddFramework.DESCRIPTOR.full_name,
@@ -123,9 +123,9 @@ def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
 def _may_exceed(data: bytes, limit: int) -> Cooperative[bool]:
     """Return whether a message may weigh more than a limit; if not, its parts need no weighing.
 
-    A part begins with a byte that encodes its field. There are thus no more parts of a field than
-    bytes of that value. The bytes are counted in C. The bound is about four times the weight of an
-    ordinary snapshot.
+    A part begins with a byte that encodes its field. Counting the bytes with these values gives an
+    upper bound of the number of parts, and counting is done in C. The bound is about four times the
+    weight of an ordinary snapshot.
     """
     if len(data) * _DENSEST <= limit:
         return False
@@ -174,7 +174,7 @@ def _read(kind: type[M], data: bytes) -> M:
     """Parse bytes as a message; escape text that is not UTF-8 if necessary.
 
     Raises:
-        WireError: the bytes are no such message.
+        WireError: the bytes are no message of this type.
     """
     try:
         return kind.FromString(data)
@@ -190,9 +190,9 @@ def _after_field(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
     data: bytes, start: int, stop: int, number: int, shape: _Shape, remaining: float
 ) -> float:
     """Return the remaining weight after a field with a length; below 0: it is too heavy."""
-    within = shape.nested.get(number)
-    if within is not None:
-        return _after_message(data, start, stop, within, remaining)
+    nested = shape.nested.get(number)
+    if nested is not None:
+        return _after_message(data, start, stop, nested, remaining)
     if number in shape.opaque:
         return remaining - _OPAQUE - int((stop - start) * shape.per_byte)
     return remaining - 1
@@ -313,7 +313,7 @@ def _shape(descriptor: Descriptor) -> _Shape:
 
 @cache
 def _first_bytes() -> list[tuple[int, bytes]]:
-    """Return the first bytes of parts, grouped by the maximum weight of such a part.
+    """Return (weight, first bytes): parts that begin with these bytes have at most this weight.
 
     Fields that are not of the contract weigh 1, as a name does.
     """
@@ -321,13 +321,10 @@ def _first_bytes() -> list[tuple[int, bytes]]:
     for descriptor in _reachable(_CONTRACT):
         shape = _shape(descriptor)
         for number in (*shape.nested, *shape.opaque):
-            within = shape.nested.get(number)
-            weight = _OPAQUE if within is None else _shape(within).weight
+            nested = shape.nested.get(number)
+            weight = _OPAQUE if nested is None else _shape(nested).weight
             first = (number << 3 | _LENGTH_DELIMITED) & 0x7F
-            for byte in (
-                first,
-                first | 0x80,
-            ):  # the latter if more bytes follow
+            for byte in (first, first | 0x80):  # 0x80: further bytes of the number follow
                 weights[byte] = max(weights[byte], weight)
     return [
         (distinct, bytes(byte for byte, weight in weights.items() if weight == distinct))

@@ -2,9 +2,9 @@
 
 An allocator never sees tasks, only offers and the resources recovered from them. The resources that
 a framework keeps of an offer are taken for tasks started at the time of the offer. Resources
-recovered later without a filter are taken for the end of the earliest task that held at least this
-amount. Resources that amount to several whole tasks count as several tasks, if the task's demand is
-known.
+recovered later without a filter are taken for the end of a task: the earliest task that held at
+least as much. Resources that amount to several whole tasks count as several tasks, if the task's
+demand is known.
 """
 
 from collections.abc import Iterable, Iterator

@@ -28,7 +28,7 @@ class StoreDamaged(StoreError):  # noqa: N818 - the name states a condition
 class Store(Protocol):
     """Storage of one memory.
 
-    The methods block. They are called one at a time, from any thread.
+    The methods block. Callers call one method at a time, from any thread.
     """
 
     @property
@@ -46,8 +46,8 @@ class Store(Protocol):
     def recall(self) -> Memory | None:
         """Return the memory that another service has saved since the last load, recall or save.
 
-        From then on this service may replace the returned memory. The result is None if no other
-        service has saved.
+        From then on this service may replace the returned memory. The result is None if no service
+        but this one has saved.
 
         Raises:
             StoreUnavailable: the store does not answer.

@@ -152,7 +152,7 @@ class StoreWriter:
                 await asyncio.sleep(_RECALL_RETRY)
 
     def take_over(self) -> None:
-        """Save at once, and replace what a service of a former leader saves meanwhile.
+        """Save at once, and replace any memory that a former leader's service has saved since.
 
         Nothing is replaced if the other services' memory could not be read: an operator has to
         decide then.
@@ -204,7 +204,10 @@ class StoreWriter:
         self._wake.set()
 
     def _state(self) -> tuple[int, int]:
-        """Return numbers that change with every message of a master."""
+        """Return the engine's sequence number and count of snapshots.
+
+        Every message of a master changes one of the two numbers.
+        """
         return self._engine.sequence, self._engine.statistics.snapshots
 
     async def _sleep(self, seconds: float) -> None:

@@ -118,7 +118,7 @@ class ZookeeperStore:
         return self._loaded
 
     def recall(self) -> Memory | None:
-        """Return the memory that another service has written since; None if no other has.
+        """Return the memory that another service has written since; None if there is none.
 
         This service may replace the returned memory from then on.
         """
