@@ -572,8 +572,8 @@ class Config(_Section):
     def _fits(self) -> Self:
         if self.offers.hold_for != "off" and self.policy.create().per_machine:
             raise ValueError(
-                f"offers.hold_for: under {self.policy.name} nobody is next on all agents, so none "
-                "can be held back for anybody; leave it out"
+                f"offers.hold_for: {self.policy.name} ranks users per agent, so no agent "
+                "can be held for a framework; remove the setting"
             )
         return self
 
@@ -594,7 +594,7 @@ class Config(_Section):
                 raise ValueError(f"shadow {shadow.label}: it has no one order to be shown")
             if policy.counts_tasks and not counts:
                 raise ValueError(
-                    f"shadow {shadow.label}: it counts tasks, and can follow such policies alone"
+                    f"shadow {shadow.label}: it counts tasks, and the served policy does not"
                 )
             if labels.count(shadow.label) > 1:
                 raise ValueError(f"shadow {shadow.label}: it is given twice")

@@ -151,7 +151,7 @@ def _credentials(section: TlsSection) -> grpc.ServerCredentials:
         try:
             files = _tls_files(section)
         except ConfigError as error:
-            _log.warning("certificates stay as they were", reason=str(error))
+            _log.warning("certificates not renewed", reason=str(error))
             return None
         if files == current:
             return None

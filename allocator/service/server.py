@@ -199,7 +199,7 @@ def _database(accounts: str) -> "Database":
 async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Memory | None]]:
     """Open the configured store, if any, and load its memory."""
     if section.kind == "none":
-        _log.warning("what users owe will not survive this service (store.kind is none)")
+        _log.warning("commitments will be lost when the service ends (store.kind is none)")
         yield None, None
         return
     try:

@@ -291,7 +291,7 @@ class Accountant:
         if not added:
             self.statistics.overtaken += 1
             _log.warning(
-                "another service has counted the same time; what this one did is left out",
+                "another service has accounted for the same time; this service's usage is omitted",
                 since=batch.since,
                 until=batch.until,
             )
@@ -360,7 +360,7 @@ class Accountant:
         """Record a successful write."""
         statistics = self.statistics
         if statistics.degraded:
-            _log.info("what is counted is written again", failures=statistics.failures)
+            _log.info("usage is written again", failures=statistics.failures)
         statistics.degraded = False
         statistics.writes += 1
         statistics.last_write = time.time()

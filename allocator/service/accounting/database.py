@@ -444,7 +444,7 @@ def _decode_checkpoints(text: str) -> dict[str, AccountCheckpoint]:
             for user, (at, held, *fields) in content.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        _log.warning("how users stood when accounts were written cannot be read", reason=str(error))
+        _log.warning("stored account checkpoints cannot be read", reason=str(error))
         return {}
 
 

@@ -161,7 +161,7 @@ class Leadership:
             return f"{leader.hello.master} leads, and its stream is open"
         for rival in self._waiting:
             if self._claim_number(rival) > number and now - rival.last_heard < SILENCE:
-                return f"{rival.hello.master} has said later that it leads"
+                return f"{rival.hello.master} claimed leadership later"
         if leader is None and number < self._latest_number and now - self._vacant_since < GRACE:
             return "it has been superseded by a master that may come back"
         return None

@@ -202,7 +202,7 @@ def set_aside(path: Path) -> Path | None:
     number = max((int(match[1]) for match in matches if match), default=0) + 1
     new_path = path.with_name(f"{path.name}.{number}")
     path.rename(new_path)
-    _log.info("event log of before kept", file=str(new_path))
+    _log.info("former event log renamed", file=str(new_path))
     return new_path
 
 

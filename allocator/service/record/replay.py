@@ -63,7 +63,7 @@ def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
         return Engine(settings, memory=memory)
     except Exception as error:  # the file's content can cause any exception
         raise EventLogError(
-            f"no engine begins as the log's header says: {type(error).__name__} {error}"
+            f"no engine can start from the log's header: {type(error).__name__} {error}"
         ) from error
 
 

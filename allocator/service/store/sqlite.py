@@ -127,7 +127,7 @@ class SqliteStore:
             with suppress(FileNotFoundError):
                 Path(f"{self._path}{suffix}").rename(f"{new_path}{suffix}")
         _log.error(
-            "what users owe is lost: a damaged store has been set aside",
+            "commitments are lost: a damaged store has been set aside",
             file=str(new_path),
             reason=str(error),
         )

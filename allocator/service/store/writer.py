@@ -126,7 +126,7 @@ class StoreWriter:
             self._reading = asyncio.create_task(self._read_others_memory())
         done, _ = await asyncio.wait([self._reading], timeout=RECALL_PATIENCE)
         if not done:
-            _log.warning("the store is slow; a master is served without what others have stored")
+            _log.warning("the store is slow; a master is served without memory from other services")
             return None
         return self._others_memory
 
@@ -220,7 +220,7 @@ class StoreWriter:
         """Record a successful save."""
         statistics = self.statistics
         if statistics.degraded:
-            _log.info("what users owe is kept in the store again", failures=statistics.failures)
+            _log.info("commitments are stored again", failures=statistics.failures)
             self._wake.set()  # an order may have been stored during a long pause between attempts
         statistics.degraded = False
         statistics.saves += 1
@@ -234,7 +234,7 @@ class StoreWriter:
             self._take_back_if_due(time.monotonic())
         if not statistics.degraded:
             _log.warning(
-                "what users owe cannot be stored and is kept in memory alone; trying on",
+                "commitments cannot be stored and are in memory only; the service tries again",
                 reason=str(error) or repr(error),
                 exc_info=None if isinstance(error, StoreError) else error,
             )

@@ -180,7 +180,7 @@ class ZookeeperStore:
         """Copy damaged content to a new node, and log the loss of commitments."""
         created = self._client.create_async(f"{self._znode}.damaged-", data, sequence=True)
         _log.error(
-            "what users owe is lost: what a damaged node held has been set aside",
+            "commitments are lost: the content of a damaged node has been set aside",
             znode=created.get(timeout=_TIMEOUT),
             reason=str(error),
         )
@@ -194,8 +194,8 @@ class ZookeeperStore:
         data, version = self._fetch()
         if version is not None and not data.startswith(_MAGIC + self._writer):
             raise StoreTaken(
-                "another service has written it; stop one of them, and if it is the other one, "
-                "restart this one"
+                "another service has written the node; stop one of the two services; if you stop "
+                "the other service, restart this one"
             )
         self._version = version
 

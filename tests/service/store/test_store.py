@@ -527,7 +527,7 @@ def test_a_store_that_fails_degrades_to_memory_and_recovers(tmp_path: Path) -> N
         stream.close()
     assert log.count("cannot be stored") == 1, "said once, not with every attempt"
     assert "database is locked" in log
-    assert log.count("kept in the store again") == 1
+    assert log.count("commitments are stored again") == 1
 
 
 def test_a_damaged_store_is_exit_code_2_and_stays_as_it_is(tmp_path: Path) -> None:
@@ -544,5 +544,5 @@ def test_a_damaged_store_is_exit_code_2_and_stays_as_it_is(tmp_path: Path) -> No
 
 def test_without_a_store_the_service_says_what_that_means(tmp_path: Path) -> None:
     with service(tmp_path, f'{POLICY}[store]\nkind = "none"\n') as running:
-        assert "what users owe will not survive this service" in running.log.read_text()
+        assert "commitments will be lost when the service ends" in running.log.read_text()
         assert not any(name.startswith("longshare_store") for name, *_ in scrape(running))

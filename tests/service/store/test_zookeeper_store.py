@@ -214,7 +214,7 @@ def test_what_another_service_has_written_is_not_overwritten(server: Server) -> 
     ):
         store.save(whole(memory(1.0)))
         for _ in range(2):
-            with pytest.raises(StoreError, match="another service has written it"):
+            with pytest.raises(StoreError, match="another service has written the node"):
                 late.save(whole(memory(2.0)))
         store.save(whole(memory(3.0)))
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
