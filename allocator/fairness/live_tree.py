@@ -1,7 +1,9 @@
 """Live Tree: elements kept in order while their priorities drift with time.
 
 After §5.3 of "Stateful DRF: Considering the Past in a Multi-Resource Allocation" (Sadok,
-Campista and Costa; "the paper"). Its two red-black trees are a sorted list and a heap here.
+Campista and Costa; "the paper"). The paper's two red-black trees are a list of blocks and a heap
+here. `sortedcontainers` does not fit: it compares elements by a key that is fixed when they are
+added, and cannot insert at a position that a search at another instant has found.
 """
 
 import heapq
@@ -9,7 +11,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cmp_to_key, partial
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
@@ -74,18 +76,25 @@ class Priorities(ABC, Generic[K, T]):
 class Node(Generic[Id, K, T]):
     """An element of a Live Tree."""
 
-    __slots__ = ("attribute", "event", "id")
+    __slots__ = ("after", "attribute", "before", "block", "event", "id")
 
     def __init__(self, element: Id, attribute: K) -> None:
         self.id = element
         self.attribute = attribute
         self.event: tuple[T, int, Node[Id, K, T]] | None = None
         """With the successor, if they may change places: when, and which was booked first."""
+        self.before = self.after = self
+        """The neighbours in the order."""
+        self.block: list[Node[Id, K, T]] = []
+        """The block of the order that contains this node."""
 
 
 _id = attrgetter("id")
-_FEW = 64
-"""Elements among which one is found by looking at all of them."""
+_NEAR = 3
+"""Places behind a guess that are tried before a search."""
+_LONGEST_BLOCK = 64
+"""Nodes of a block, which a longer one is divided into two of. To find a node in a block by
+comparing objects costs less than to find it by comparing priorities."""
 
 
 def _has_other_line(same_line: Callable[[K, K], bool], line: K, node: Node[Id, K, T]) -> bool:
@@ -119,10 +128,10 @@ class LiveTree(Generic[Id, K, T]):
 
     Ids must be hashable, and orderable where attributes tie.
 
-    >>> from allocator.fairness.priorities import Line, StraightLines
+    >>> from allocator.fairness.priorities import PriorityLine, StraightLines
     >>> tree = LiveTree(StraightLines(), now=0)
-    >>> tree.insert("hare", Line(value=0, slope=3))
-    >>> tree.insert("tortoise", Line(value=4, slope=1))
+    >>> tree.insert("hare", PriorityLine(value=0, slope=3))
+    >>> tree.insert("tortoise", PriorityLine(value=4, slope=1))
     >>> list(tree)
     ['hare', 'tortoise']
     >>> tree.update(2)
@@ -134,7 +143,12 @@ class LiveTree(Generic[Id, K, T]):
         self._priorities = priorities
         self._now = now
         self._nodes: dict[Id, Node[Id, K, T]] = {}
-        self._order: list[Node[Id, K, T]] = []
+        self._blocks: list[list[Node[Id, K, T]]] = [[]]
+        """All nodes in order, in blocks; only the block of an empty tree is empty."""
+        self._heads: list[Node[Id, K, T]] = []
+        """The first node of each block."""
+        self._ends: Node[Id, K, T] = Node(None, None)  # type: ignore[arg-type]  # in no block
+        """Before the first node, and after the last."""
         self._events: list[tuple[T, int, Node[Id, K, T]]] = []
         """A heap; those that are not their node's event any more are passed over."""
         self._serial = count()
@@ -149,10 +163,10 @@ class LiveTree(Generic[Id, K, T]):
     def insert(self, element: Id, attribute: K) -> None:
         """Add an element (the paper's INSERT). O(log n).
 
-        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
-        >>> tree.insert("b", Line(value=2, slope=0))
-        >>> tree.insert("a", Line(value=1, slope=0))
+        >>> tree.insert("b", PriorityLine(value=2, slope=0))
+        >>> tree.insert("a", PriorityLine(value=1, slope=0))
         >>> list(tree)
         ['a', 'b']
 
@@ -164,13 +178,15 @@ class LiveTree(Generic[Id, K, T]):
         node: Node[Id, K, T] = Node(element, attribute)
         self._nodes[element] = node
         self._put(node)
+        self._update_events(node.before, node)
 
     def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
         """Add elements to an empty tree: O(n log n) comparisons, O(n) if they come in order.
 
-        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
-        >>> tree.fill([("b", Line(value=2, slope=0)), ("a", Line(value=1, slope=0))])
+        >>> lines = {"b": PriorityLine(value=2, slope=0), "a": PriorityLine(value=1, slope=0)}
+        >>> tree.fill(lines.items())
         >>> list(tree)
         ['a', 'b']
 
@@ -184,15 +200,23 @@ class LiveTree(Generic[Id, K, T]):
             return -1 if self._priorities.precedes(a, b, self._now) else 1
 
         self._nodes = {element: Node(element, attribute) for element, attribute in elements}
-        self._order = sorted(self._nodes.values(), key=cmp_to_key(order))
-        self._update_events(0, len(self._order))
+        nodes = sorted(self._nodes.values(), key=cmp_to_key(order))
+        size = _LONGEST_BLOCK // 2
+        self._blocks[:] = [nodes[at : at + size] for at in range(0, len(nodes), size)] or [[]]
+        self._heads = [block[0] for block in self._blocks if block]
+        last = self._ends
+        for block in self._blocks:
+            for node in block:
+                node.block, node.before, last.after, last = block, last, node, node
+        last.after, self._ends.before = self._ends, last
+        self._update_events(*nodes)
 
     def delete(self, element: Id) -> None:
         """Remove an element (the paper's DELETE). O(log n).
 
-        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
-        >>> tree.insert("a", Line(value=1, slope=0))
+        >>> tree.insert("a", PriorityLine(value=1, slope=0))
         >>> tree.delete("a")
         >>> len(tree)
         0
@@ -201,32 +225,29 @@ class LiveTree(Generic[Id, K, T]):
             KeyError: there is none of this id.
         """
         node = self._node(element)
-        position = self._position(node)
         del self._nodes[element]
-        self._take_out(position, position + 1)
+        self._update_events(self._take_out(node))
 
     def replace(self, element: Id, attribute: K) -> None:
         """Give an element another attribute. O(log n).
 
-        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
-        >>> tree.insert("a", Line(value=1, slope=0))
-        >>> tree.replace("a", Line(value=5, slope=0))
+        >>> tree.insert("a", PriorityLine(value=1, slope=0))
+        >>> tree.replace("a", PriorityLine(value=5, slope=0))
         >>> tree["a"]
-        Line(value=5, slope=0)
+        PriorityLine(value=5, slope=0)
 
         Raises:
             KeyError: there is none of this id.
         """
         node = self._node(element)
-        order, before = self._order, self._position(node)
-        del order[before]
+        before = self._take_out(node)
         node.attribute = attribute
-        after = self._priorities.position(order, node, self._now)
-        order.insert(after, node)
-        if before != after:
-            self._update_events(before - 1 if before < after else before, 1)
-        self._update_events(after - 1, 2)
+        self._put(node)
+        if node.before is not before:
+            self._update_events(before)
+        self._update_events(node.before, node)
 
     def update(self, now: T) -> None:
         """Move to a later time (the paper's UPDATE); an earlier one is passed over.
@@ -237,10 +258,10 @@ class LiveTree(Generic[Id, K, T]):
         are asked for their crossing from the old time on, so nothing is overlooked however
         many crossings lie in between.
 
-        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
         >>> for start in range(4):
-        ...     tree.insert(start, Line(value=10 * start, slope=-start))
+        ...     tree.insert(start, PriorityLine(value=10 * start, slope=-start))
         >>> list(tree)
         [0, 1, 2, 3]
         >>> tree.update(11)
@@ -249,22 +270,26 @@ class LiveTree(Generic[Id, K, T]):
         """
         if not self._now < now:  # type: ignore[operator]  # T is ordered
             return
-        moved: list[Node[Id, K, T]] = []
+        moved: list[tuple[Node[Id, K, T], Node[Id, K, T]]] = []
         while (left := self._due(now)) is not None:
             self.events += 1
-            position = self._position(left)
-            moved += self._take_out(position, position + 2)
+            right = left.after
+            before = self._take_out(left)
+            self._take_out(right)
+            self._update_events(before)
+            moved += (left, before), (right, before)
         self._now = now
-        for node in moved:
-            self._put(node)
+        for node, before in moved:
+            self._put(node, before)
+            self._update_events(node.before, node)
 
     def minimum(self) -> Id:
         """Return the first element. O(1).
 
-        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
-        >>> tree.insert("a", Line(value=1, slope=2))
-        >>> tree.insert("b", Line(value=2, slope=1))
+        >>> tree.insert("a", PriorityLine(value=1, slope=2))
+        >>> tree.insert("b", PriorityLine(value=2, slope=1))
         >>> tree.minimum()
         'a'
 
@@ -276,10 +301,10 @@ class LiveTree(Generic[Id, K, T]):
     def maximum(self) -> Id:
         """Return the last element. O(1).
 
-        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
-        >>> tree.insert("a", Line(value=1, slope=2))
-        >>> tree.insert("b", Line(value=2, slope=1))
+        >>> tree.insert("a", PriorityLine(value=1, slope=2))
+        >>> tree.insert("b", PriorityLine(value=2, slope=1))
         >>> tree.maximum()
         'b'
 
@@ -293,10 +318,10 @@ class LiveTree(Generic[Id, K, T]):
 
         Early ones may turn out to be none.
 
-        >>> from allocator.fairness.priorities import Line, StraightLines
+        >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
-        >>> tree.insert("hare", Line(value=0, slope=3))
-        >>> tree.insert("tortoise", Line(value=4, slope=1))
+        >>> tree.insert("hare", PriorityLine(value=0, slope=3))
+        >>> tree.insert("tortoise", PriorityLine(value=4, slope=1))
         >>> [(str(when), left, right) for when, left, right in tree.crossings()]
         [('2', 'hare', 'tortoise')]
         """
@@ -305,7 +330,7 @@ class LiveTree(Generic[Id, K, T]):
             event = heapq.heappop(events)
             when, _serial, left = event
             if left.event is event:
-                yield Crossing(when, left.id, self._order[self._position(left) + 1].id)
+                yield Crossing(when, left.id, left.after.id)
 
     def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
         """Go through all elements, first to last, if rounding is not to tell priorities apart.
@@ -317,34 +342,50 @@ class LiveTree(Generic[Id, K, T]):
             in_order: Sorts elements that are near each other; those of each part have one and the
                 same line, and are in order.
         """
-        order, near, now = self._order, self._priorities.near, self._now
-        begin, last = 0, len(order) - 1
-        while begin <= last:
-            if begin == last or not near(order[begin].attribute, order[begin + 1].attribute, now):
-                yield order[begin].id
-                begin += 1
+        near, now, ends = self._priorities.near, self._now, self._ends
+        node = ends.after
+        while node is not ends:
+            after = node.after
+            if after is ends or not near(node.attribute, after.attribute, now):
+                yield node.id
+                node = after
             else:
-                parts, begin = self._near(begin)
+                parts, node = self._near(node)
                 yield from parts[0] if len(parts) == 1 else in_order(parts)
 
-    def _near(self, begin: int) -> tuple[list[Iterable[Id]], int]:
-        """Return elements from a position that are near each other, and where they end.
+    def _near(self, node: "Node[Id, K, T]") -> "tuple[list[Iterable[Id]], Node[Id, K, T]]":
+        """Return elements from a node on that are near each other, and the first node after them.
 
         Elements with one and the same line are a part.
         """
-        order, priorities, size = self._order, self._priorities, len(self._order)
-        same_line, parts = priorities.same_line, list[Iterable[Id]]()
+        near, parts, now = self._priorities.near, list[Iterable[Id]](), self._now
         while True:
-            line, end, step = order[begin].attribute, begin + 1, 1
-            while end + step <= size and same_line(line, order[end + step - 1].attribute):
-                end, step = end + step, 2 * step
-            if step > 1:  # the part ends before `end + step - 1`
-                is_beyond = partial(_has_other_line, same_line, line)
-                end = bisect_left(order, True, end, min(end + step - 1, size), key=is_beyond)
-            parts.append(map(_id, order[begin:end]))
-            begin = end
-            if end == size or not priorities.near(line, order[end].attribute, self._now):
-                return parts, end
+            part, after = self._part(node)
+            parts.append(map(_id, part))
+            if after is self._ends or not near(node.attribute, after.attribute, now):
+                return parts, after
+            node = after
+
+    def _part(self, node: "Node[Id, K, T]") -> "tuple[Iterable[Node[Id, K, T]], Node[Id, K, T]]":
+        """Return the nodes from one on with its line, and the first node after them.
+
+        Costs O(log n), and O(1) for each block that they fill.
+        """
+        line, same_line, block = node.attribute, self._priorities.same_line, node.block
+        begin = 0 if node is block[0] else block.index(node)
+        parts: list[list[Node[Id, K, T]]] = []
+        while same_line(line, block[-1].attribute):
+            parts.append(block[begin:] if begin else block)
+            after = block[-1].after
+            if after is self._ends:
+                return chain.from_iterable(parts), after
+            block, begin = after.block, 0
+        end = begin
+        if same_line(line, block[begin].attribute):
+            is_beyond = partial(_has_other_line, same_line, line)
+            end = bisect_left(block, True, begin + 1, key=is_beyond)
+            parts.append(block[begin:end])
+        return parts[0] if len(parts) == 1 else chain.from_iterable(parts), block[end]
 
     def __getitem__(self, element: Id) -> K:
         """Return an element's attribute. O(1)."""
@@ -360,11 +401,11 @@ class LiveTree(Generic[Id, K, T]):
 
     def __iter__(self) -> Iterator[Id]:
         """Go through all elements, first to last; the tree must not change meanwhile."""
-        return map(_id, self._order)
+        return map(_id, chain.from_iterable(self._blocks))
 
     def __reversed__(self) -> Iterator[Id]:
         """Go through all elements, last to first; the tree must not change meanwhile."""
-        return map(_id, reversed(self._order))
+        return map(_id, chain.from_iterable(map(reversed, reversed(self._blocks))))
 
     def _node(self, element: Id) -> "Node[Id, K, T]":
         try:
@@ -373,48 +414,87 @@ class LiveTree(Generic[Id, K, T]):
             raise KeyError(f"{element!r} is not in the tree") from None
 
     def _end(self, position: int) -> Id:
-        if not self._order:
+        if not self._nodes:
             raise KeyError("the tree is empty")
-        return self._order[position].id
+        return self._blocks[position][position].id
 
-    def _position(self, node: "Node[Id, K, T]") -> int:
-        """Return where a node of the tree is; mostly it is the first that has changed."""
-        order = self._order
-        if len(order) <= _FEW:  # then to compare objects is quicker than to compare priorities
-            return order.index(node)
-        return 0 if order[0] is node else self._priorities.position(order, node, self._now)
+    def _put(self, node: "Node[Id, K, T]", guess: "Node[Id, K, T] | None" = None) -> None:
+        """Put a node where it belongs now. O(log n) comparisons, O(1) close behind the guess."""
+        before = None if guess is None else self._close_behind(guess, node)
+        if before is None:
+            position, blocks, now = self._priorities.position, self._blocks, self._now
+            number = max(position(self._heads, node, now) - 1, 0) if len(blocks) > 1 else 0
+            block = blocks[number]
+            place = position(block, node, now)
+            before = block[place - 1] if place else block[0].before if block else self._ends
+        else:
+            number, block = -1, before.block
+            place = block.index(before) + 1
+        after = before.after
+        node.before, node.after, node.block = before, after, block
+        before.after = after.before = node
+        block.insert(place, node)
+        if not place:
+            self._heads[number : number + 1] = [node]
+        if len(block) > _LONGEST_BLOCK:
+            self._divide(block)
 
-    def _put(self, node: "Node[Id, K, T]") -> None:
-        """Put a node where it belongs now."""
-        position = self._priorities.position(self._order, node, self._now)
-        self._order.insert(position, node)
-        self._update_events(position - 1, 2)
+    def _close_behind(
+        self, guess: "Node[Id, K, T]", node: "Node[Id, K, T]"
+    ) -> "Node[Id, K, T] | None":
+        """Return the node after which a node belongs, if that is the guess or soon follows it."""
+        if not guess.block or not self._priorities.precedes(guess, node, self._now):
+            return None  # the guess has been taken out, or comes later
+        before = guess
+        for _ in range(_NEAR):
+            after = before.after
+            if after is self._ends or self._priorities.precedes(node, after, self._now):
+                return before
+            before = after
+        return None
 
-    def _take_out(self, begin: int, end: int) -> "list[Node[Id, K, T]]":
-        """Remove the nodes at some positions from the order, with their events."""
-        taken = self._order[begin:end]
-        del self._order[begin:end]
-        for node in taken:
-            node.event = None
-        self._update_events(begin - 1, 1)
-        return taken
+    def _divide(self, block: "list[Node[Id, K, T]]") -> None:
+        """Make two blocks of one."""
+        rest = block[_LONGEST_BLOCK // 2 :]
+        del block[_LONGEST_BLOCK // 2 :]
+        number = self._heads.index(block[0]) + 1
+        self._heads.insert(number, rest[0])
+        self._blocks.insert(number, rest)
+        for node in rest:
+            node.block = rest
 
-    def _update_events(self, first: int, number: int) -> None:
-        """Renew the events of successive nodes with their successors (the paper's UPDATEEVENT)."""
-        order, last = self._order, len(self._order) - 1
-        for position in range(max(first, 0), first + number):
-            left = order[position]
-            left.event = None
-            if position == last:
-                break
-            when = self._priorities.crossing(
-                left.attribute, order[position + 1].attribute, self._now
-            )
-            if when is not None:
-                left.event = (when, next(self._serial), left)
-                heapq.heappush(self._events, left.event)
-        if len(self._events) > 2 * last + 50:
-            self._events = [node.event for node in order if node.event is not None]
+    def _behead(self, block: "list[Node[Id, K, T]]") -> None:
+        """Remove the first node of a block, and the block if that was its last."""
+        number = self._heads.index(block[0])
+        del block[0]
+        self._heads[number : number + 1] = block[:1]
+        if not block and len(self._blocks) > 1:
+            del self._blocks[number]
+
+    def _take_out(self, node: "Node[Id, K, T]") -> "Node[Id, K, T]":
+        """Remove a node from the order, with its event; return the node before it."""
+        block, before, after = node.block, node.before, node.after
+        if block[0] is node:
+            self._behead(block)
+        else:
+            block.remove(node)
+        before.after, after.before = after, before
+        node.event, node.block = None, []
+        return before
+
+    def _update_events(self, *nodes: "Node[Id, K, T]") -> None:
+        """Renew the events of nodes with their successors (the paper's UPDATEEVENT)."""
+        ends, crossing, now = self._ends, self._priorities.crossing, self._now
+        for left in nodes:
+            right, left.event = left.after, None
+            if left is not ends is not right:
+                when = crossing(left.attribute, right.attribute, now)
+                if when is not None:
+                    left.event = (when, next(self._serial), left)
+                    heapq.heappush(self._events, left.event)
+        if len(self._events) > 2 * len(self._nodes) + 48:
+            booked = map(attrgetter("event"), chain.from_iterable(self._blocks))
+            self._events = [event for event in booked if event is not None]
             heapq.heapify(self._events)
 
     def _due(self, now: T) -> "Node[Id, K, T] | None":
@@ -430,9 +510,16 @@ class LiveTree(Generic[Id, K, T]):
     def _check(self) -> None:
         """Assert every invariant; on failure show the insides."""
         try:
-            nodes, precedes = self._order, self._priorities.precedes
+            nodes, precedes = list(chain.from_iterable(self._blocks)), self._priorities.precedes
+            assert all(self._blocks) or self._blocks == [[]], "a block is empty"
+            assert self._heads == [block[0] for block in self._blocks if block]
+            assert all(node.block is block for block in self._blocks for node in block)
+            assert all(len(block) <= _LONGEST_BLOCK for block in self._blocks)
             assert {node.id: node for node in nodes} == self._nodes, "look-up and order differ"
             assert len(nodes) == len(self._nodes)
+            for left, right in pairwise([self._ends, *nodes, self._ends]):
+                assert left.after is right, "a node does not know its successor"
+                assert right.before is left, "a node does not know its predecessor"
             for left, right in pairwise(nodes):
                 assert precedes(left, right, self._now), f"{left.id!r}, {right.id!r} out of order"
                 assert not precedes(right, left, self._now), "the order contradicts itself"
@@ -455,6 +542,6 @@ class LiveTree(Generic[Id, K, T]):
             ), "the heap is none"
         except AssertionError:
             print("now:", self._now)  # noqa: T201 - for whoever reads the failing test
-            for node in self._order:
+            for node in chain.from_iterable(self._blocks):
                 print(f"{node.id!r}: {node.attribute!r}, event {node.event and node.event[:2]}")  # noqa: T201
             raise

@@ -1,12 +1,12 @@
 """Three ways to keep elements in order of priority, behind one interface."""
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cmp_to_key
 from operator import itemgetter
 from typing import Generic, TypeVar
 
+from sortedcontainers import SortedList
 from typing_extensions import override
 
 from allocator.fairness.live_tree import Crossing, LiveTree, Priorities
@@ -75,24 +75,22 @@ class KeyRanking(Ranking[Id, K]):
     """Order by a key that time does not change. Changes O(log n) comparisons, least O(1)."""
 
     def __init__(self) -> None:
-        self._order: list[tuple[K, Id]] = []
+        self._order: SortedList[tuple[K, Id]] = SortedList()
         self._attributes: dict[Id, K] = {}
 
     @override
     def insert(self, element: Id, attribute: K) -> None:
-        insort(self._order, (attribute, element))
+        self._order.add((attribute, element))
         self._attributes[element] = attribute
 
     @override
     def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
         self._attributes = dict(elements)
-        self._order = sorted(
-            (attribute, element) for element, attribute in self._attributes.items()
-        )
+        self._order.update((attribute, element) for element, attribute in self._attributes.items())
 
     @override
     def delete(self, element: Id) -> None:
-        del self._order[bisect_left(self._order, (self._attributes.pop(element), element))]
+        self._order.remove((self._attributes.pop(element), element))
 
     @override
     def replace(self, element: Id, attribute: K) -> None:

@@ -2,6 +2,7 @@
 
 import doctest
 import random
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -15,6 +16,14 @@ from allocator.fairness.priorities import Envelope, Envelopes, PriorityLine, Str
 from tests.fairness.reference import envelope_order, line_order
 
 Tree = LiveTree[int, PriorityLine, int | Fraction]
+
+
+@pytest.fixture(scope="module", params=[3, 64], ids="blocks of {}".format, autouse=True)
+def block_length(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Short blocks divide and empty often; the other length is the real one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live_tree, "_LONGEST_BLOCK", request.param)
+        yield
 
 
 def lines(*pairs: tuple[int, int]) -> Tree:
