@@ -1,1 +1,1 @@
-"""Agents: resources, placement, maintenance, failover recovery, and the ledger of holders."""
+"""Agents: resources, placement, maintenance, failover recovery, and the ledger of allocations."""

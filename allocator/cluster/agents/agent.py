@@ -1,4 +1,4 @@
-"""What the allocator knows of an agent, and who holds what of it."""
+"""One agent: its description, its total resources, and the resources allocated on it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,42 +14,52 @@ from allocator.contract import mesos_pb2 as mesos
 
 @dataclass(slots=True, eq=False)
 class Agent:
-    """One agent: its total, and the ledger of what is allocated on it.
+    """One agent: its total resources, and the ledger of the resources allocated on it.
 
-    "Allocated" is offered or used; what tells the two apart is `running`. The ledger names
-    frameworks that have not been added yet, too. What is allocated may exceed the total.
+    Allocated resources are offered or used; `Ledger.running` tells the two apart. The ledger may
+    name frameworks that have not been added yet. The allocated resources may exceed the total.
     """
 
     id: str
+    """The agent ID that Mesos assigned."""
     info: mesos.SlaveInfo
+    """The agent's description, as last sent by the master; empty if unreadable."""
     capabilities: frozenset[int]
     """Values of `SlaveInfo.Capability.Type`."""
     total: Resources
+    """All resources of the agent, allocated or free."""
     flaw: ValidationError | None = None
-    """Why it is not offered, though it may be active; None: it may be."""
+    """Why the agent is not offered although it may be active; None if the agent may be offered."""
     active: bool = True
+    """False while the agent is deactivated (disconnected from the master)."""
     hostname: str = field(init=False)
-    """What is not UTF-8 of it is escaped."""
+    """Host name; bytes that are not UTF-8 are escaped."""
     region: str | None = field(init=False)
-    """Of its fault domain, if it has one."""
+    """Region of the agent's fault domain; None without a fault domain."""
     has_gpus: bool = field(init=False)
-    """Whether frameworks without GPU_RESOURCES may have to keep off."""
+    """True if frameworks without the GPU_RESOURCES capability may be excluded from the agent."""
     multi_role: bool = field(init=False)
-    """Whether the agent understands frameworks with several roles."""
+    """Whether the agent supports frameworks with several roles."""
     hierarchical_role: bool = field(init=False)
-    """Whether the agent understands roles such as `eng/web`."""
+    """Whether the agent supports hierarchical roles such as `eng/web`."""
     _ledger: dict[str, dict[str, Resources]] = field(default_factory=dict)
-    """framework → role → resources; no empty entries."""
+    """framework → role → allocated resources; without empty entries"""
     _available: Resources | None = None
-    """What is free; None when it must be computed again."""
+    """Cached free resources; None if they must be recomputed."""
     _exact: bool = field(init=False)
-    """Whether what is allocated and what was free made up the total when last computed."""
+    """Whether allocated and free resources added up to the total at the last computation."""
 
     def __post_init__(self) -> None:
         self.update(self.info, self.capabilities, self.total)
 
     def update(self, info: mesos.SlaveInfo, capabilities: Iterable[int], total: Resources) -> None:
-        """Take over what the agent says of itself now; the total may be less than allocated."""
+        """Replace the agent's description, capabilities and total.
+
+        Args:
+            info: The new description.
+            capabilities: Values of `SlaveInfo.Capability.Type`.
+            total: The new total, which may be less than the allocated resources.
+        """
         self.info = info
         self.hostname = readable(info.hostname)
         self.capabilities = frozenset(capabilities)
@@ -63,68 +73,72 @@ class Agent:
 
     @property
     def available(self) -> Resources:
-        """What may be offered: the total less what is allocated, clipped at nothing."""
+        """Resources that may be offered: the total minus allocated resources, clipped at zero."""
         if self._available is None:
-            self._available, self._exact = self._added_up()
+            self._available, self._exact = self._compute_available()
         return self._available
 
     @property
     def shown(self) -> Resources:
-        """The same, for people to look at: it leaves no trace.
+        """The available resources, computed without changing the cache; for display only.
 
-        What comes back is put in the order of what is there, or all is added up anew; so who has
-        looked must not be seen in the order of an offer, or replay would not be exact.
+        The cache records the order in which resources were added. A lookup that filled the cache
+        could change the order of resources in a later offer, and replay would no longer be exact.
         """
-        return self._added_up()[0] if self._available is None else self._available
+        return self._compute_available()[0] if self._available is None else self._available
 
-    def _added_up(self) -> tuple[Resources, bool]:
-        """Return what is free, and whether that and what is allocated make up the total."""
+    def _compute_available(self) -> tuple[Resources, bool]:
+        """Return the free resources, and whether free plus allocated resources equal the total."""
         free = self.total
         exact = not free.has_shared
-        for _framework, _role, held in self.allocations():
-            exact = exact and held in free
-            free = free - held
+        for _framework, _role, allocated in self.allocations():
+            exact = exact and allocated in free
+            free = free - allocated
         return free.with_shared_of(self.total), exact
 
     def allocations(self) -> Iterator[tuple[str, str, Resources]]:
-        """Go through the ledger: framework, role, resources."""
+        """Iterate over the ledger: framework, role, resources."""
         for framework, roles in self._ledger.items():
-            for role, held in roles.items():
-                yield framework, role, held
+            for role, resources in roles.items():
+                yield framework, role, resources
 
     def holders(self) -> list[str]:
-        """Return the frameworks that hold something here, or are offered it."""
+        """Return the frameworks with allocated (offered or used) resources on the agent."""
         return list(self._ledger)
 
     def held(self, framework: str, role: str) -> Resources:
-        """Return what the framework holds here for the role."""
+        """Return the resources allocated to the framework for the role on this agent."""
         roles = self._ledger.get(framework)
         return NOTHING if roles is None else roles.get(role, NOTHING)
 
     def holds(self, framework: str) -> bool:
-        """Whether the framework holds anything here."""
+        """Whether the framework has allocated resources on this agent."""
         return framework in self._ledger
 
     def freed(self, resources: Resources) -> Resources | None:
-        """Return what will be free once held resources are released; None: that must be added up.
+        """Return the available resources after a release; None if they must be recomputed.
 
-        Where more is allocated than there is, what is released need not become free. A volume
-        may come back as its task had mounted it, but is offered as the agent has it.
+        On an over-allocated agent, released resources need not become available. A task may return
+        a volume with its own mount path, but the agent offers the volume with the agent's mount
+        path.
+
+        Args:
+            resources: Allocated resources that are about to be released.
         """
         if self._available is None or not self._exact or resources.has_whole:
             return None
         return self._available + resources
 
     def set_available(self, available: Resources) -> None:
-        """Say what is free, where that is known more cheaply than by adding everything up."""
+        """Set the cache of free resources, if the caller computed them more cheaply."""
         self._available = available
 
     def held_by(self, framework: str) -> dict[str, Resources]:
-        """Return what the framework holds here: role → resources."""
+        """Return the framework's allocated resources on this agent: role → resources."""
         return dict(self._ledger.get(framework, {}))
 
     def hold(self, framework: str, role: str, resources: Resources) -> None:
-        """Say anew what a framework holds here for a role."""
+        """Replace the resources allocated to the framework for the role on this agent."""
         if resources:
             self._ledger.setdefault(framework, {})[role] = resources
         elif role in (roles := self._ledger.get(framework, {})):
@@ -137,26 +151,32 @@ class Agent:
 def read_agent_info(
     agent_id: str, data: bytes, limits: Limits
 ) -> tuple[mesos.SlaveInfo, ValidationError | None]:
-    """Read a serialised SlaveInfo, and return what is wrong with it.
+    """Parse a serialised SlaveInfo; return the message and a validation error, if any.
 
-    Nobody knows then where the agent is, so it is not offered.
+    An agent with an unreadable description has no known host name or attributes, so the agent is
+    not offered.
+
+    Args:
+        agent_id: The ID by which the master added the agent.
+        data: The serialised SlaveInfo.
+        limits: Bounds on the size of the message.
     """
     if len(data) > limits.subscription:
-        words = f"its info has {len(data)} bytes, more than {limits.subscription}"
-        return mesos.SlaveInfo(), ValidationError("limit", f"{words} (limits.subscription)")
+        message = f"its info has {len(data)} bytes, more than {limits.subscription}"
+        return mesos.SlaveInfo(), ValidationError("limit", f"{message} (limits.subscription)")
     try:
         info = mesos.SlaveInfo.FromString(data)
     except DecodeError as error:
-        words = f"its info is not a serialised mesos.SlaveInfo: {error}"
-        return mesos.SlaveInfo(), ValidationError("malformed", words)
+        message = f"its info is not a serialised mesos.SlaveInfo: {error}"
+        return mesos.SlaveInfo(), ValidationError("malformed", message)
     if info.HasField("id") and info.id.value != agent_id:
-        words = f"its info names another id, {readable(info.id.value)!r}"
-        return info, ValidationError("contradiction", words)
+        message = f"its info names another id, {readable(info.id.value)!r}"
+        return info, ValidationError("contradiction", message)
     return info, None
 
 
 def attributes(info: mesos.SlaveInfo) -> frozenset[bytes]:
-    """Return an agent's attributes as a set that can be compared."""
+    """Return an agent's serialised attributes as a set, for comparison."""
     return frozenset(
         attribute.SerializePartialToString(deterministic=True) for attribute in info.attributes
     )

@@ -1,8 +1,8 @@
-"""After a failover: agents that are registered and not back yet are late, not gone.
+"""Failover recovery: registered agents that have not re-registered count as late, not as gone.
 
-Shares of a fraction of the cluster look larger than they are, and a policy with a memory would
-charge users for it. So nothing is charged until enough agents are back for offers, and until all
-are, or enough time has passed, shares are counted of the cluster as it was before.
+Shares of a fraction of the cluster look too large, and SDRF would charge commitments for them.
+Allocation and charging therefore pause until enough agents are back. Until all agents are back, or
+the timeout expires, shares are fractions of the cluster's capacity before the failover.
 """
 
 from dataclasses import dataclass, field
@@ -12,32 +12,32 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """What is awaited."""
+    """The agents expected after a failover, and the end of recovery."""
 
     needed: int
-    """Known agents at which offers begin."""
+    """Number of known agents at which offers resume."""
     expected: int
-    """Known agents at which nobody is late any more."""
+    """Number of known agents at which recovery is complete."""
     until_ns: int
-    """When both are over in any case."""
+    """Instant, in nanoseconds, at which recovery ends in any case."""
     before: Quantities = field(default_factory=Quantities)
-    """What the cluster had before the failover; empty: nobody remembers."""
+    """Capacity of the cluster before the failover; empty if unknown."""
 
     def holds_off(self, agents: int, now_ns: int) -> bool:
-        """Whether too few agents are back for offers."""
+        """Whether offers are held off because fewer than `needed` agents are back."""
         return agents < self.needed and now_ns < self.until_ns
 
     def over(self, agents: int, now_ns: int) -> bool:
-        """Whether nobody is late any more."""
+        """Whether recovery is over: all expected agents are back, or the timeout has expired."""
         return agents >= self.expected or now_ns >= self.until_ns
 
     def counted(self, known: Quantities, agents: int) -> Quantities:
-        """Return the capacity of which shares are counted.
+        """Return the capacity that shares are fractions of.
 
         Args:
-            known: What agents that are back have.
-            agents: How many these are; where nobody remembers better, the late ones are taken to
-                be like them.
+            known: Total resources of the agents that are back.
+            agents: The number of agents that are back. Without a known capacity from before the
+                failover, late agents are assumed to have the mean resources of these agents.
         """
         before = self.before
         if not before and 0 < agents < self.expected:

@@ -1,4 +1,4 @@
-"""Who holds what where: the one place that keeps agents, fair shares and quota in step."""
+"""The ledger of allocations, which keeps agents, fair shares and quota consistent."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -20,18 +20,18 @@ from allocator.fairness.quantities import Quantities
 
 
 class Ledger:
-    """Agents, frameworks, and what the latter hold of the former.
+    """Agents, frameworks, and the resources of agents that are allocated to frameworks.
 
-    The agents' side is the only one that is written: what a framework, a role and a user
-    hold is derived from it, so nothing is ever counted twice (§1.4). Resources of frameworks
-    that are not known (yet) are booked on the agent and counted when the framework comes.
+    Only the agents' side is written. The allocations of a framework, a role and a user are derived
+    from it, so that no allocation is counted twice (§1.4). Resources of unknown frameworks are
+    recorded on the agent, and counted in fair shares once the framework is added.
 
     Args:
-        clients: Who has something, and wants something.
-        demands: Of what size their tasks are.
-        placements: Where these may run.
-        answered_after_ns: Nanoseconds after which what is offered is presumed to be used; None:
-            nothing is presumed.
+        clients: Clients with their allocations and their interest in offers.
+        demands: Resource demands of clients' tasks.
+        placements: Agents on which frameworks' tasks may run.
+        answered_after_ns: Nanoseconds after which an unanswered offer is assumed to be used; None:
+            no usage is assumed.
     """
 
     def __init__(
@@ -51,17 +51,23 @@ class Ledger:
         self.presumed = (
             AssumedUsage(self.running, answered_after_ns) if answered_after_ns is not None else None
         )
-        """Presumes what is running; None: the master tells, or it does not matter."""
+        """Assumed usage; None if the master reports used resources, or if usage does not matter."""
         self.agents: dict[str, Agent] = {}
         self.frameworks: dict[str, Framework] = {}
-        self._places: dict[str, dict[str, None]] = {}
-        """framework → agents on which it holds something, in order of arrival"""
+        self._agents_of: dict[str, dict[str, None]] = {}
+        """framework → agents on which resources are allocated to it, in order of arrival"""
         self._capacity = Quantities()
-        self._failover: Failover | None = None
-        """Agents are awaited whose resources count already; None: none are."""
+        self._recovery: Failover | None = None
+        """The current failover recovery, whose late agents count in the capacity; None: no
+        recovery."""
 
     def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
-        """Take in an agent with all that is allocated on it: framework → role → resources."""
+        """Add an agent with the resources allocated on it.
+
+        Args:
+            agent: A new agent with an empty ledger.
+            used: Allocated resources: framework → role → resources.
+        """
         self.agents[agent.id] = agent
         self.placements.put_agent(agent.id, Host.of(agent.info))
         self.clients.users.put_agent(agent.id, agent.total.scalars)
@@ -72,9 +78,11 @@ class Ledger:
         self.add_used(agent, used)
 
     def exclude(self, agent: str, clients: Collection[Client]) -> bool:
-        """Say anew who wants no offers of an agent; return whether anybody changed its mind.
+        """Replace the offer-constraint exclusions of an agent; return whether they changed.
 
-        The agent need not be known.
+        Args:
+            agent: ID of an agent, which need not be known.
+            clients: Clients that are not to be offered the agent.
         """
         changed = self.exclusions.put_agent(agent, clients)
         for client in changed:
@@ -85,10 +93,10 @@ class Ledger:
         return bool(changed)
 
     def add_used(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
-        """Book what turned out to be allocated on an agent."""
+        """Add resources that the agent reports as allocated: framework → role → resources."""
         for framework, roles in used.items():
             for role, resources in roles.items():
-                self._hold(agent, framework, role, agent.held(framework, role) + resources)
+                self._set_held(agent, framework, role, agent.held(framework, role) + resources)
                 if self.presumed is not None:
                     self.presumed.used(agent, Client(role, framework))
 
@@ -99,14 +107,14 @@ class Ledger:
         capabilities: Iterable[int],
         total: Resources,
     ) -> None:
-        """Take over what an agent says of itself now."""
+        """Replace an agent's description, capabilities and total."""
         if self.placements.put_agent(agent.id, Host.of(info)):
             self.clients.users.put_agent(agent.id, total.scalars)
         self.set_total(agent, total)
         agent.update(info, capabilities, total)
 
     def set_total(self, agent: Agent, total: Resources) -> None:
-        """Change an agent's total, which may become less than what is allocated."""
+        """Change an agent's total, which may become less than the allocated resources."""
         if total == agent.total:
             return
         self.quotas.note_total(agent.total, total)
@@ -120,9 +128,9 @@ class Ledger:
         agent.update(agent.info, agent.capabilities, total)
 
     def remove_agent(self, agent: Agent) -> None:
-        """Let an agent go, and free at once all that was held on it."""
+        """Remove an agent, and release all resources allocated on it."""
         for framework, role, _held in list(agent.allocations()):
-            self._hold(agent, framework, role, NOTHING)
+            self._set_held(agent, framework, role, NOTHING)
         del self.agents[agent.id]
         self.clients.users.discard_agent(agent.id)
         self.placements.discard_agent(agent.id)
@@ -135,122 +143,133 @@ class Ledger:
     def add_framework(
         self, framework: Framework, excluded: Mapping[str, Iterable[str]] | None = None
     ) -> None:
-        """Take in a framework: its roles, whom it excludes, and what it already holds."""
+        """Add a framework; count the resources already allocated to it on known agents.
+
+        Args:
+            framework: A framework that is not known yet.
+            excluded: Agents excluded by the framework's offer constraints, by role.
+        """
         self.frameworks[framework.id] = framework
         self.placements.put_framework(framework)
         self.exclusions.add_framework(framework.id, excluded or {})
         for role in sorted(framework.roles):
-            self._track(Client(role, framework.id))
-        for place in self._places.get(framework.id, ()):
-            for role, held in self.agents[place].held_by(framework.id).items():
+            self._ensure_client(Client(role, framework.id))
+        for agent_id in self._agents_of.get(framework.id, ()):
+            for role, held in self.agents[agent_id].held_by(framework.id).items():
                 client = Client(role, framework.id)
-                self._track(client)
-                self.clients.allocate(client, held.scalars, gained=[*volumes(place, held)])
+                self._ensure_client(client)
+                self.clients.allocate(client, held.scalars, gained=[*volumes(agent_id, held)])
         self.refresh(framework)
 
     def remove_framework(self, framework: Framework) -> list[str]:
-        """Let a framework go, and free at once all that it held; return the agents it was on."""
-        places = list(self._places.get(framework.id, ()))
-        for place in places:
-            agent = self.agents[place]
+        """Remove a framework and release its resources; return the agents that they were on."""
+        agent_ids = list(self._agents_of.get(framework.id, ()))
+        for agent_id in agent_ids:
+            agent = self.agents[agent_id]
             for role in agent.held_by(framework.id):
-                self._hold(agent, framework.id, role, NOTHING)
+                self._set_held(agent, framework.id, role, NOTHING)
         for client in self.clients.of(framework.id):
             self.clients.remove(client)
         del self.frameworks[framework.id]
         self.placements.discard_framework(framework.id)
         self.exclusions.discard_framework(framework.id)
-        return places
+        return agent_ids
 
     def refresh(self, framework: Framework) -> None:
-        """Follow a change of whatever the framework says of itself, or of its activity."""
+        """Apply changes of a framework's subscription, suppressed roles, demand or activity."""
         self.placements.put_framework(framework)
         self.clients.reassign(framework)
         for role in sorted(framework.roles):
-            self._track(Client(role, framework.id))
+            self._ensure_client(Client(role, framework.id))
         for client in self.clients.of(framework.id):
             self.note_task(client)
             self.clients.set_wanting(client, wanting=framework.wants(client.role))
-            self._forget_if_done(client)
+            self._forget_if_unused(client)
 
     def note_task(self, client: Client) -> None:
-        """Tell the fair shares what is known now of the tasks of a client that is known."""
+        """Pass a known client's task demand and eligible agents on to its user."""
         demand = self._demands.of(client, self.frameworks[client.framework])
         may_use = self.exclusions.may_use(client, self.placements.may_use(client.framework))
         self.clients.set_task(client, UserTask(demand, may_use))
 
     def admits(self, client: Client, agent: str) -> bool:
-        """Whether neither constraints nor a framework's wish keep a client off an agent."""
+        """Whether placement constraints and offer constraints admit the client to the agent."""
         return self.placements.admits(client.framework, agent) and not (
             self.exclusions.excludes(client, agent)
         )
 
     def task(self, client: Client) -> Quantities | None:
-        """Return what is to be given to a client at least, and in multiples; None: nobody knows."""
+        """Return the resources of one task batch, the unit of allocation to a client.
+
+        Returns None if the client's demand is unknown.
+        """
         demand = self._demands.of(client, self.frameworks[client.framework])
         return demand.times(self.floor.at_a_time(demand)) if demand else None
 
     def at_a_time(self, client: Client) -> int:
-        """Return how many of a client's tasks count as one; 1 where its demand is not known."""
+        """Return the number of a client's tasks in one batch; 1 if its demand is unknown."""
         demand = self._demands.of(client, self.frameworks[client.framework])
         return self.floor.at_a_time(demand) if demand else 1
 
     def book(
         self, agent: Agent, client: Client, resources: Resources, free: Resources | None
     ) -> tuple[Quantities, Repeats]:
-        """Book resources that are available as allocated to a client that is known.
+        """Record available resources as allocated to a known client.
 
         Args:
-            agent: Where they are.
-            client: Who is offered them.
-            resources: All of them are available.
-            free: What is left; None: that must be added up.
+            agent: The agent that has the resources.
+            client: The client that is offered the resources.
+            resources: The offered resources, all of them available.
+            free: The agent's available resources afterwards; None: they must be recomputed.
 
         Returns:
-            What the client holds more now, which is not counted yet: `clients` must be told. With
-            it, what of that its users hold already.
+            The increase of the client's scalar quantities, and the change of repeated shared
+            volumes of its users. The caller must pass both on to `clients`, as they are not counted
+            in shares yet.
         """
         held = agent.held(client.framework, client.role)
-        after = held + resources
-        self._note(agent, client.framework, client.role, held, after)
+        allocated = held + resources
+        self._record_allocation(agent, client.framework, client.role, held, allocated)
         if free is not None:
             agent.set_available(free)
         if not resources.has_shared:
             return resources.scalars, NO_REPEATS
         repeats = self.clients.repeats(client, (), [*volumes(agent.id, resources)])
-        return after.scalars - held.scalars, repeats
+        return allocated.scalars - held.scalars, repeats
 
     def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> Resources:
-        """Release resources; return what of them had not been allocated, which is passed over."""
-        before = agent.held(framework, role)
-        complete = resources in before
+        """Release resources; return the part that was not allocated, which is ignored."""
+        allocated = agent.held(framework, role)
+        complete = resources in allocated
         if not complete or resources.has_shared:
-            self._hold(agent, framework, role, before - resources)
-            return NOTHING if complete else resources - before
-        free = agent.freed(resources)
-        self._note(agent, framework, role, before, before - resources)
+            self._set_held(agent, framework, role, allocated - resources)
+            return NOTHING if complete else resources - allocated
+        available = agent.freed(resources)
+        self._record_allocation(agent, framework, role, allocated, allocated - resources)
         if framework in self.frameworks:
             client = Client(role, framework)
             self.clients.release(client, resources.scalars)
-            self._forget_if_done(client)
-        if free is not None:
-            agent.set_available(free)
+            self._forget_if_unused(client)
+        if available is not None:
+            agent.set_available(available)
         return NOTHING
 
     def convert(self, agent: Agent, framework: str, role: str, held: Resources) -> None:
-        """Say what a framework holds after operations have changed it."""
-        self._hold(agent, framework, role, held)
+        """Replace the resources of a framework and role after operations have converted them."""
+        self._set_held(agent, framework, role, held)
 
-    def _hold(self, agent: Agent, framework: str, role: str, after: Resources) -> None:
+    def _set_held(self, agent: Agent, framework: str, role: str, after: Resources) -> None:
+        """Replace the resources of a framework and role on an agent, and update fair shares."""
         before = agent.held(framework, role)
-        self._note(agent, framework, role, before, after)
+        self._record_allocation(agent, framework, role, before, after)
         if framework in self.frameworks:
             lost, gained = [*volumes(agent.id, before)], [*volumes(agent.id, after)]
-            self._count(Client(role, framework), before.scalars, after.scalars, lost, gained)
+            self._count_held(Client(role, framework), before.scalars, after.scalars, lost, gained)
 
-    def _note(
+    def _record_allocation(
         self, agent: Agent, framework: str, role: str, before: Resources, after: Resources
     ) -> None:
+        """Update the agent, quota, used resources and `_agents_of`, but not fair shares."""
         agent.hold(framework, role, after)
         if self.quotas:
             self.quotas.note_held(role, before, after)
@@ -259,14 +278,14 @@ class Ledger:
         if self.presumed is not None and not after:
             self.presumed.forget(agent.id, Client(role, framework))
         if after:
-            self._places.setdefault(framework, {})[agent.id] = None
+            self._agents_of.setdefault(framework, {})[agent.id] = None
         elif not agent.holds(framework):
-            places = self._places.get(framework, {})
-            places.pop(agent.id, None)
-            if not places:
-                self._places.pop(framework, None)
+            agents = self._agents_of.get(framework, {})
+            agents.pop(agent.id, None)
+            if not agents:
+                self._agents_of.pop(framework, None)
 
-    def _count(
+    def _count_held(
         self,
         client: Client,
         before: Quantities,
@@ -274,39 +293,48 @@ class Ledger:
         lost: Collection[Volume],
         gained: Collection[Volume],
     ) -> None:
-        """Follow a change of what a client holds on one agent.
+        """Update fair shares after a change of a client's resources on one agent.
 
-        A volume that several tasks share counts once. The caller therefore passes both sums, and
-        the shared volumes held before and after.
+        A shared volume used by several tasks counts once. The caller therefore passes both sums,
+        and the shared volumes held before and after the change.
+
+        Args:
+            client: The client, which becomes known.
+            before: Scalar quantities that the client held on the agent before the change.
+            after: Scalar quantities that the client holds on the agent now.
+            lost: Shared volumes that the client held on the agent before the change.
+            gained: Shared volumes that the client holds on the agent now.
         """
-        self._track(client)
+        self._ensure_client(client)
         if before.contains(after):
             self.clients.release(client, before - after, lost=lost, gained=gained)
-            self._forget_if_done(client)
+            self._forget_if_unused(client)
         elif after.contains(before):
             self.clients.allocate(client, after - before, lost=lost, gained=gained)
         else:
             self.clients.release(client, before, lost=lost)
             self.clients.allocate(client, after, gained=gained)
 
-    def _track(self, client: Client) -> None:
+    def _ensure_client(self, client: Client) -> None:
+        """Make a client known, if it is not."""
         if client not in self.clients:
             self.clients.add(client, self.frameworks[client.framework])
             self.note_task(client)
 
-    def _forget_if_done(self, client: Client) -> None:
-        """Forget a role that the framework has left, once nothing is held for it."""
+    def _forget_if_unused(self, client: Client) -> None:
+        """Forget a client whose framework has left the role, once it holds no resources."""
         framework = self.frameworks[client.framework]
         if client.role not in framework.roles and not self.clients.held(client):
             self.clients.remove(client)
 
     def set_failover(self, failover: Failover | None) -> None:
-        """Say that agents are awaited, or, with None, no longer."""
-        self._failover = failover
+        """Begin failover recovery, or end it with None."""
+        self._recovery = failover
         self._set_capacity(self._capacity)
 
     def _set_capacity(self, capacity: Quantities) -> None:
+        """Set the total of known agents, and the capacity that shares are fractions of."""
         self._capacity = capacity
-        if self._failover is not None:
-            capacity = self._failover.counted(capacity, len(self.agents))
+        if self._recovery is not None:
+            capacity = self._recovery.counted(capacity, len(self.agents))
         self.clients.users.set_capacity(capacity)

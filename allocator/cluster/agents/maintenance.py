@@ -1,4 +1,4 @@
-"""Maintenance: agents that are going to be unavailable, and who has been asked to leave (§3.9)."""
+"""Maintenance: schedules of unavailable agents, and inverse offers to their frameworks (§3.9)."""
 
 from dataclasses import dataclass, field
 
@@ -11,23 +11,26 @@ from allocator.contract import mesos_pb2 as mesos
 
 @dataclass(slots=True)
 class _Schedule:
+    """The maintenance schedule of one agent, and the state of its inverse offers."""
+
     unavailability: bytes
+    """The serialised Unavailability message, as the master sent it."""
     outstanding: set[str] = field(default_factory=set)
-    """Frameworks that have been asked and have not answered."""
+    """Frameworks with an inverse offer that they have not answered."""
     statuses: dict[str, bytes] = field(default_factory=dict)
     """framework → its latest answer, a serialised InverseOfferStatus"""
-    refused: dict[str, int] = field(default_factory=dict)
-    """framework → last instant until which it is not to be asked again"""
+    declined_until: dict[str, int] = field(default_factory=dict)
+    """framework → last instant, in nanoseconds, of its inverse-offer filter"""
 
 
 class Maintenance:
-    """All agents with a maintenance schedule."""
+    """Maintenance schedules of all agents."""
 
     def __init__(self) -> None:
         self._schedules: dict[str, _Schedule] = {}
 
     def schedule(self, agent: str, unavailability: bytes | None) -> None:
-        """Set or remove an agent's schedule; what was asked about the old one is forgotten."""
+        """Set or remove (None) an agent's schedule; forget inverse offers of the old schedule."""
         self._schedules.pop(agent, None)
         if unavailability is not None:
             self._schedules[agent] = _Schedule(unavailability)
@@ -37,11 +40,20 @@ class Maintenance:
         return list(self._schedules)
 
     def ask(self, agent: str, framework: str, now_ns: int) -> bytes | None:
-        """Return the unavailability to tell a framework, which is outstanding then; else None."""
+        """Return the unavailability to send as an inverse offer, and mark it outstanding.
+
+        Returns None if the agent has no schedule, an inverse offer is outstanding, or the framework
+        filters it.
+
+        Args:
+            agent: The agent's ID.
+            framework: The framework that is to receive the inverse offer.
+            now_ns: The current time in nanoseconds.
+        """
         schedule = self._schedules.get(agent)
         if schedule is None or framework in schedule.outstanding:
             return None
-        if schedule.refused.get(framework, -1) >= now_ns:
+        if schedule.declined_until.get(framework, -1) >= now_ns:
             return None
         schedule.outstanding.add(framework)
         return schedule.unavailability
@@ -49,7 +61,17 @@ class Maintenance:
     def answer(
         self, agent: str, framework: str, status: bytes | None, refused_until_ns: int | None
     ) -> None:
-        """Take an answer, or the withdrawal of an inverse offer; late ones are passed over."""
+        """Record a framework's answer to an inverse offer, or the withdrawal of the inverse offer.
+
+        An answer for an agent without a schedule is ignored.
+
+        Args:
+            agent: The agent's ID.
+            framework: The framework that answers.
+            status: The serialised InverseOfferStatus; None for a withdrawal.
+            refused_until_ns: Last instant of an inverse-offer filter, in nanoseconds; None without
+                a filter.
+        """
         schedule = self._schedules.get(agent)
         if schedule is None:
             return
@@ -58,10 +80,10 @@ class Maintenance:
             if status is not None:
                 schedule.statuses[framework] = status
         if refused_until_ns is not None:
-            schedule.refused[framework] = refused_until_ns
+            schedule.declined_until[framework] = refused_until_ns
 
     def restore(self, state: contract.InverseOfferState) -> None:
-        """Take over what a snapshot says."""
+        """Restore the inverse-offer state of one framework and agent from a snapshot."""
         schedule = self._schedules.get(state.agent_id)
         if schedule is None:
             return
@@ -72,20 +94,23 @@ class Maintenance:
             schedule.statuses[state.framework_id] = status
 
     def refusals(self, agent: str, unavailability: bytes) -> dict[str, int]:
-        """Return who does not want to be asked about a schedule: framework → until when."""
+        """Return a schedule's inverse-offer filters: framework → last instant in nanoseconds."""
         schedule = self._schedules.get(agent)
         if schedule is None or schedule.unavailability != unavailability:
             return {}
-        return dict(schedule.refused)
+        return dict(schedule.declined_until)
 
-    def keep_refusals(self, agent: str, before: "Maintenance") -> None:
-        """Take over who did not want to be asked, if the agent's schedule is the same."""
+    def keep_refusals(self, agent: str, predecessor: "Maintenance") -> None:
+        """Copy inverse-offer filters from `predecessor` if the agent's schedule is unchanged."""
         schedule = self._schedules[agent]
-        schedule.refused = before.refusals(agent, schedule.unavailability)
+        schedule.declined_until = predecessor.refusals(agent, schedule.unavailability)
 
     def statuses(self) -> list[contract.InverseOfferState]:
-        """Return all answers; an agent without any has an entry without a framework."""
-        nobody: dict[str, bytes | None] = {"": None}
+        """Return all inverse-offer answers.
+
+        An agent without answers has one entry, with an empty framework ID.
+        """
+        no_answer: dict[str, bytes | None] = {"": None}
         return [
             contract.InverseOfferState(
                 agent_id=agent,
@@ -94,23 +119,23 @@ class Maintenance:
                 outstanding=framework in schedule.outstanding,
             )
             for agent, schedule in self._schedules.items()
-            for framework, status in (schedule.statuses or nobody).items()
+            for framework, status in (schedule.statuses or no_answer).items()
         ]
 
     def drop_filters(self, *, framework: str | None = None, agent: str | None = None) -> None:
-        """Ask again those who did not want to be asked for a while."""
+        """Drop the inverse-offer filters of a framework, of an agent, or of all (both None)."""
         for name, schedule in self._schedules.items():
             if agent is not None and name != agent:
                 continue
             if framework is None:
-                schedule.refused.clear()
+                schedule.declined_until.clear()
             else:
-                schedule.refused.pop(framework, None)
+                schedule.declined_until.pop(framework, None)
 
     def withdraw(self, *, framework: str | None = None, agent: str | None = None) -> None:
-        """Forget that anybody, or an agent's frameworks, or a framework, was asked.
+        """Mark inverse offers of a framework, an agent, or all (both None) as not outstanding.
 
-        The master drops inverse offers to those who are not active without a word.
+        The master silently drops inverse offers to inactive frameworks and agents.
         """
         for name, schedule in self._schedules.items():
             if agent is not None and name != agent:
@@ -121,19 +146,19 @@ class Maintenance:
                 schedule.outstanding.discard(framework)
 
     def forget(self, framework: str) -> None:
-        """Forget a framework that is gone."""
+        """Forget a removed framework."""
         for schedule in self._schedules.values():
             schedule.outstanding.discard(framework)
             schedule.statuses.pop(framework, None)
-            schedule.refused.pop(framework, None)
+            schedule.declined_until.pop(framework, None)
 
 
 def read_unavailability(
     call: contract.AddAgent | contract.UpdateUnavailability,
 ) -> tuple[bytes | None, ValidationError | None]:
-    """Return a call's serialised Unavailability as it is, and what is wrong with it.
+    """Return a call's serialised Unavailability unchanged, and a validation error, if any.
 
-    One that cannot be read is as good as none: nobody could be told when to leave.
+    An unreadable Unavailability counts as none, because frameworks could not be told its start.
     """
     if not call.HasField("unavailability"):
         return None, None
@@ -148,12 +173,12 @@ def read_unavailability(
 
 
 def read_status(data: bytes) -> tuple[bytes | None, ValidationError | None]:
-    """Return a serialised InverseOfferStatus as it is, or what is wrong with it."""
+    """Return a serialised InverseOfferStatus unchanged, or a validation error."""
     try:
         status = mesos.InverseOfferStatus.FromString(data)
     except DecodeError as error:
-        words = f"not a serialised mesos.allocator.InverseOfferStatus: {error}"
-        return None, ValidationError("malformed", words)
+        message = f"not a serialised mesos.allocator.InverseOfferStatus: {error}"
+        return None, ValidationError("malformed", message)
     if not status.IsInitialized() or status.status == mesos.InverseOfferStatus.UNKNOWN:
         return None, ValidationError(
             "malformed", "an inverse offer is answered by ACCEPT or DECLINE"

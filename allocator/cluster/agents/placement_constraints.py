@@ -1,4 +1,4 @@
-"""Placement constraints: on which agents a framework's tasks may run, and how that is written."""
+"""Placement constraints: the agents on which tasks may run, and the syntax of constraints."""
 
 import ipaddress
 import re
@@ -12,43 +12,45 @@ from allocator.cluster.input.text import is_text, readable, shortened
 from allocator.contract import mesos_pb2 as mesos
 
 WHITELIST = "longshare.whitelist"
-"""Label by which a framework names the hosts its tasks may run on, and no others."""
+"""Framework label: the only hosts on which the framework's tasks may run."""
 BLACKLIST = "longshare.blacklist"
-"""Label by which a framework names hosts its tasks may not run on."""
+"""Framework label: hosts on which the framework's tasks may not run."""
 ATTRIBUTES = "longshare.attributes"
-"""Label by which a framework asks for attributes of agents: `rack:1;disk:ssd`."""
+"""Framework label: attributes that agents must have, such as `rack:1;disk:ssd`."""
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _ADDRESS_ATTRIBUTE = "ip"
-"""Text attribute that tells an agent's address where its host name does not."""
+"""Text attribute with an agent's IP address, for agents whose host name is not an address."""
 LONGEST_NAME = 255
-"""Characters of an item in a list of hosts; no host has a longer name (RFC 1035)."""
+"""Maximum length in characters of an item in a list of hosts: the longest host name (RFC 1035)."""
 _NAME = re.compile(r"[\w.*?\[\]!-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What of an agent constraints can speak of."""
+    """The properties of an agent that constraints refer to."""
 
     name: str
-    """In small letters."""
+    """Host name in lower case."""
     addresses: tuple[_Address, ...]
+    """IP addresses of the agent, as far as they are known."""
     attributes: tuple[mesos.Attribute, ...]
+    """Attributes of the agent."""
 
     @classmethod
     def of(cls, info: mesos.SlaveInfo) -> "Host":
-        """Read an agent's description.
+        """Return the host described by a SlaveInfo.
 
-        Mesos does not tell the allocator an agent's address. It is known where the host name is
-        one, or the agent has it as the text attribute `ip`.
+        Mesos does not send an agent's address to the allocator. The address is known if the host
+        name is an address, or if the agent has the text attribute `ip`.
         """
         hostname = readable(info.hostname)
         texts = [hostname]
         texts += [a.text.value for a in info.attributes if a.name == _ADDRESS_ATTRIBUTE]
-        found = (_address(text) for text in texts if is_text(text))
+        addresses = (_address(text) for text in texts if is_text(text))
         return cls(
             name=hostname.lower(),
-            addresses=tuple(address for address in found if address is not None),
+            addresses=tuple(address for address in addresses if address is not None),
             attributes=tuple(info.attributes),
         )
 
@@ -58,10 +60,10 @@ class Hosts:
     """A list of hosts: names, globs (`node-[1-9]*`), addresses, ranges (`A-B`) and CIDR networks.
 
     Args:
-        items: As they were written; two lists are equal if these are.
+        items: The items as written; two lists with the same items are equal.
 
     Raises:
-        ValueError: an item is none of these; the message names it.
+        ValueError: An item has an unknown form; the message names the item.
     """
 
     items: tuple[str, ...]
@@ -91,19 +93,20 @@ class Hosts:
 
     @classmethod
     def parse(cls, text: str) -> "Hosts":
-        """Read items with commas or blanks between them.
+        """Parse items separated by commas or white space.
 
         Raises:
-            ValueError: one is not understood.
+            ValueError: An item has an unknown form.
         """
         return cls(tuple(text.replace(",", " ").split()))
 
     @property
     def patterns(self) -> int:
-        """How many items there are that must be tried on each host."""
+        """The number of items that must be tried on each host: globs, ranges and networks."""
         return len(self._globs) + len(self._ranges)
 
     def __contains__(self, host: Host) -> bool:
+        """Whether an item matches the host's name or one of its addresses."""
         return (
             host.name in self._names
             or any(glob.match(host.name) for glob in self._globs)
@@ -119,14 +122,16 @@ class Hosts:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Where tasks may run; an agent must meet all of it. An empty part asks for nothing."""
+    """A placement constraint; an agent must meet every part. An empty part admits all agents."""
 
     whitelist: Hosts = Hosts(())
+    """Hosts on which tasks may run; empty: all hosts."""
     blacklist: Hosts = Hosts(())
+    """Hosts on which tasks may not run."""
     attributes: tuple[tuple[str, str], ...] = ()
-    """Name and value; the agent must have all."""
+    """Names and values of attributes; the agent must have all of them."""
     unreadable: str = ""
-    """What is wrong with it; nobody knows what was meant, so it admits no agent."""
+    """Error message of an invalid constraint, which admits no agent; empty if valid."""
 
     def __bool__(self) -> bool:
         return bool(self.whitelist or self.blacklist or self.attributes or self.unreadable)
@@ -151,10 +156,10 @@ class Constraint:
 
 
 def parse_attributes(items: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Read attributes that are asked for, each as NAME:VALUE.
+    """Parse required attributes, each written as NAME:VALUE.
 
     Raises:
-        ValueError: one is not written so.
+        ValueError: An item is not NAME:VALUE.
     """
     wanted = []
     for item in items:
@@ -166,7 +171,7 @@ def parse_attributes(items: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_labels(labels: mesos.Labels, limits: Limits) -> Constraint:
-    """Read the constraint that a framework's labels state; O(their size)."""
+    """Parse the constraint that a framework's labels state; O(size of the labels)."""
     texts = {label.key: label.value for label in labels.labels}
     key = WHITELIST
     try:
@@ -183,10 +188,10 @@ def parse_labels(labels: mesos.Labels, limits: Limits) -> Constraint:
 
 
 def label_text(value: str, limits: Limits) -> str:
-    """Return the value of a label that is read here.
+    """Return the value of one of Longshare's labels.
 
     Raises:
-        ValueError: it is not UTF-8, or beyond a limit.
+        ValueError: The value is not UTF-8, or is longer than the limit.
     """
     if not is_text(value):
         raise ValueError("it is not UTF-8")
@@ -194,27 +199,33 @@ def label_text(value: str, limits: Limits) -> str:
     return value
 
 
-def at_most(limit: int, number: int, what: str) -> None:
-    """Hold a number against a limit.
+def at_most(limit: int, number: int, unit: str) -> None:
+    """Check that a number does not exceed a limit.
+
+    Args:
+        limit: The largest valid number.
+        number: The number to check.
+        unit: The plural of the counted things, for the error message.
 
     Raises:
-        ValueError: it is beyond.
+        ValueError: The number exceeds the limit.
     """
     if number > limit:
-        raise ValueError(f"more than {limit} {what}")
+        raise ValueError(f"more than {limit} {unit}")
 
 
 def _parse_hosts(value: str, limits: Limits) -> Hosts:
     hosts = Hosts.parse(label_text(value, limits))
-    what = "globs, ranges and networks (limits.patterns)"
-    at_most(limits.patterns, hosts.patterns, what)
+    unit = "globs, ranges and networks (limits.patterns)"
+    at_most(limits.patterns, hosts.patterns, unit)
     return hosts
 
 
 def _glob(item: str) -> re.Pattern[str]:
-    """Read a glob. Brackets after the last that closes one stand for themselves.
+    """Compile a glob. Brackets after the last closing bracket are literal characters.
 
-    Told so, the translation need not look for their end, each to the end of the text.
+    The literal brackets are escaped first, so that `translate` does not search for the end of each
+    of them.
     """
     head, closing, tail = item.rpartition("]")
     return re.compile(translate(head + closing + tail.replace("[", "[[]")))
@@ -225,7 +236,7 @@ def _has(host: Host, name: str, value: str) -> bool:
 
 
 def _equals(attribute: mesos.Attribute, value: str) -> bool:
-    """Whether an attribute is a value, or one of several that it stands for."""
+    """Whether an attribute has the value, or contains the value in its set or ranges."""
     if attribute.type == mesos.Value.TEXT:
         return attribute.text.value == value
     if attribute.type == mesos.Value.SET:
@@ -241,7 +252,7 @@ def _equals(attribute: mesos.Attribute, value: str) -> bool:
 
 def _address(text: str) -> _Address | None:
     if ":" not in text and not text[:1].isdigit():
-        return None  # as a rule; to be told by an exception takes long
+        return None  # the common case; an exception would be slow
     try:
         return ipaddress.ip_address(text)
     except ValueError:
@@ -249,13 +260,13 @@ def _address(text: str) -> _Address | None:
 
 
 def _range(item: str) -> tuple[_Address, _Address] | None:
-    """Return the first and the last address of an item; None: it does not speak of addresses.
+    """Return the first and last address of an item; None if the item is not an address.
 
     Raises:
-        ValueError: it does, but not in a way that makes sense.
+        ValueError: The item is an invalid range of addresses or network.
     """
     if "/" in item:
-        network = ipaddress.ip_network(item)  # raises what names the item
+        network = ipaddress.ip_network(item)  # its ValueError names the item
         return network[0], network[-1]
     begin, dash, end = item.partition("-")
     first = _address(begin)

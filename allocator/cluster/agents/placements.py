@@ -1,4 +1,4 @@
-"""Which agents each framework may use: constraints matched with agents, as either come and go."""
+"""Eligible agents of each framework, kept up to date as agents and constraints change."""
 
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -10,18 +10,22 @@ from allocator.cluster.frameworks.framework import Framework
 from allocator.fairness.machines import MayUse
 
 _Key: TypeAlias = tuple[Constraint, ...]
-"""All of these must be met."""
+"""Constraints that an agent must all meet."""
 
 
 @dataclass(slots=True, eq=False)
-class _Places:
-    """What is known of constraints that at least one framework has."""
+class _Match:
+    """One combination of constraints: the agents that meet it, and the frameworks that have it."""
 
     key: _Key
+    """The constraints; an agent must meet all of them."""
     agents: set[str] = field(default_factory=set)
+    """IDs of the agents that meet the constraints."""
     frameworks: dict[str, None] = field(default_factory=dict)
+    """IDs of the frameworks with these constraints, in order of arrival."""
 
-    def match(self, agent: str, host: Host) -> None:
+    def update(self, agent: str, host: Host) -> None:
+        """Add the agent to, or remove it from, the agents that meet the constraints."""
         if all(constraint.admits(host) for constraint in self.key):
             self.agents.add(agent)
         else:
@@ -29,92 +33,93 @@ class _Places:
 
 
 class Placements:
-    """Matches each agent with each different constraint once.
+    """Matches each agent with each different combination of constraints once.
 
-    A new agent is matched with the constraints that there are, a constraint that nobody had yet
-    with the agents that there are; a framework whose constraint is known costs O(1). The operator's
-    constraint and the framework's own must both be met.
+    A new agent costs O(constraints), and a new combination of constraints costs O(agents). A
+    framework with a known combination costs O(1). An agent must meet both the operator's constraint
+    and the framework's constraint.
 
     Args:
-        given: The operator's constraints, by framework name.
+        given: Constraints set by the operator, by framework name.
     """
 
     def __init__(self, given: Mapping[str, Constraint]) -> None:
-        self._given = given
+        self._operator_constraints = given
         self._hosts: dict[str, Host] = {}
-        self._places: dict[_Key, _Places] = {}
-        self._of: dict[str, _Places] = {}
+        self._by_key: dict[_Key, _Match] = {}
+        self._by_framework: dict[str, _Match] = {}
 
     def put_agent(self, agent: str, host: Host) -> bool:
-        """Make an agent known, or say anew what it is; return whether anything changed."""
+        """Add an agent or replace its description; return whether the description changed."""
         if self._hosts.get(agent) == host:
             return False
         self._hosts[agent] = host
-        for places in self._places.values():
-            places.match(agent, host)
+        for match in self._by_key.values():
+            match.update(agent, host)
         return True
 
     def discard_agent(self, agent: str) -> None:
         """Forget an agent."""
         del self._hosts[agent]
-        for places in self._places.values():
-            places.agents.discard(agent)
+        for match in self._by_key.values():
+            match.agents.discard(agent)
 
     def put_framework(self, framework: Framework) -> None:
-        """Make a framework known, or follow a change of its name or its constraint."""
-        given = self._given.get(framework.name)
-        key = tuple(each for each in (given, framework.constraint) if each)
-        before = self._of.get(framework.id)
+        """Add a framework, or update its name and its constraint."""
+        given = self._operator_constraints.get(framework.name)
+        key = tuple(part for part in (given, framework.constraint) if part)
+        before = self._by_framework.get(framework.id)
         if (before.key if before is not None else ()) == key:
             return
         self.discard_framework(framework.id)
         if key:
-            places = self._places.get(key)
-            if places is None:
-                places = self._places[key] = _Places(key)
+            match = self._by_key.get(key)
+            if match is None:
+                match = self._by_key[key] = _Match(key)
                 for agent, host in self._hosts.items():
-                    places.match(agent, host)
-            places.frameworks[framework.id] = None
-            self._of[framework.id] = places
+                    match.update(agent, host)
+            match.frameworks[framework.id] = None
+            self._by_framework[framework.id] = match
 
     def discard_framework(self, framework: str) -> None:
-        """Forget a framework, if it is known."""
-        places = self._of.pop(framework, None)
-        if places is None:
+        """Forget a framework, if known."""
+        match = self._by_framework.pop(framework, None)
+        if match is None:
             return
-        del places.frameworks[framework]
-        if not places.frameworks:
-            del self._places[places.key]
+        del match.frameworks[framework]
+        if not match.frameworks:
+            del self._by_key[match.key]
 
     def admits(self, framework: str, agent: str) -> bool:
         """Whether a framework's tasks may run on an agent."""
-        places = self._of.get(framework)
-        return places is None or agent in places.agents
+        match = self._by_framework.get(framework)
+        return match is None or agent in match.agents
 
     def may_use(self, framework: str) -> MayUse | None:
-        """Return what tells on which agents a framework's tasks may run; None: on all.
+        """Return a predicate over agent IDs: may the framework use the agent? None: all agents.
 
-        It follows agents that come and go, and stays the same while the constraint does.
+        The predicate reflects agents that are added or removed later. The same predicate is
+        returned as long as the framework's constraint is unchanged.
         """
-        places = self._of.get(framework)
-        return None if places is None else places.agents.__contains__
+        match = self._by_framework.get(framework)
+        return None if match is None else match.agents.__contains__
 
     def met_by(self, framework: str) -> AbstractSet[str] | None:
-        """Return the agents that a framework's tasks may run on; None: all."""
-        places = self._of.get(framework)
-        return None if places is None else places.agents
+        """Return the agents on which a framework's tasks may run; None: all agents."""
+        match = self._by_framework.get(framework)
+        return None if match is None else match.agents
 
     def groups(self) -> Iterator[tuple[Collection[str], Collection[str]]]:
-        """Go through the different constraints: the agents, and the frameworks."""
-        for places in self._places.values():
-            yield places.agents, places.frameworks
+        """Iterate over the combinations of constraints: their agents and their frameworks."""
+        for match in self._by_key.values():
+            yield match.agents, match.frameworks
 
     def number(self, framework: str) -> int:
-        """Return on how many agents a framework's tasks may run."""
-        places = self._of.get(framework)
-        return len(self._hosts) if places is None else len(places.agents)
+        """Return the number of agents on which a framework's tasks may run."""
+        match = self._by_framework.get(framework)
+        return len(self._hosts) if match is None else len(match.agents)
 
     def describe(self, framework: str) -> str:
-        """Return a framework's constraint in words; empty: it has none."""
-        places = self._of.get(framework)
-        return "" if places is None else " and ".join(map(str, places.key))
+        """Return a description of a framework's constraint; empty without a constraint."""
+        match = self._by_framework.get(framework)
+        return "" if match is None else " and ".join(map(str, match.key))

@@ -1,8 +1,8 @@
-"""Shared persistent volumes: several clients of one user may hold one; the user holds it once.
+"""Shared persistent volumes: a volume held by several clients of a user counts once for the user.
 
-Mesos counts a shared volume once for each client of a sorter and agent. It therefore counts once
-for each framework within a role, once for the role, and once for each role above it (§2.3,
-`sorter/drf`).
+Mesos counts a shared volume once for each client of a sorter and agent. A shared volume therefore
+counts once for each framework within a role, once for the role, and once for each role above it
+(§2.3, `sorter/drf`).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -13,26 +13,27 @@ from allocator.cluster.resources import Kind, Resources
 from allocator.fairness.quantities import Quantities
 
 Volume: TypeAlias = tuple[str, Kind]
-"""The agent that a volume is on, and the volume."""
+"""Agent ID and resource kind of a shared volume."""
 
 Repeats: TypeAlias = Mapping[str, tuple[Quantities, Quantities]]
-"""By user or virtual leaf: what its clients hold repeatedly from now on, and no longer."""
+"""user or virtual leaf → sizes of volumes that begin, and cease, to count repeatedly. A volume
+counts repeatedly if several clients of the user hold the volume."""
 
 NO_REPEATS: Repeats = {}
 _NOTHING = Quantities()
 
 
 class SharedVolumes:
-    """Holders of shared volumes, and what sums over the clients of a user count repeatedly."""
+    """Holders of shared volumes, and the surplus when holdings are summed over a user's clients."""
 
     def __init__(self) -> None:
-        self._of: dict[Client, set[Volume]] = {}
+        self._by_client: dict[Client, set[Volume]] = {}
         self._holders: dict[str, dict[Volume, int]] = {}
-        """user or virtual leaf → volume → how many of its clients hold it"""
+        """user or virtual leaf → volume → number of its clients that hold the volume"""
 
     def of(self, client: Client) -> Collection[Volume]:
         """Return the volumes that a client holds."""
-        return frozenset(self._of.get(client, ()))
+        return frozenset(self._by_client.get(client, ()))
 
     def change(
         self,
@@ -41,27 +42,32 @@ class SharedVolumes:
         lost: Iterable[Volume],
         gained: Iterable[Volume],
     ) -> Repeats:
-        """Note which volumes a client holds no longer, and from now on.
+        """Update the volumes that a client holds; return the change of repeated quantities.
 
         Args:
             client: The holder.
-            names: The users and virtual leaves in which its holdings count.
-            lost: Volumes that it has held.
-            gained: Volumes that it holds now, whether lost or not.
+            names: Users and virtual leaves whose allocation includes the client's.
+            lost: Volumes that the client held before.
+            gained: Volumes that the client holds now; they may be in `lost`, too.
         """
-        held = self._of.setdefault(client, set())
+        held = self._by_client.setdefault(client, set())
         after = held.difference(lost).union(gained)
-        gone, new = held - after, after - held
-        held -= gone
-        held |= new
+        removed, added = held - after, after - held
+        held -= removed
+        held |= added
         if not held:
-            del self._of[client]
-        if not gone and not new:
+            del self._by_client[client]
+        if not removed and not added:
             return NO_REPEATS
-        return {name: (self._add(name, new), self._remove(name, gone)) for name in names}
+        return {name: (self._add(name, added), self._remove(name, removed)) for name in names}
 
     def repeated(self, name: str, agent: str | None = None) -> Quantities:
-        """Return what a sum over the clients of a user counts too much, on an agent or on all."""
+        """Return the surplus of repeated volumes in the sum over a user's clients.
+
+        Args:
+            name: A user or virtual leaf.
+            agent: Count only the volumes of this agent; None: of all agents.
+        """
         return sizes(
             volume
             for volume, holders in self._holders.get(name, {}).items()
@@ -91,12 +97,12 @@ class SharedVolumes:
 
 
 def volumes(agent: str, resources: Resources) -> Iterator[Volume]:
-    """Go through the shared volumes among resources of an agent."""
+    """Iterate over the shared volumes among resources of an agent."""
     if resources.has_shared:
         yield from ((agent, kind) for kind, _copies in resources.items() if kind.shared)
 
 
 def sizes(volumes: Iterable[Volume]) -> Quantities:
-    """Return how large volumes are together."""
-    each = (Quantities({kind.name: kind.whole or 0}) for _agent, kind in volumes)
-    return sum(each, start=_NOTHING)
+    """Return the total size of volumes."""
+    quantities = (Quantities({kind.name: kind.whole or 0}) for _agent, kind in volumes)
+    return sum(quantities, start=_NOTHING)

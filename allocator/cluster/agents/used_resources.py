@@ -11,46 +11,48 @@ from allocator.fairness.quantities import Quantities
 
 
 class UsedResources:
-    """What tasks and executors use, as far as the master tells (since Mesos 1.10), or is presumed.
+    """Resources used by tasks and executors: told by the master (since Mesos 1.10) or assumed.
 
-    It is never more than what is held: whoever changes that calls `follow`.
+    Used resources never exceed allocated resources: a caller that changes an allocation calls
+    `follow`.
     """
 
     def __init__(self) -> None:
         self.places: dict[str, dict[Client, Resources]] = {}
-        """What clients have running, by agent; empty where nobody tells."""
+        """agent → client → used resources; empty if neither the master nor an assumption provides
+        them"""
         self._sums: dict[Client, Quantities] = {}
 
     def __iter__(self) -> Iterator[Client]:
-        """Go through the clients that have something running, in no particular order."""
+        """Iterate over the clients with used resources, in no particular order."""
         return iter(self._sums)
 
     def of(self, client: Client) -> Quantities:
-        """Return what a client has running on all agents together."""
+        """Return the quantities that a client uses on all agents together."""
         return self._sums.get(client, Quantities())
 
     def begin(self, agent: Agent, client: Client, resources: Resources) -> bool:
-        """Note that something offered is used from now on; return whether all of it was offered."""
-        running = self.on(agent.id, client)
+        """Mark offered resources as used; return whether all had been offered and unused."""
+        used = self.on(agent.id, client)
         held = agent.held(client.framework, client.role)
-        self._set(agent.id, client, _common(running + resources, held))
-        return resources in held - running
+        self._set(agent.id, client, _common(used + resources, held))
+        return resources in held - used
 
     def end(self, agent: str, client: Client, resources: Resources) -> None:
-        """Note that something is not used any more; what was not running is passed over."""
-        running = self.on(agent, client)
-        if running:
-            self._set(agent, client, running - resources)
+        """Mark resources as no longer used; resources that were not used are ignored."""
+        used = self.on(agent, client)
+        if used:
+            self._set(agent, client, used - resources)
 
     def follow(self, agent: Agent, client: Client) -> None:
-        """Follow that a client holds something else on an agent now."""
-        running = self.on(agent.id, client)
+        """Clip the client's used resources on an agent to its current allocation there."""
+        used = self.on(agent.id, client)
         held = agent.held(client.framework, client.role)
-        if running and running not in held:
-            self._set(agent.id, client, _common(running, held))
+        if used and used not in held:
+            self._set(agent.id, client, _common(used, held))
 
     def on(self, agent: str, client: Client) -> Resources:
-        """Return what a client has running on an agent."""
+        """Return the resources that a client uses on an agent."""
         return self.places.get(agent, {}).get(client, NOTHING)
 
     def _set(self, agent: str, client: Client, after: Resources) -> None:
@@ -69,70 +71,82 @@ class UsedResources:
             self._sums.pop(client, None)
 
 
-def _common(resources: Resources, held: Resources) -> Resources:
-    """Return what of resources is held."""
-    return resources if resources in held else held - (held - resources)
+def _common(resources: Resources, allocated: Resources) -> Resources:
+    """Return the part of `resources` that is allocated."""
+    return resources if resources in allocated else allocated - (allocated - resources)
 
 
 class AssumedUsage:
-    """Takes what was offered for used when it has been answered, or after some time.
+    """Assumes that an offer is used once it has been answered, or after a timeout.
 
-    Until then it counts as unanswered. An answer is what comes back with a filter: an offer that is
-    declined, or what is left of one that is accepted. What a task leaves behind, or the master
-    takes back, says nothing of an offer: else whoever has a task that ends could hoard beside it.
+    Until then the offer counts as unanswered. An answer is a recovery of resources with a filter: a
+    declined offer, or the unused part of an accepted offer. Resources that a task releases or the
+    master rescinds are not an answer. Otherwise a framework could hoard offers as long as one of
+    its tasks ends now and then.
 
-    Offering, answering and forgetting are O(1); `expiring` is O(what is due), in steps.
+    Costs: `offered`, `answered` and `forget` are O(1); `expiring` is O(expired offers), in
+    cooperative steps.
 
     Args:
-        running: Is told what is presumed to be used.
-        after_ns: Nanoseconds after which no answer is one.
+        running: Receives the assumed usage.
+        after_ns: Nanoseconds after which an unanswered offer is assumed to be used.
     """
 
     def __init__(self, running: UsedResources, after_ns: int) -> None:
         self._running = running
         self._after_ns = after_ns
-        self._since = OrderedDict[tuple[str, Client], int]()
-        """(agent, client) → when it was last offered something, in that order; the first of a plain
-        dict is found by going past all that have been taken out before it"""
+        self._offered_at = OrderedDict[tuple[str, Client], int]()
+        """(agent, client) → time of the latest offer in nanoseconds, in ascending order. A plain
+        dict would search past all removed entries to find the first one."""
 
     def offered(self, agent: str, client: Client, now_ns: int) -> None:
-        """Note that a client is offered something of an agent."""
-        self._since[agent, client] = now_ns
-        self._since.move_to_end((agent, client))
+        """Record an offer of the agent's resources to the client."""
+        self._offered_at[agent, client] = now_ns
+        self._offered_at.move_to_end((agent, client))
 
     def answered(self, agent: Agent, client: Client) -> None:
-        """Note that a client has answered what it was offered of an agent."""
-        if self._since.pop((agent.id, client), None) is not None:
+        """Record that the client has answered its offer of the agent."""
+        if self._offered_at.pop((agent.id, client), None) is not None:
             self.used(agent, client)
 
     def used(self, agent: Agent, client: Client) -> None:
-        """Take all that a client holds of an agent for used."""
+        """Mark all resources that the client holds on the agent as used."""
         self._running.begin(agent, client, agent.held(client.framework, client.role))
 
     def forget(self, agent: str, client: Client) -> None:
-        """Forget what was offered: the client holds nothing of the agent any more."""
-        self._since.pop((agent, client), None)
+        """Forget an unanswered offer, as the client holds nothing on the agent any more."""
+        self._offered_at.pop((agent, client), None)
 
     def expiring(self, agents: Mapping[str, Agent], now_ns: int) -> Cooperative[None]:
-        """Take for used what has not been answered for so long."""
-        while self._since:
-            (agent, client), since = next(iter(self._since.items()))
-            if since + self._after_ns > now_ns:
+        """Mark offers as used that have been unanswered for `after_ns`.
+
+        Generator for cooperative steps.
+        """
+        while self._offered_at:
+            (agent, client), offered_at = next(iter(self._offered_at.items()))
+            if offered_at + self._after_ns > now_ns:
                 return
             self.answered(agents[agent], client)
             yield
 
     def waiting(self) -> Iterator[tuple[str, Client, int, Resources]]:
-        """Go through what may be unanswered: agent, client, since when, and what is used there."""
-        for (agent, client), since in self._since.items():
-            yield agent, client, since, self._running.on(agent, client)
+        """Iterate over unanswered offers: agent, client, offer time (ns), and used resources."""
+        for (agent, client), offered_at in self._offered_at.items():
+            yield agent, client, offered_at, self._running.on(agent, client)
 
     def carry_over(self, before: "AssumedUsage", agents: Mapping[str, Agent]) -> Cooperative[None]:
-        """Go on counting as unanswered what did before a snapshot, which does not say."""
-        for name, client, since, used in before.waiting():
+        """Copy unanswered offers from before a snapshot, which does not contain them.
+
+        Generator for cooperative steps.
+
+        Args:
+            before: The assumptions before the snapshot.
+            agents: The agents of the snapshot, by ID.
+        """
+        for name, client, offered_at, used in before.waiting():
             yield
             agent = agents.get(name)
             if agent is not None and agent.held(client.framework, client.role):
-                self._since[name, client] = since
+                self._offered_at[name, client] = offered_at
                 self._running.end(name, client, self._running.on(name, client))
                 self._running.begin(agent, client, used)

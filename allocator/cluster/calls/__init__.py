@@ -1,7 +1,8 @@
-"""What each call of the master does (§1).
+"""Master calls: one function for each call of Mesos's `Allocator` interface (§1).
 
-A call is first *prepared*: read and held against what is known, changing nothing; what comes
-out is the change itself, which cannot fail. So a bad call never leaves half of itself behind.
+A call is first *prepared*: its function reads and validates the call without changing anything, and
+returns the change as a closure. The closure cannot fail, so an invalid call is never applied in
+part.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from allocator.cluster.calls import agents, frameworks, operators, resources
 from allocator.cluster.state import Cluster
 
 Change: TypeAlias = Callable[[], None]
+"""Applies a prepared call to the cluster; cannot fail."""
 Prepare: TypeAlias = Callable[[Cluster, Any], Change]
+"""Validates a call; returns its change or raises `InvalidEvent`."""
 
 PREPARE: dict[str, Prepare] = {
     "tick": operators.tick,
@@ -46,4 +49,4 @@ PREPARE: dict[str, Prepare] = {
     "update_available": resources.update_available,
     "transition_offered_to_allocated": resources.transition_offered_to_allocated,
 }
-"""By name of the call in the contract's `Event`."""
+"""name of the call in the contract's `Event` → function that prepares the call"""

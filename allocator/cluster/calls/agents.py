@@ -1,4 +1,4 @@
-"""Calls about agents, and about their maintenance."""
+"""Calls about agents and their maintenance."""
 
 from collections.abc import Callable, Iterable
 
@@ -14,30 +14,30 @@ from allocator.contract import allocator_pb2 as contract
 
 
 def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
-    """Take in an agent that registered, with all that is allocated on it."""
+    """Add a registered agent with the resources allocated on it."""
     if call.agent_id in cluster.ledger.agents:
         raise InvalidEvent(f"agent {call.agent_id} is known already; remove it first")
     info, flaw = read_agent_info(call.agent_id, call.info, cluster.limits)
-    sieve = ResourceParser(cluster.limits)
+    parser = ResourceParser(cluster.limits)
     agent = Agent(
         id=call.agent_id,
         info=info,
         capabilities=frozenset(call.capabilities),
-        total=sieve.total(call.total),
+        total=parser.total(call.total),
         flaw=flaw,
     )
-    used = _read_allocations(sieve, call.used)
-    running = _read_allocations(sieve, call.running)
+    used = _read_allocations(parser, call.used)
+    used_by_tasks = _read_allocations(parser, call.running)
     unavailability, unreadable = read_unavailability(call)
 
     def change() -> None:
         cluster.quarantine.put("agent", agent.id, "subscription", flaw)
-        cluster.quarantine.put("agent", agent.id, "resources", sieve.flaw)
+        cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
         cluster.quarantine.put("agent", agent.id, "maintenance", unreadable)
         cluster.ledger.exclude(agent.id, _clients(call.excluded))
         cluster.ledger.add_agent(agent, used)
-        _note_stays(cluster, agent, used)
-        _begin(cluster, agent, running)
+        _note_task_runs(cluster, agent, used)
+        _begin_use(cluster, agent, used_by_tasks)
         cluster.maintenance.schedule(agent.id, unavailability)
         cluster.marks.change(agent.id)
         cluster.marks.call(agent.id)
@@ -46,7 +46,7 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
 
 
 def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
-    """Let an agent go with all that is on it; recoveries that follow are late (§1.5)."""
+    """Remove an agent and release its resources; later recoveries of them are ignored (§1.5)."""
     agent = cluster.agent(call.agent_id)
 
     def change() -> None:
@@ -62,31 +62,31 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
 
 
 def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
-    """Take over what an agent says of itself now."""
+    """Replace an agent's description, total and capabilities, as far as the call has them."""
     agent = cluster.agent(call.agent_id)
     info, flaw = read_agent_info(call.agent_id, call.info, cluster.limits)
-    sieve = ResourceParser(cluster.limits)
-    total = sieve.total(call.total.resources) if call.HasField("total") else agent.total
+    parser = ResourceParser(cluster.limits)
+    total = parser.total(call.total.resources) if call.HasField("total") else agent.total
     capabilities = (
         frozenset(call.capabilities.capabilities)
         if call.HasField("capabilities")
         else agent.capabilities
     )
     excluded = _clients(call.excluded) if call.HasField("excluded") else None
-    moved = attributes(info) != attributes(agent.info)
+    attributes_changed = attributes(info) != attributes(agent.info)
 
     def change() -> None:
         cluster.quarantine.put("agent", agent.id, "subscription", flaw)
         if call.HasField("total"):
-            cluster.quarantine.put("agent", agent.id, "resources", sieve.flaw)
+            cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
         if flaw != agent.flaw:
             agent.flaw = flaw
             cluster.marks.change(agent.id)
-        if moved:
+        if attributes_changed:
             cluster.filters.drop_agent(agent.id)
             cluster.maintenance.drop_filters(agent=agent.id)
-        reconsidered = excluded is not None and cluster.ledger.exclude(agent.id, excluded)
-        if not reconsidered and (info, capabilities, total) == (
+        exclusions_changed = excluded is not None and cluster.ledger.exclude(agent.id, excluded)
+        if not exclusions_changed and (info, capabilities, total) == (
             agent.info,
             agent.capabilities,
             agent.total,
@@ -102,27 +102,27 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
 def add_resource_provider(
     cluster: Cluster, call: contract.AddResourceProvider
 ) -> Callable[[], None]:
-    """Add a provider's resources to an agent, and what is allocated of them."""
+    """Add a resource provider's resources to an agent, and the allocated part of them."""
     agent = cluster.agent(call.agent_id)
-    sieve = ResourceParser(cluster.limits)
-    total = agent.total + sieve.total(call.total)
-    used = _read_allocations(sieve, call.used)
+    parser = ResourceParser(cluster.limits)
+    total = agent.total + parser.total(call.total)
+    used = _read_allocations(parser, call.used)
 
     def change() -> None:
-        if sieve.flaw is not None:
-            cluster.quarantine.put("agent", agent.id, "resources", sieve.flaw)
+        if parser.flaw is not None:
+            cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
         cluster.ledger.set_total(agent, total)
         cluster.ledger.add_used(agent, used)
-        _note_stays(cluster, agent, used)
+        _note_task_runs(cluster, agent, used)
         if cluster.tells_running:
-            _begin(cluster, agent, used)
+            _begin_use(cluster, agent, used)
         cluster.marks.change(agent.id)
 
     return change
 
 
 def activate(cluster: Cluster, call: contract.ActivateAgent) -> Callable[[], None]:
-    """Offer an agent again that is back in contact."""
+    """Resume offers of an agent that has reconnected."""
     agent = cluster.agent(call.agent_id)
 
     def change() -> None:
@@ -133,7 +133,7 @@ def activate(cluster: Cluster, call: contract.ActivateAgent) -> Callable[[], Non
 
 
 def deactivate(cluster: Cluster, call: contract.DeactivateAgent) -> Callable[[], None]:
-    """Stop offering an agent that lost contact; it stays counted."""
+    """Stop offers of a disconnected agent; its resources still count in the capacity."""
     agent = cluster.agent(call.agent_id)
 
     def change() -> None:
@@ -146,7 +146,7 @@ def deactivate(cluster: Cluster, call: contract.DeactivateAgent) -> Callable[[],
 def update_unavailability(
     cluster: Cluster, call: contract.UpdateUnavailability
 ) -> Callable[[], None]:
-    """Schedule maintenance of an agent, or cancel it."""
+    """Schedule or cancel maintenance of an agent."""
     agent = cluster.agent(call.agent_id)
     unavailability, flaw = read_unavailability(call)
 
@@ -160,7 +160,7 @@ def update_unavailability(
 
 
 def update_inverse_offer(cluster: Cluster, call: contract.UpdateInverseOffer) -> Callable[[], None]:
-    """Take a framework's answer to an inverse offer, or its withdrawal."""
+    """Record a framework's answer to an inverse offer, or the withdrawal of the inverse offer."""
     status, flaw = read_status(call.status) if call.HasField("status") else (None, None)
     refusal, unreadable = read_refusal(call.filters) if call.HasField("filters") else (0, None)
     until = cluster.now_ns + refusal if refusal else None
@@ -180,7 +180,7 @@ def update_inverse_offer(cluster: Cluster, call: contract.UpdateInverseOffer) ->
 def get_inverse_offer_statuses(
     cluster: Cluster, _: contract.GetInverseOfferStatuses
 ) -> Callable[[], None]:
-    """Reply with the answers to inverse offers."""
+    """Reply with the frameworks' answers to inverse offers."""
 
     def change() -> None:
         cluster.replies.append(contract.Reply(statuses=cluster.maintenance.statuses()))
@@ -189,28 +189,31 @@ def get_inverse_offer_statuses(
 
 
 def _clients(excluded: contract.ExclusionList) -> set[Client]:
-    return {Client(each.role, each.framework_id) for each in excluded.exclusions}
+    return {Client(exclusion.role, exclusion.framework_id) for exclusion in excluded.exclusions}
 
 
-def _begin(cluster: Cluster, agent: Agent, running: dict[str, dict[str, Resources]]) -> None:
-    for framework, roles in running.items():
+def _begin_use(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
+    for framework, roles in used.items():
         for role, resources in roles.items():
             cluster.ledger.running.begin(agent, Client(role, framework), resources)
 
 
 def _read_allocations(
-    sieve: ResourceParser, used: Iterable[contract.Allocation]
+    parser: ResourceParser, used: Iterable[contract.Allocation]
 ) -> dict[str, dict[str, Resources]]:
     allocations: dict[str, dict[str, Resources]] = {}
     for allocation in used:
         roles = allocations.setdefault(allocation.framework_id, {})
-        for role, resources in sieve.used(allocation.resources).items():
+        for role, resources in parser.used(allocation.resources).items():
             roles[role] = roles[role] + resources if role in roles else resources
     return allocations
 
 
-def _note_stays(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
-    """Follow what runs on an agent since nobody knows when: as if it had begun now."""
+def _note_task_runs(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
+    """Record task runs on an agent, for runtime estimates.
+
+    Their true start is unknown, so they count as started now.
+    """
     if cluster.holds.enabled:
         for framework, roles in used.items():
             for role, resources in roles.items():

@@ -13,19 +13,19 @@ from allocator.contract import allocator_pb2 as contract
 
 
 def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
-    """Take in a framework that subscribed, or whose tasks an agent reported."""
+    """Add a framework that subscribed, or whose tasks an agent reported."""
     if call.framework_id in cluster.ledger.frameworks:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
-    said = read_subscription(call.framework_id, call.info, cluster.limits)
-    flaw = cluster.roles.flaw(_wish(call.framework_id, said))
+    subscription = read_subscription(call.framework_id, call.info, cluster.limits)
+    flaw = cluster.roles.flaw(_wish(call.framework_id, subscription))
     if flaw is not None:
-        said = Subscription(said.name, said.principal, flaw=flaw)
-    framework = Framework(call.framework_id, said, call.active, set(call.suppressed_roles))
+        subscription = Subscription(subscription.name, subscription.principal, flaw=flaw)
+    framework = Framework(call.framework_id, subscription, call.active, set(call.suppressed_roles))
     excluded = _excluded(call.excluded)
 
     def change() -> None:
-        cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
-        cluster.roles.put(_wish(framework.id, said))
+        cluster.quarantine.put("framework", framework.id, "subscription", subscription.flaw)
+        cluster.roles.put(_wish(framework.id, subscription))
         cluster.ledger.add_framework(framework, excluded)
         cluster.anybody()
         if framework.active:
@@ -35,29 +35,30 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
 
 
 def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], None]:
-    """Take over what a framework says of itself now; offers follow at the next tick.
+    """Replace a framework's subscription; its offers follow at the next tick.
 
-    One that is set aside for it keeps its former roles, and with them its debts.
+    A framework whose new subscription is rejected keeps its former roles, and with them its
+    commitments.
     """
     framework = cluster.framework(call.framework_id)
-    said = read_subscription(call.framework_id, call.info, cluster.limits)
-    former, wish = _wish(framework.id, framework.said), _wish(framework.id, said)
-    before = former.places if said.principal == former.principal else 0
-    flaw = said.flaw or cluster.roles.flaw(wish, before)
+    subscription = read_subscription(call.framework_id, call.info, cluster.limits)
+    old_wish, wish = _wish(framework.id, framework.said), _wish(framework.id, subscription)
+    before = old_wish.places if subscription.principal == old_wish.principal else 0
+    flaw = subscription.flaw or cluster.roles.flaw(wish, before)
     if flaw is not None:
-        said = replace(framework.said, flaw=flaw)
+        subscription = replace(framework.said, flaw=flaw)
     suppressed = set(call.suppressed_roles)
     excluded = _excluded(call.excluded)
 
     def change() -> None:
-        cluster.quarantine.put("framework", framework.id, "subscription", said.flaw)
+        cluster.quarantine.put("framework", framework.id, "subscription", subscription.flaw)
         cluster.quarantine.put("framework", framework.id, "request", None)
-        cluster.roles.discard(former)
-        cluster.roles.put(_wish(framework.id, said))
-        left = framework.roles - said.roles
-        framework.update(said, suppressed)
+        cluster.roles.discard(old_wish)
+        cluster.roles.put(_wish(framework.id, subscription))
+        left_roles = framework.roles - subscription.roles
+        framework.update(subscription, suppressed)
         cluster.ledger.exclusions.put_framework(framework.id, excluded)
-        for role in left:
+        for role in left_roles:
             cluster.forget(Client(role, framework.id))
         cluster.ledger.refresh(framework)
         cluster.anybody()
@@ -66,7 +67,7 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
 
 
 def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], None]:
-    """Let a framework go with all that it holds; recoveries that follow are late (§1.4)."""
+    """Remove a framework and release its resources; later recoveries are ignored (§1.4)."""
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
@@ -85,7 +86,7 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
 
 
 def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[], None]:
-    """Offer to a framework again whose scheduler is back."""
+    """Resume offers to a framework whose scheduler has reconnected."""
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
@@ -98,7 +99,7 @@ def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[],
 
 
 def deactivate(cluster: Cluster, call: contract.DeactivateFramework) -> Callable[[], None]:
-    """Stop offering to a framework whose scheduler is gone; it keeps what it holds."""
+    """Stop offers to a framework whose scheduler has disconnected; it keeps its resources."""
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
@@ -113,7 +114,7 @@ def deactivate(cluster: Cluster, call: contract.DeactivateFramework) -> Callable
 
 
 def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
-    """Forget what a framework has refused, and offer to it at once."""
+    """Drop a framework's filters in the given roles (empty: in all), and allocate at once."""
     framework = cluster.framework(call.framework_id)
     roles = set(call.roles) or framework.roles
 
@@ -130,7 +131,7 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
 
 
 def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], None]:
-    """Stop offering to a framework, at its own wish."""
+    """Stop offers to a framework in the given roles (empty: all its roles), as it asked."""
     framework = cluster.framework(call.framework_id)
     roles = (set(call.roles) or framework.roles) & framework.roles
 
@@ -142,9 +143,9 @@ def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], No
 
 
 def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], None]:
-    """Take the last of a framework's requests for what one of its tasks needs.
+    """Take the framework's last request as the demand of one of its tasks.
 
-    Stock Mesos ignores this call; frameworks that make it have nothing to lose.
+    Stock Mesos ignores this call.
     """
     framework = cluster.framework(call.framework_id)
     demand, flaw = framework.demand, None
@@ -160,13 +161,13 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
     return change
 
 
-def _wish(framework: str, said: Subscription) -> Wish:
-    return Wish(framework, said.principal, levels(said.roles))
+def _wish(framework: str, subscription: Subscription) -> Wish:
+    return Wish(framework, subscription.principal, levels(subscription.roles))
 
 
-def _excluded(told: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:
-    """Return of which agents a framework wants no offers, by role."""
+def _excluded(exclusions: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:
+    """Return the agents excluded by the framework's offer constraints, by role."""
     agents: dict[str, list[str]] = {}
-    for each in told:
-        agents.setdefault(each.role, []).extend(each.agent_ids)
+    for exclusion in exclusions:
+        agents.setdefault(exclusion.role, []).extend(exclusion.agent_ids)
     return agents

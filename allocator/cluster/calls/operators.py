@@ -15,7 +15,7 @@ from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 
 
 def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
-    """Look at all agents again."""
+    """Expire filters, forget idle users, and schedule allocation for all changed agents."""
 
     def change() -> None:
         for agent in cluster.filters.expire(cluster.now_ns):
@@ -30,7 +30,7 @@ def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
 
 
 def pause(cluster: Cluster, _: contract.Pause) -> Callable[[], None]:
-    """Begin a bracket in which nothing is allocated."""
+    """Begin a bracket of calls without allocation."""
 
     def change() -> None:
         cluster.paused = True
@@ -39,7 +39,7 @@ def pause(cluster: Cluster, _: contract.Pause) -> Callable[[], None]:
 
 
 def resume(cluster: Cluster, _: contract.Resume) -> Callable[[], None]:
-    """End the bracket; a recovery's hold-off goes on."""
+    """End the bracket begun by `pause`; failover recovery continues."""
 
     def change() -> None:
         cluster.paused = False
@@ -48,10 +48,11 @@ def resume(cluster: Cluster, _: contract.Resume) -> Callable[[], None]:
 
 
 def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
-    """Hold off until most agents are back.
+    """Set quotas, and hold offers off until most of the expected agents are back.
 
-    Not only for quota's sake, as in stock Mesos: on a fraction of the cluster everybody's share
-    looks large, and a policy with a memory would remember that.
+    Stock Mesos holds offers off only to protect quota. Shares of a fraction of the cluster look too
+    large, and SDRF would remember them as commitments. Offers are therefore held off without
+    quotas, too.
     """
     if call.expected_agents < 0:
         raise InvalidEvent(f"{call.expected_agents} agents cannot be expected")
@@ -74,7 +75,7 @@ def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
 
 
 def set_quota(cluster: Cluster, call: contract.SetQuota) -> Callable[[], None]:
-    """Guarantee a role something from the next tick on."""
+    """Set a role's quota guarantee, effective from the next tick."""
     quota = parse_quota(call)
     if call.role in cluster.ledger.quotas:
         raise InvalidEvent(f"role {call.role!r} has a quota already; remove it first")
@@ -87,7 +88,7 @@ def set_quota(cluster: Cluster, call: contract.SetQuota) -> Callable[[], None]:
 
 
 def update_quota(cluster: Cluster, call: contract.UpdateQuota) -> Callable[[], None]:
-    """Guarantee a role something, limit it, or neither, from the next tick on."""
+    """Set or remove a role's quota guarantee and limit, effective from the next tick."""
     quota = parse_limited_quota(call)
 
     def change() -> None:
@@ -98,7 +99,7 @@ def update_quota(cluster: Cluster, call: contract.UpdateQuota) -> Callable[[], N
 
 
 def remove_quota(cluster: Cluster, call: contract.RemoveQuota) -> Callable[[], None]:
-    """Guarantee a role nothing; masters of 1.8.0 may say so twice (MESOS-9786)."""
+    """Remove a role's quota; masters of version 1.8.0 may call this twice (MESOS-9786)."""
 
     def change() -> None:
         cluster.ledger.quotas.remove(call.role)
@@ -108,7 +109,7 @@ def remove_quota(cluster: Cluster, call: contract.RemoveQuota) -> Callable[[], N
 
 
 def update_weights(cluster: Cluster, call: contract.UpdateWeights) -> Callable[[], None]:
-    """Weigh roles differently from now on."""
+    """Set weights of roles; weights outside the supported range are clipped."""
     for entry in call.weights:
         if not 0.0 < entry.weight < math.inf:
             raise InvalidEvent(
@@ -136,11 +137,14 @@ def update_weights(cluster: Cluster, call: contract.UpdateWeights) -> Callable[[
 
 
 def update_whitelist(cluster: Cluster, call: contract.UpdateWhitelist) -> Callable[[], None]:
-    """Offer only these agents from the next tick on."""
-    allowed = frozenset(call.whitelist.hostnames) if call.HasField("whitelist") else None
+    """Set the whitelist of hostnames that may be offered, effective from the next tick.
+
+    Without a whitelist in the call, all agents may be offered.
+    """
+    hostnames = frozenset(call.whitelist.hostnames) if call.HasField("whitelist") else None
 
     def change() -> None:
-        cluster.whitelist = allowed
+        cluster.whitelist = hostnames
         cluster.anybody()
 
     return change

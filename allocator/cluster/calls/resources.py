@@ -1,4 +1,4 @@
-"""Calls by which resources come back, or become other resources."""
+"""Calls by which resources are recovered or converted."""
 
 from collections.abc import Callable
 
@@ -21,27 +21,27 @@ from allocator.contract import allocator_pb2 as contract
 
 
 def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], None]:
-    """Free what was declined, left over, rescinded, or used by a task that ended."""
-    sieve = ResourceParser(cluster.limits)
-    role, resources = sieve.allocated(call.resources)
+    """Release resources: declined, unused, rescinded, or of a task that ended."""
+    parser = ResourceParser(cluster.limits)
+    role, resources = parser.allocated(call.resources)
     refusal, flaw = read_refusal(call.filters) if call.HasField("filters") else (None, None)
     client = Client(role, call.framework_id)
 
     def change() -> None:
-        _note(cluster, call.framework_id, sieve.flaw or flaw)
+        _put_flaw(cluster, call.framework_id, parser.flaw or flaw)
         if call.is_allocated:
             cluster.ledger.running.end(call.agent_id, client, resources)
         agent = _release(cluster, client, call.agent_id, resources)
         if cluster.ledger.presumed is not None and agent is not None and refusal is not None:
             cluster.ledger.presumed.answered(agent, client)
-        _note_stay(cluster, client, call.agent_id, resources, declined=call.HasField("filters"))
+        _note_task_end(cluster, client, call.agent_id, resources, declined=call.HasField("filters"))
         if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
             return
         cluster.demands.note_answer(client, agent.id, resources)
         if client in cluster.ledger.clients:
             cluster.ledger.note_task(client)
         if resources:
-            # A master puts the calls of an ACCEPT between PAUSE and RESUME, not that of a DECLINE.
+            # A master puts PAUSE and RESUME around the calls of an ACCEPT, not of a DECLINE.
             left_over = cluster.paused
             refuse(cluster, client, agent, resources, refusal, cluster.now_ns, left_over=left_over)
             if cluster.meter is not None:
@@ -53,12 +53,15 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
 def transition_offered_to_allocated(
     cluster: Cluster, call: contract.TransitionOfferedToAllocated
 ) -> Callable[[], None]:
-    """Note that what was offered is used; that is for people to see, and decides nothing."""
-    sieve = ResourceParser(cluster.limits)
-    by_role = sieve.used(call.resources)
+    """Mark offered resources as used.
+
+    Only displays and the limit on unanswered offers depend on used resources.
+    """
+    parser = ResourceParser(cluster.limits)
+    by_role = parser.used(call.resources)
 
     def change() -> None:
-        _note(cluster, call.framework_id, sieve.flaw)
+        _put_flaw(cluster, call.framework_id, parser.flaw)
         agent = cluster.ledger.agents.get(call.agent_id)
         for role, resources in by_role.items():
             client = Client(role, call.framework_id)
@@ -69,38 +72,39 @@ def transition_offered_to_allocated(
 
 
 def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
-    """Free what the master's side did not let through."""
-    sieve = ResourceParser(cluster.limits)
-    role, resources = sieve.allocated(call.resources)
+    """Release resources of an offer that the master's side did not let through."""
+    parser = ResourceParser(cluster.limits)
+    role, resources = parser.allocated(call.resources)
 
     def change() -> None:
-        _note(cluster, call.framework_id, sieve.flaw)
+        _put_flaw(cluster, call.framework_id, parser.flaw)
         client = Client(role, call.framework_id)
         _release(cluster, client, call.agent_id, resources)
-        _note_stay(cluster, client, call.agent_id, resources, declined=True)
+        _note_task_end(cluster, client, call.agent_id, resources, declined=True)
         cluster.statistics.rejected += 1
 
     return change
 
 
 def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Callable[[], None]:
-    """Follow operations of a framework on what it was offered (§4.1).
+    """Apply a framework's operations to the resources that it was offered (§4.1).
 
-    A step that consumes nothing makes more copies of a shared volume: there is not more of it.
+    A conversion that consumes nothing adds copies of a shared volume. The agent's total does not
+    grow by copies.
     """
     agent = cluster.agent(call.agent_id)
-    sieve = ResourceParser(cluster.limits)
-    role, offered = sieve.allocated(call.offered)
-    steps = [_parse_conversion(sieve, conversion, role) for conversion in call.conversions]
-    if sieve.flaw is not None:
-        return lambda: _lose_track(cluster, call, sieve.flaw)
+    parser = ResourceParser(cluster.limits)
+    role, offered = parser.allocated(call.offered)
+    steps = [_parse_conversion(parser, conversion, role) for conversion in call.conversions]
+    if parser.flaw is not None:
+        return lambda: _skip_operations(cluster, call, parser.flaw)
     held = agent.held(call.framework_id, role)
     if offered not in held:
         raise InvalidEvent(
             f"framework {call.framework_id} does not hold {offered!r} for {role!r} on {agent.id}"
         )
     try:
-        left = applied(steps, offered)
+        remaining = applied(steps, offered)
         total = applied([step for step in steps if step.consumed], agent.total)
     except OperationError as error:
         raise InvalidEvent(f"a conversion does not apply: {error}") from error
@@ -109,9 +113,9 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
             raise InvalidEvent(f"{step.consumed!r} cannot become {step.converted!r}")
 
     def change() -> None:
-        _note(cluster, call.framework_id, None)
+        _put_flaw(cluster, call.framework_id, None)
         cluster.ledger.set_total(agent, total)
-        cluster.ledger.convert(agent, call.framework_id, role, held - offered + left)
+        cluster.ledger.convert(agent, call.framework_id, role, held - offered + remaining)
         if cluster.ledger.presumed is not None:
             cluster.ledger.presumed.answered(agent, Client(role, call.framework_id))
         cluster.marks.change(agent.id)
@@ -120,7 +124,7 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
 
 
 def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callable[[], None]:
-    """Carry out an operator's operation on what is free, or reply why not (§4.2)."""
+    """Apply an operator's operations to available resources, or reply with an error (§4.2)."""
     agent = cluster.agent(call.agent_id)
     total: Resources | None = None
     reply = contract.Reply()
@@ -140,10 +144,10 @@ def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callab
 
 
 def _total_after(agent: Agent, steps: list[ResourceConversion]) -> Resources:
-    """Return what becomes of an agent's total when what is free of it is converted.
+    """Return the agent's total after conversions of its available resources.
 
     Raises:
-        OperationError: that cannot be, or there would be more or less of something afterwards.
+        OperationError: A conversion does not apply, or the quantity of a resource would change.
     """
     applied(steps, agent.available)
     total = applied(steps, agent.total)
@@ -152,18 +156,26 @@ def _total_after(agent: Agent, steps: list[ResourceConversion]) -> Resources:
     return total
 
 
-def _note(cluster: Cluster, framework: str, flaw: ValidationError | None) -> None:
-    """Remember what of a framework's resources could not be used, or that all could."""
+def _put_flaw(cluster: Cluster, framework: str, flaw: ValidationError | None) -> None:
+    """Record what is wrong with a framework's resources; None clears an earlier record."""
     if flaw is None and not cluster.quarantine:
         return
     if framework in cluster.ledger.frameworks:
         cluster.quarantine.put("framework", framework, "resources", flaw)
 
 
-def _note_stay(
+def _note_task_end(
     cluster: Cluster, client: Client, agent_id: str, resources: Resources, *, declined: bool
 ) -> None:
-    """Learn from what comes back how long a framework's tasks run."""
+    """Update runtime estimates from recovered resources.
+
+    Args:
+        cluster: The cluster.
+        client: The client that held the resources.
+        agent_id: The agent that has the resources.
+        resources: The recovered resources.
+        declined: Whether the resources were declined or rejected, so that no task ran on them.
+    """
     holds = cluster.holds
     if not holds.enabled:
         return
@@ -174,11 +186,11 @@ def _note_stay(
         holds.run_times.ended(client, agent_id, resources.scalars, cluster.now_ns)
 
 
-def _lose_track(
+def _skip_operations(
     cluster: Cluster, call: contract.UpdateAllocation, flaw: ValidationError | None
 ) -> None:
-    """Pass over operations that cannot be followed; a snapshot will say what came of them."""
-    _note(cluster, call.framework_id, flaw)
+    """Skip unreadable operations, and request a snapshot, which will contain their outcome."""
+    _put_flaw(cluster, call.framework_id, flaw)
     cluster.divergence = (
         f"operations of framework {call.framework_id} on agent {call.agent_id} cannot be "
         f"followed: {flaw.words if flaw is not None else ''}"
@@ -186,15 +198,18 @@ def _lose_track(
 
 
 def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resources) -> Agent | None:
-    """Free resources; that their agent or framework is gone already is normal (§1.6)."""
+    """Release resources; return the agent, or None if the agent is gone.
+
+    Resources of a removed agent or framework are ignored, as late recoveries are normal (§1.6).
+    """
     agent = cluster.ledger.agents.get(agent_id)
     if agent is None:
         cluster.statistics.ignored += 1
         return None
     if not resources:
-        return agent  # there is no role that nothing is held for
-    missing = cluster.ledger.recover(agent, client.framework, client.role, resources)
-    if missing:
+        return agent  # an empty list of resources has no role
+    unallocated = cluster.ledger.recover(agent, client.framework, client.role, resources)
+    if unallocated:
         if client.framework in cluster.ledger.frameworks:
             cluster.statistics.clamped += 1
             cluster.divergence = (
@@ -203,7 +218,7 @@ def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resourc
             )
         else:
             cluster.statistics.ignored += 1
-    if not missing or missing != resources:
+    if not unallocated or unallocated != resources:
         cluster.freed(agent_id)
     return agent
 
@@ -218,21 +233,30 @@ def refuse(  # noqa: PLR0913, PLR0917 - what is refused, by whom, where, and for
     *,
     left_over: bool = False,
 ) -> None:
-    """Install a filter that no refuser escapes before the next batch.
+    """Add an offer filter; with a refusal of zero, a filter that ends before the next tick.
 
-    Mesos re-offers in batches, so even "no filter" keeps a refuser waiting for one. Where freed
-    resources are offered at once, the wait is a filter that ends before the next tick is
-    served: otherwise refuser and allocator would play ping-pong.
+    Mesos makes offers in batches, so that a declining framework waits for the next batch even
+    without a filter. Where freed resources are offered at once, a short filter takes the place of
+    that wait. Otherwise framework and allocator would exchange the same offer endlessly.
 
-    Who has left the role is offered nothing for it, so there is nothing to refuse.
+    A framework that has left the role gets no offers in it, and therefore no filter.
+
+    Args:
+        cluster: The cluster.
+        client: The client that declines.
+        agent: The agent that has the resources.
+        resources: The declined resources.
+        refusal: Length of the filter in nanoseconds; 0: without a filter.
+        now_ns: The current time in nanoseconds.
+        left_over: Whether the resources are the unused part of an accepted offer.
     """
     framework = cluster.ledger.frameworks.get(client.framework)
     if framework is None or client.role not in framework.roles:
         return
     if refusal > cluster.interval_ns:
-        until = now_ns + refusal - 1  # it is over at the tick that falls on its end
+        until = now_ns + refusal - 1  # the filter has ended at a tick on its last instant
     elif refusal:
-        until = now_ns + cluster.interval_ns  # the next tick is not to escape it
+        until = now_ns + cluster.interval_ns  # the filter still applies at the next tick
     elif cluster.at_once:
         until = now_ns - 1
     else:
@@ -241,12 +265,12 @@ def refuse(  # noqa: PLR0913, PLR0917 - what is refused, by whom, where, and for
 
 
 def _parse_conversion(
-    sieve: ResourceParser, conversion: contract.Conversion, role: str
+    parser: ResourceParser, conversion: contract.Conversion, role: str
 ) -> ResourceConversion:
     sides = []
     for messages in (conversion.consumed, conversion.converted):
-        held_for, resources = sieve.allocated(messages)
-        if resources and held_for != role and sieve.flaw is None:
-            raise InvalidEvent(f"a conversion is for role {held_for!r}, the offers for {role!r}")
+        side_role, resources = parser.allocated(messages)
+        if resources and side_role != role and parser.flaw is None:
+            raise InvalidEvent(f"a conversion is for role {side_role!r}, the offers for {role!r}")
         sides.append(resources)
     return ResourceConversion(*sides)
